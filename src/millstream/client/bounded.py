@@ -42,7 +42,7 @@ def blocks_for(command: Sequence[Any]) -> float:
     name = _word(command[0])
     try:
         if name in ("XREAD", "XREADGROUP"):
-            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # behind the group and the consumer
+            for at in range(4 if name == "XREADGROUP" else 1, len(command)):  # after the group and the consumer
                 if (word := _word(command[at])) == "BLOCK":
                     return _seconds(command[at + 1], _MS)
                 if word == "STREAMS":  # names and ids follow
@@ -88,7 +88,7 @@ class _Bounds:
         self._listening = self._listening or any(_word(command[0]) in _LISTENS for command in commands)
 
     def _sending(self) -> float:
-        """The block time of what is sent now; a handshake on the way has its own."""
+        """The block time of the command that is sent now; a handshake on the way has its own."""
         found, self._next = self._next, 0.0
         self._used = time.monotonic()
         return found
@@ -100,7 +100,7 @@ class _Bounds:
     def _forget_idle(self) -> Any:
         """Close the pool's idle connections, where a Sentinel names the server: they lead to the same one."""
         pool = getattr(self, "connection_pool", None)
-        if (known := getattr(pool, "connection_pool_ref", None)) is not None:  # what the blocking kind has of its pool
+        if (known := getattr(pool, "connection_pool_ref", None)) is not None:  # the blocking kind's link to its pool
             pool = known()
         return None if pool is None else pool.disconnect(inuse_connections=False)
 
@@ -126,7 +126,7 @@ class Bounded(_Bounds):
         return super().pack_commands(commands)  # type: ignore[misc] # a mixin
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Send; what is noted counts from now on."""
+        """Send; the noted time counts from now on."""
         blocking = self._sending()
         sent = super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         self._blocking = blocking
@@ -201,12 +201,12 @@ class AsyncBounded(_Bounds):
         return super().pack_commands(commands)  # type: ignore[misc] # a mixin
 
     async def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
-        """Send; what is noted counts from now on."""
+        """Send; the noted time counts from now on."""
         blocking = self._sending()
         if not self._limited:
             return await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         try:
-            async with asyncio.timeout(2 * LIMIT):  # a frozen server's full buffer holds up what is sent, too
+            async with asyncio.timeout(2 * LIMIT):  # a frozen server's full buffer holds up sending, too
                 sent = await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         except TimeoutError:
             await self.disconnect(nowait=True)

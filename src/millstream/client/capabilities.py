@@ -17,7 +17,7 @@ from millstream.client.slots import beside
 if TYPE_CHECKING:
     import redis
 
-#: A key near which there is surely none of ours, for those who have no stream in mind.
+#: A key for callers without a stream; surely none of ours is near it.
 NOWHERE = "millstream"
 
 
@@ -76,7 +76,7 @@ _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
 
 
 def find_sync(client: "redis.Redis") -> Capabilities:
-    """Ask the server behind a blocking client, once per connection pool unless it does not tell all of it now."""
+    """Ask the server of a blocking client, once per connection pool unless it does not answer all of it now."""
     pool = client.connection_pool
     if pool in _known:
         return _known[pool]

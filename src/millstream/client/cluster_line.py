@@ -31,7 +31,7 @@ _CODES: dict[type[RedisError], str] = {
     ClusterDownError: "CLUSTERDOWN",
     TryAgainError: "TRYAGAIN",
 }
-#: Seconds for one node to say who has which slot; a dead one must not keep us from the next.
+#: Seconds for one node to report the slots' owners; a dead one must not keep us from the next.
 _PATIENCE = 2.0
 #: Number of times that a command is sent to the reported node of its slot, and the seconds between: a slot that moves
 #: is nowhere for a moment.
@@ -74,7 +74,7 @@ class Places(Routes):
 
 
 class NearLine(Line):
-    """A line to the node that has a key, whoever that is when it connects."""
+    """A line to the node that has a key at the time of connecting."""
 
     def __init__(self, url: str, key: str, *, greet: Sequence[Command] = ()) -> None:
         self._places = Places(url)
@@ -92,7 +92,7 @@ class NearLine(Line):
         return await super()._dial()
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
-        """A redirection is a broken line: whoever asked finds out what happened, as after any other break."""
+        """A redirection is a broken line: the caller finds out the outcome, as after any other break."""
         moved = next((reply for reply in replies if _said(reply)[0]), None)
         if moved is None:
             super()._answer(future, replies)
@@ -112,8 +112,8 @@ class NearLine(Line):
 class ClusterLine(Line):
     """All nodes as one line: each command goes to the node that has its key.
 
-    A command that was redirected did not run, and is sent to the new place. Transactions, and what names no key, need
-    :meth:`near`.
+    A command that was redirected did not run, and is sent to the new place. Transactions, and commands without a key,
+    need :meth:`near`.
     """
 
     def __init__(self, url: str) -> None:
@@ -156,7 +156,7 @@ class ClusterLine(Line):
         return answer
 
     def _tell(self, answer: "asyncio.Future[list[Reply]]", task: "asyncio.Task[list[Reply]]") -> None:
-        """Pass on what came of a route: only :meth:`close` cancels one, and its caller is not cancelled by that."""
+        """Pass on the result of a route: only :meth:`close` cancels one, and its caller is not cancelled by that."""
         self._routes.discard(task)
         error = Disconnected("the line was closed") if task.cancelled() else task.exception()
         if answer.done():
@@ -207,7 +207,7 @@ class ClusterLine(Line):
         return self._nodes[address]
 
     async def close(self) -> None:
-        """Break off all: whatever still waits gets :class:`Disconnected`."""
+        """Break off all: callers that still wait get :class:`Disconnected`."""
         self._closed = True
         for task in list(self._routes):
             task.cancel()

@@ -1,9 +1,9 @@
 """From a URL to a redis-py client: ``connect`` and ``connect_async`` for users, two factories for the other parts.
 
-``redis://``, ``rediss://`` and ``unix://`` name a server. ``redis+sentinel://`` asks Sentinels who the master is,
+``redis://``, ``rediss://`` and ``unix://`` name a server. ``redis+sentinel://`` asks Sentinels for the master,
 ``redis+cluster://`` is a cluster (``millstream.client.discovery`` has both). ``memory://`` and ``file:///dir`` give the
-same clients over an engine in this process (``millstream.embedded``, loaded only then); where another process serves
-the directory, ``file:///dir`` connects to that.
+same clients over an engine in this process (``millstream.embedded``, loaded only then). If another process serves the
+directory, ``file:///dir`` connects to that.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ class Move:
 
     # Its name, and the words between the key and the ids; a last word ``IDS`` is followed by their number
     head: tuple[bytes | str | int, ...]
-    tail: tuple[bytes | str | int, ...]  # The words behind the ids
+    tail: tuple[bytes | str | int, ...]  # The words after the ids
 
     def __init__(self, *head: bytes | str | int, tail: tuple[bytes | str | int, ...] = ()) -> None:
         object.__setattr__(self, "head", head)
@@ -43,7 +43,7 @@ class Move:
 #: Owner of entries released on servers without XNACK.
 NOBODY = b""
 
-#: Owner of entries that wait for their retry, on every server: what a worker holds and what merely waits stay apart.
+#: Owner of entries that wait for their retry, on every server, apart from the entries that a worker holds.
 WAITING = b"(retry)"
 
 

@@ -7,7 +7,7 @@ stack allows. A caller that guards against the first is ended by the second, so 
 import json
 from typing import Any
 
-#: Levels of lists and objects in a record that are read; what we write ourselves has four.
+#: Levels of lists and objects that are read in a record; our own records have four.
 DEEPEST = 50
 
 

@@ -1,9 +1,9 @@
-"""When to renew what a consumer holds, so that nobody takes it for abandoned and claims it. Pure.
+"""When to renew a consumer's entries, so that no other takes them for abandoned and claims them. Pure.
 
-A server knows of no leases: an entry counts as abandoned once it is idle for as long as the claimers of its group agree
-on, their ``min_idle``. So whoever works on an entry for longer resets its idle time, again and again. A worker does it
-for the entries in its hands, from its event loop (``worker/settlement/leases.py``); Spark's driver for the entries of
-a batch, from a thread (``spark/group/renewal.py``). Both go by the plan that is here.
+A server does not know leases. An entry counts as abandoned once it is idle for ``min_idle``, on which the claimers of
+its group agree. So a consumer that works on an entry for longer resets its idle time, again and again. A worker does it
+for the entries in its hands, from its event loop (``worker/settlement/leases.py``). Spark's driver does it for the
+entries of a batch, from a thread (``spark/group/renewal.py``). Both go by the plan that is here.
 
 A third of ``min_idle`` is the most that passes between two renewals: two may then fail or come late, and the entry is
 still ours.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _LONGEST, _SHORTEST = 1.0, 0.005
 #: Shortest seconds between two rounds of a holder that asks the server, which costs a command or more.
 _SHORTEST_ASKING = 0.05
-#: Milliseconds of ``min_idle`` where nobody said what the claimers of a group go by.
+#: Milliseconds of ``min_idle`` if the claimers of a group did not give theirs.
 ASSUMED_MIN_IDLE_MS = 30_000
 
 

@@ -1,11 +1,11 @@
-"""One asyncio connection that many callers share: what is asked at the same time travels in one write.
+"""One asyncio connection that many callers share: concurrent requests travel in one write.
 
 Replies are the server's own values (RESP2: bytes, int, list, None), untouched by redis-py's callbacks, because those
 differ between redis-py versions and cost more than reading the reply. The connection itself (address, TLS, password) is
 redis-py's.
 
-A line never repeats a command. When the connection breaks, every caller whose reply had not come gets
-:class:`Disconnected` and decides for itself: an XACK may be sent again, an XADD may not.
+A line never repeats a command. When the connection breaks, every caller without a reply gets :class:`Disconnected` and
+decides for itself: an XACK may be sent again, an XADD may not.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ _NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 #: Seconds between two looks whether the Sentinels name another master than one that does not answer.
 _LOOK = 2.0
 
-#: Seconds without a word after which a connection may have been closed behind our back.
+#: Seconds of silence after which a connection may have been closed unnoticed.
 _IDLE = 0.5
 
 
@@ -169,7 +169,7 @@ class Line:
 
     @property
     def silent(self) -> float:
-        """Seconds for which nothing was answered of what was asked."""
+        """Seconds without a reply to the open requests."""
         return 0.0 if self._asked_at is None else asyncio.get_running_loop().time() - self._asked_at
 
     def wall_time(self) -> int:
@@ -194,7 +194,8 @@ class Line:
         if self._closed:
             future.set_exception(Disconnected("the line is closed", sent=False))
             return future
-        # here and not when they are written: what cannot be packed is the caller's mistake and must not hurt the others
+        # here and not when they are written: a word that cannot be packed is the caller's mistake and must not hurt the
+        # others
         packed = b"".join([_pack(command) for command in commands])
         asked = (packed, len(commands), future, self._timeout if timeout is None else timeout, only_if)
         self._queue.append(asked)
@@ -212,7 +213,7 @@ class Line:
         return [self]
 
     async def close(self) -> None:
-        """Break off: whatever still waits gets :class:`Disconnected`."""
+        """Break off: callers that still wait get :class:`Disconnected`."""
         self._closed = True
         if self._driver is not None:
             self._driver.cancel()
@@ -224,7 +225,7 @@ class Line:
         await self._client.aclose()
 
     async def _drive_to_the_end(self) -> None:
-        """Drive until cancelled, by :meth:`close` or by the event loop's end, behind which nobody could hang up."""
+        """Drive until cancelled, by :meth:`close` or by the event loop's end, after which the line cannot be closed."""
         pool = getattr(self._client, "connection_pool", None)
         watched = getattr(pool, "connection_class", None) is bounded.AsyncManaged
         follower = asyncio.create_task(self._follow(), name="millstream-follow") if watched else None
@@ -248,7 +249,7 @@ class Line:
                     limit.reschedule(asyncio.get_running_loop().time())
 
     async def _drive(self) -> None:
-        """Send what is queued, read as many replies, repeat."""
+        """Send the queued commands, read as many replies, repeat."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -273,7 +274,7 @@ class Line:
                 waited = min(limit, round(asyncio.get_running_loop().time() - began, 1))
                 reason = str(error) or f"it did not answer within {waited:g} s"
                 self._fail(batch, Disconnected(reason, sent=self._written))
-            except Exception as error:  # noqa: BLE001 - the parser raises what it will at bytes that no Redis sends
+            except Exception as error:  # noqa: BLE001 - the parser may raise anything at bytes that no Redis sends
                 await self._hang_up()
                 self._fail(batch, Disconnected(f"its answer cannot be read: {error!r}", sent=self._written))
             finally:
@@ -282,7 +283,7 @@ class Line:
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
         if self._redial and self._connection is not None:
             if asyncio.get_running_loop().time() - self._used_at > _IDLE:
-                # what came while other code kept the loop busy is seen after the loop's next look at its sockets
+                # bytes that came while other code kept the loop busy are seen after the loop's next look at its sockets
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
             if self._was_closed():
@@ -303,7 +304,7 @@ class Line:
 
     def _was_closed(self) -> bool:
         """True if the other side has hung up while nothing was asked."""
-        reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # redis-py tells nobody else
+        reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # redis-py has it nowhere else
         return reader is None or reader.at_eof() or reader.exception() is not None
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
@@ -370,7 +371,7 @@ def _pack(command: Command) -> bytes:
 
 
 async def _replies(connection: Any, count: int) -> list[Reply]:
-    """So many replies: the first of those that have come as redis-py reads it, the others straight from its parser."""
+    """This many replies: the first of those that have come by redis-py, the others straight from its parser."""
     found: list[Reply] = []
     while len(found) < count:
         found.append(await _reply(connection))

@@ -40,7 +40,7 @@ class StoreClock(ManualClock):
 
 
 def fresh_memory() -> str:
-    """The URL of a store in memory that nobody has yet."""
+    """The URL of a new store in memory."""
     return f"memory://test-{os.getpid()}-{next(_serial)}"
 
 

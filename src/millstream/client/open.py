@@ -1,4 +1,4 @@
-"""The asyncio line to whatever a URL names: one server, or a cluster."""
+"""The asyncio line to the server or the cluster that a URL names."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from millstream.client.url import CLUSTERS, REPORT
 
 
 def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
-    """A line to what a URL names."""
+    """A line to the server or the cluster that a URL names."""
     if url.startswith(REPORT):
-        from millstream.client.recorded.line import RecordedLine  # noqa: PLC0415 - only who reads one
+        from millstream.client.recorded.line import RecordedLine  # noqa: PLC0415 - only readers of reports load it
         from millstream.client.recorded.report import open_report  # noqa: PLC0415 - as above
 
         return RecordedLine(open_report(url))

@@ -13,7 +13,7 @@ def behind(entry: bytes) -> str | None:
 
 
 def below(milliseconds: int) -> str:
-    """The end of a range of all entries before a time, which may be before or behind every id there can be."""
+    """The end of a range of all entries before a time, which may be before or after every possible id."""
     if milliseconds >= 2**64:
         return "+"
     return f"({milliseconds}-0" if milliseconds > 0 else "(0-1"  # only 0-0 is below, which no entry has

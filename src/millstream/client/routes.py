@@ -43,7 +43,7 @@ class Routes:
         self.known = False
 
     def of(self, key: str | bytes) -> Address | None:
-        """The node that has a key; None where nobody has its slot, which another look may change."""
+        """The node that has a key; None if its slot has no owner, which another look may change."""
         moved = self._moved.get(slot_of(key))
         nodes = self.slots.nodes(key) if moved is None else (moved,)
         if not nodes:
@@ -53,7 +53,7 @@ class Routes:
 
     def heed(self, code: str, rest: str) -> Redirection | None:
         """Learn from an error reply; None where it is not one of a cluster that redirects."""
-        if code == "TRYAGAIN":  # a command of several keys, some of which have moved already
+        if code == "TRYAGAIN":  # a command of several keys, some of them already moved
             return Redirection()
         if code == "CLUSTERDOWN":
             self.forget()
@@ -72,5 +72,5 @@ class Routes:
 
 
 def no_node(key: str | bytes) -> str:
-    """The sentence for a slot that nobody has."""
+    """The sentence for a slot without an owner."""
     return f"no node of the cluster has slot {slot_of(key)}, of key {shown_key(key)!r}"

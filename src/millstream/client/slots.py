@@ -49,7 +49,7 @@ def tag_of(key: str) -> str:
 def beside(stream: str, kind: str, name: str) -> str:
     """A key of ours about a stream, in the stream's slot.
 
-    (A stream whose name has a ``}`` and no tag of its own cannot have a neighbour; then the slots differ.)
+    (A stream with a ``}`` in its name and no tag of its own cannot have a neighbour; then the slots differ.)
     """
     tag = tag_of(stream)
     whole = name if tag == stream else f"{stream}:{name}"
@@ -91,7 +91,7 @@ class Slots:
         return sorted({nodes[0] for _, _, nodes in self.ranges})
 
     def nodes(self, key: str | bytes) -> tuple[Address, ...]:
-        """The primary that has a key, then its replicas; empty where nobody has its slot."""
+        """The primary that has a key, then its replicas; empty if its slot has no owner."""
         slot = slot_of(key)
         return next((nodes for first, last, nodes in self.ranges if first <= slot <= last), ())
 

@@ -68,7 +68,7 @@ def wrong(url: str) -> str | None:
         return None
     try:
         port = parts.port
-    except ValueError:  # its text has what stands there, which may be a part of a password
+    except ValueError:  # its text quotes the part, which may be of a password
         return f"its port is no number from 1 to 65535 ({_ENCODED})"
     if not asked and not re.fullmatch(r"/?[0-9]*/?", unquote(parts.path)):
         return "what follows the port is the number of a database, as in redis://127.0.0.1:6379/0"

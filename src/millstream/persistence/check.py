@@ -56,8 +56,8 @@ class CheckReport:
     files: list[FileReport] = field(default_factory=list)  # Every file found, by name
     problems: list[Problem] = field(default_factory=list)  # Faults, in the order of the log
     records: int = 0  # Whole records in log files before the first problem; a start would have these, and the snapshot
-    lost_records: int = 0  # Whole records behind the first problem, which cutting there would lose
-    lost_bytes: int = 0  # Bytes behind the first problem, whole records or not
+    lost_records: int = 0  # Whole records after the first problem, which cutting there would lose
+    lost_bytes: int = 0  # Bytes after the first problem, whole records or not
 
     @property
     def ok(self) -> bool:
@@ -66,7 +66,7 @@ class CheckReport:
 
     @property
     def newer(self) -> bool:
-        """Some of it is of a version that only a newer program reads, so nothing can be said of what would be lost."""
+        """True if some of it is of a version that only a newer program reads; then the loss is unknown."""
         return any(problem.newer for problem in self.problems)
 
     @property

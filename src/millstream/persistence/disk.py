@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ReadableFile(Protocol):
-    """An open file, or what is read like one."""
+    """An open file, or an object that is read like one."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
@@ -53,7 +53,8 @@ class DiskFile(ReadableFile, Protocol):
     def datasync(self) -> None:
         """Return once content and length are on the medium.
 
-        After an error nobody knows what is there, and a second call may lie: the system drops its note of the failure.
+        After an error the content of the medium is unknown, and a second call may lie: the system drops its note of the
+        failure.
         """
         ...
 
@@ -62,9 +63,9 @@ class DiskFile(ReadableFile, Protocol):
         ...
 
     def displaced(self, size: int) -> str:
-        """Why the file's name no longer leads to it and to so many bytes; empty if it does, or the system is silent.
+        """Why the file's name no longer leads to it and to this many bytes; empty if it does, or the system is silent.
 
-        One that lost its name takes writes all the same, and nobody finds them.
+        A file that lost its name takes writes all the same, but a start does not find them.
         """
         ...
 
@@ -118,7 +119,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, replacing what had it; durable after ``sync_directory``."""
+        """Give a file another name, replacing a file of that name; durable after ``sync_directory``."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -261,7 +262,7 @@ class RealFile:
     def drop_cache(self, start: int = 0) -> None:
         """See :class:`DiskFile`."""
         if sys.platform != "darwin":
-            page = start - start % _PAGE  # a page of which a part is meant stays
+            page = start - start % _PAGE  # a page that is meant only in part stays
             os.posix_fadvise(self._fd, page, 0, os.POSIX_FADV_DONTNEED)
 
     def displaced(self, size: int) -> str:
@@ -350,7 +351,7 @@ class _HeldDirectory:
 
     def names(self) -> list[str]:
         """The names in the directory."""
-        with self._listing:  # who lists goes along the one descriptor
+        with self._listing:  # listing moves along the one descriptor
             return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which takes no descriptor
 
     def close(self, fd: int) -> None:
@@ -448,13 +449,13 @@ class RealLock:
 
 
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK
-_RESERVE = 3  # a log file, a manifest, and a look at what is there
+_RESERVE = 3  # a log file, a manifest, and a look at the directory
 
 
 class RealDisk:
     """The operating system's file system."""
 
-    _held: Mapping[Path, _HeldDirectory] = MappingProxyType({})  # directories whose files are found by descriptor
+    _held: Mapping[Path, _HeldDirectory] = MappingProxyType({})  # directories with files that are found by descriptor
 
     def hold(self, directory: Path, reserve: int = 0) -> str:
         """From now on find the files of a directory by the directory itself; returns :attr:`DiskLock.place`."""
@@ -485,7 +486,7 @@ class RealDisk:
         return self._open(path, os.O_RDWR | os.O_APPEND)
 
     def open_read(self, path: Path) -> RealFile:
-        """See :class:`Disk`. Without waiting: what has the name may be a pipe, at whose other end is nobody."""
+        """See :class:`Disk`. Without waiting: the name may be a pipe's, without a process at its other end."""
         return self._open(path, _TO_READ)
 
     def open_unreserved(self, path: Path) -> RealFile:

@@ -16,7 +16,7 @@ def exposed(directory: Path) -> str:
         if not mode & _OTHERS:
             return ""
         open_files = sorted(path.name for path in directory.iterdir() if path.lstat().st_mode & _OTHERS)
-    except OSError:  # whoever uses it will say so better
+    except OSError:  # the next user of it reports it better
         return ""
     files = f", and have rights on {len(open_files)} files in it, such as {open_files[0]}" if open_files else ""
     return (

@@ -108,7 +108,7 @@ class FileHeader:
 
     @classmethod
     def of(cls, identity: str, first: int, magic: bytes = MAGIC) -> "FileHeader":
-        """The header of a file of which a manifest says this."""
+        """The header of a file with these values in a manifest."""
         data = bytes.fromhex(identity)
         return cls(data[:4], int.from_bytes(data[4:], "little"), first, magic)
 
@@ -139,7 +139,7 @@ class FileHeader:
 
 
 class Head(NamedTuple):
-    """A frame head whose CRC was right."""
+    """A frame head with a correct CRC."""
 
     length: int  # Bytes of payload
     number: int  # The field ``index``: position minus the file's first
@@ -184,10 +184,10 @@ def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
 
 
 def py_decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[bytes], int, bool]:
-    """The whole frames that ``data`` starts with; the quick way through what is in order.
+    """The whole frames that ``data`` starts with; the quick way through intact ones.
 
     Returns:
-        Their payloads, where the first byte is that is not part of them, and whether the last of them is a seal.
+        Their payloads, the position of the first byte after them, and True if the last of them is a seal.
     """
     payloads: list[bytes] = []
     mark, seed, unpack, size = header.mark, header.seed, _FRAME.unpack_from, len(data)

@@ -66,7 +66,7 @@ class FrozenFile:
             self._file.drop_cache(start)
 
     def displaced(self, size: int) -> str:  # noqa: ARG002 - no name is looked up again
-        """It stays readable, whatever becomes of its name."""
+        """It stays readable, even if its name goes."""
         return ""
 
     def append(self, data: Data) -> int:

@@ -1,4 +1,4 @@
-"""Looking over a data directory without changing it: what recovery acts on, and what a check reports."""
+"""Looking over a data directory without changing it: the basis of recovery and of a check's report."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -147,7 +147,7 @@ def _is_obsolete(disk: Disk, directory: Path, manifest: Manifest, name: str) -> 
 
 
 def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
-    """The unnamed files, all safe to remove: what a crash leaves while a log file or a snapshot is being added."""
+    """The unnamed files, all safe to remove: leftovers of a crash while a log file or a snapshot was being added."""
     found = unnamed(disk, directory, manifest)
     for name, size in found:
         if holds_records(disk, directory, manifest, name, size):

@@ -1,4 +1,4 @@
-"""One process per data directory: the ``lock`` file is locked while its owner lives, and says who and where that is.
+"""One process per data directory: the ``lock`` file is locked while its owner lives, and names that owner.
 
 Its content is one line of JSON, ``{"pid": 4711, "address": "unix:/run/millstream.sock"}``; ``address`` is null until
 the owner can be reached. It is left in place at the end, so its content alone does not mean that the owner still lives.
@@ -16,7 +16,7 @@ from millstream.persistence.disk import FULL, Disk, DiskLock
 
 NAME = "lock"
 
-_TRIES = 100  # of a lock whose file somebody removes meanwhile
+_TRIES = 100  # of a lock file that is removed meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def write_owner(lock: DiskLock, owner: Owner) -> None:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        with contextlib.suppress(OSError):  # to empty it needs no room; who had it before has it no more
+        with contextlib.suppress(OSError):  # emptying it needs no room; the earlier owner has it no more
             lock.write(b"")
 
 
@@ -77,7 +77,7 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
             lock.release()
             raise
         reason = lock.displaced()
-        lock.release()  # between opening it and locking it somebody removed the file, or moved the directory
+        lock.release()  # between opening and locking, another process removed the file, or moved the directory
     raise OSError(errno.EAGAIN, f"{reason}, again and again: end what does that")
 
 

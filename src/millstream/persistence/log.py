@@ -172,7 +172,7 @@ class Log:
 
     @property
     def is_poisoned(self) -> bool:
-        """True if it takes nothing any more, since nobody knows what is on the disk."""
+        """True if it takes nothing any more, since the content of the disk is unknown."""
         return bool(self._failure)
 
     def announce(self, address: str) -> None:
@@ -256,7 +256,7 @@ class Log:
             return self.durable
 
     def replay(self) -> Iterator[bytes]:
-        """The snapshot's payloads and every record appended since, read back; nobody may append meanwhile."""
+        """The snapshot's payloads and every record appended since, read back; appends are forbidden meanwhile."""
         with self._io:
             self.write()
             examined = [found for found, _ in take_inventory(self._disk, self._directory, self._manifest)]
@@ -266,7 +266,7 @@ class Log:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
 
     def files(self, last: int) -> LogFiles:
-        """Its files as they are now, open, for who begins with what this log holds; whatever becomes of their names."""
+        """Its files as they are now, open, for a replica that begins with this log; renames do not matter."""
         with self._io, contextlib.ExitStack() as opened:
             self._check()
             made = self._manifest.snapshot
@@ -310,7 +310,7 @@ class Log:
         return snapshot_payloads(self._disk, self._directory, rewrite.target, synced=synced)
 
     def commit_rewrite(self, rewrite: Rewrite) -> None:
-        """Let the snapshot that was made take the place of what it was made from. It must be whole and synced."""
+        """Let the new snapshot take the place of its sources. It must be whole and synced."""
         with self._io:
             self._check()
             old = self._manifest
@@ -329,9 +329,10 @@ class Log:
             self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot beside")
 
     def remove_obsolete(self) -> None:
-        """Remove what rewriting left: snapshots that are not part of the log, and log files that one replaced.
+        """Remove leftovers of rewriting: snapshots that are not part of the log, and log files that one replaced.
 
-        May be called beside anything else, but not while a snapshot is being made. Large files take long to remove.
+        May be called in parallel to anything else, but not while a snapshot is being made. Large files take long to
+        remove.
         """
         try:
             for name in self._removable():
@@ -352,7 +353,7 @@ class Log:
             return [name for name in names if is_snapshot_name(name) or name in obsolete]
 
     def close(self) -> None:
-        """Write, sync and seal what is left, and let the directory go. A second call does nothing.
+        """Write, sync and seal the rest, and let the directory go. A second call does nothing.
 
         A poisoned log is only let go.
         """
@@ -368,7 +369,7 @@ class Log:
             finally:
                 self._closed = True
                 self._failure = self._failure or f"the log in {self._directory} is closed"
-                with contextlib.suppress(OSError):  # closing promises nothing; what counts was synced
+                with contextlib.suppress(OSError):  # closing promises nothing; important bytes were synced
                     self._file.close()
                 self._lock.release()
 
@@ -380,7 +381,7 @@ class Log:
         """
         self._closed = True
         self._failure = f"the log in {self._directory} belongs to the process this one was forked from"
-        with contextlib.suppress(OSError):  # what matters is that they are closed
+        with contextlib.suppress(OSError):  # it is important that they are closed
             self._file.close()
         with contextlib.suppress(OSError):
             self._lock.release()
@@ -388,11 +389,11 @@ class Log:
     def _check(self) -> None:
         if self._failure:
             raise DiskError(self._failure)
-        if self._busy:  # KeyboardInterrupt or the like came out of a write: nobody knows how far it was
+        if self._busy:  # KeyboardInterrupt or the like came out of a write: its progress is unknown
             raise self._poison("go on with", OSError("the last write was interrupted"))
 
     def _expect_place(self) -> None:
-        """Make sure that who starts on this directory's path finds what is written here."""
+        """Make sure that a start on this directory's path finds these writes."""
         reason = self._lock.displaced()
         if not reason and (what := self._file.displaced(self._size)):
             reason = f"{self._directory / self._manifest.segments[-1].name} {what}"
@@ -408,7 +409,7 @@ class Log:
         return DiskError(self._failure)
 
     def _datasync(self) -> None:
-        """One fdatasync, which covers all that was written; a promise is for who starts on the directory's path."""
+        """One fdatasync, which covers all writes so far; a promise is for a start on the directory's path."""
         datasync(self._file)
         self._expect_place()
         self.durable = self.written
@@ -428,7 +429,7 @@ class Log:
         self._sealed = False
 
     def _take_back(self) -> None:
-        """Cut what a refused write left behind, durably: the next write must follow the last whole record."""
+        """Cut the remains of a refused write, durably: the next write must follow the last whole record."""
         try:
             self._file.truncate(self._size)
             self._datasync()
@@ -448,7 +449,7 @@ class Log:
         self._busy = False
 
     def _roll(self) -> None:
-        """Go on in a new log file; what is in the old one is durable before the new one is part of the log."""
+        """Go on in a new log file; records of the old one are durable before the new one is part of the log."""
         self.sync()
         self._seal()
         first = self.written + 1

@@ -46,7 +46,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
-    """A snapshot: one file that stands for every record up to a position."""
+    """A snapshot: one file that replaces every record up to a position."""
 
     name: str  # Inside the data directory
     last: int  # Position of the last record in it
@@ -59,7 +59,7 @@ class Manifest:
 
     segments: tuple[SegmentEntry, ...]  # In order; the last one is appended to
     snapshot: SnapshotEntry | None = None  # Snapshot of the records before them, if there is one
-    obsolete: tuple[SegmentEntry, ...] = ()  # Segments whose records are in the snapshot
+    obsolete: tuple[SegmentEntry, ...] = ()  # Segments with all their records in the snapshot
 
     @property
     def names(self) -> frozenset[str]:
@@ -106,7 +106,7 @@ class Manifest:
                     version=int(facts["format"]),
                 )
             return cls.of(facts)
-        except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+        except MISSHAPEN as reason:  # its checksum is right: it was written so
             raise LogCorruptError(
                 f"{path} names no files of a log ({type(reason).__name__}: {reason}). Nothing was changed",
                 path=str(path),

@@ -35,19 +35,19 @@ class RecoveryReport:
     first: int  # Position of the first record held (or of the next one to come, if there is none)
     last: int  # Position of the last record; ``first - 1`` if there is none
     torn_bytes: int = 0  # Bytes cut from the end of the last file; 0 if it was whole
-    # Whole records among those bytes: written, never confirmed durable, behind a record that was lost
+    # Whole records among those bytes: written, never confirmed durable, after a record that was lost
     torn_records: int = 0
     torn_offset: int = 0  # Offset of the cut in the last file
     torn_path: Path | None = None  # File the cut bytes were put in; None if nothing was cut
     torn_reason: str = ""  # Fault at the cut; empty if none
-    snapshot_last: int = 0  # Position of the last record that the snapshot stands for; 0 without one
+    snapshot_last: int = 0  # Position of the last record that the snapshot replaces; 0 without one
     snapshot_bytes: int = 0  # Bytes of the snapshot; 0 without one
     # Why the snapshot that the manifest named could not be used, so that the log files it was made from were; empty if
     # it could
     fallback_reason: str = ""
 
     def sentence(self) -> str:
-        """One line for a person: what was recovered, and what was cut."""
+        """One line for a person: the recovered records and the cut."""
         text = f"{self.records} records in {self.segments} log files ({self.bytes} bytes)"
         if self.snapshot_last:
             text = f"a snapshot of the first {self.snapshot_last} records ({self.snapshot_bytes} bytes) and {text}"
@@ -158,7 +158,7 @@ def recover(
     disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
 ) -> tuple[Opened, RecoveredLog]:
     """Bring a locked data directory to a state to append to, with everything that was found durable."""
-    # The process before may have died between a rename and its directory sync: what we read must be what stays.
+    # The process before may have died between a rename and its directory sync: the names that we read must stay.
     disk.sync_directory(directory)
     manifest = read_manifest(disk, directory)
     if manifest is None:
@@ -223,7 +223,7 @@ def _sync_parents(disk: Disk, directory: Path) -> None:
         except OSError as error:
             if error.errno == errno.EIO:
                 raise
-            # may not be read by this user, or cannot be synced: made by somebody else, long ago
+            # may not be read by this user, or cannot be synced: made by another one, long ago
 
 
 def _sync_tail(disk: Disk, path: Path) -> None:
@@ -235,7 +235,7 @@ def _sync_tail(disk: Disk, path: Path) -> None:
     try:
         file = disk.open_append(path)
     except FileNotFoundError:
-        return  # take_inventory names the file and what is lost
+        return  # take_inventory names the file and the loss
     try:
         datasync(file)
         file.drop_cache()
@@ -289,7 +289,7 @@ def _open_tail(
 
 
 def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: ExaminedSegment) -> Path:
-    """Copy what is about to be cut into a file of its own, durably."""
+    """Copy the bytes that are about to be cut into a file of its own, durably."""
     result = last.result
     names = set(disk.list(directory))
     stem = f"torn-{last.entry.name}-{result.end}"

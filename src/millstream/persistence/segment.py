@@ -1,4 +1,4 @@
-"""Reading one log file: its whole records in order, then the result on what follows them. Never changes anything."""
+"""Reading one log file: its whole records in order, then the result on the bytes after them. Never changes anything."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class TailState(Enum):
 
     WHOLE = "whole"  # nothing
     TORN = "torn"  # the rest of a write that a crash interrupted, as far as anyone can tell
-    CORRUPT = "corrupt"  # damage to what had been durable
+    CORRUPT = "corrupt"  # damage to durable bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ScanResult:
     end: int  # Bytes up to the last whole frame; where a damaged or missing one would start
     size: int  # Bytes of the file
     whole_behind: int = 0  # Whole records found after ``end``; cutting there would lose them
-    reason: str = ""  # One clause that says what is wrong; empty if whole
+    reason: str = ""  # One clause that names the fault; empty if whole
     sealed: bool = False  # The last whole frame is a seal, so everything is known durable
 
     @property
@@ -79,7 +79,7 @@ class Scan:
         self.end = HEADER_SIZE  # Bytes up to the last whole frame so far
         self.records = 0  # Whole records so far
         self.sealed = False  # The last whole frame is a seal
-        self.misplaced = False  # A whole frame stands at ``end``, but it is not the next one
+        self.misplaced = False  # A whole frame is at ``end``, but it is not the next one
 
     def runs(self) -> Iterator[list[bytes]]:
         """The payloads, a chunk's worth at a time; a list may be empty."""
@@ -144,7 +144,7 @@ def assess(scan: Scan) -> ScanResult:
 
 
 def salvage(file: ReadableFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
-    """Whole records behind damage: where each starts, its position, its payload. A guess at nothing: CRCs are right."""
+    """Whole records after damage: offset, position and payload of each. Not a guess: CRCs are right."""
     for at, head, good in _Search(file, header, file.size(), start):
         if good and head.unsynced and head.number >= number:
             yield at, header.first + head.number, file.read_at(at + FRAME_SIZE, head.length)

@@ -27,7 +27,7 @@ from millstream.persistence.frame import (
 from millstream.persistence.manifest import SnapshotEntry, snapshot_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
 
-# Bytes after which what was written is synced: one sync of a large file holds up those of the log beside it
+# Bytes after which a snapshot is synced: one sync of a large file would hold up those of the log at the same time
 SYNC_BYTES = 8 << 20
 # Bytes that one write has, or more where one payload is larger
 WRITE_BYTES = 1 << 18

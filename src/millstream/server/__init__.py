@@ -1,6 +1,6 @@
-"""The asyncio shell over the node: listeners, sessions, flow control, shutdown; no rule of streams lives here.
+"""The asyncio shell over the node: listeners, sessions, flow control, shutdown; the rules of streams are elsewhere.
 
-In the order to read them: ``settings`` (what a server is started with), ``app`` (the server), ``connection`` (one
-client), ``committer`` (the log's writes and syncs), ``accepting`` and ``listener`` (who is let in, and where), ``tls``.
-``process`` and ``thread`` are the two ways to run it; ``machine`` and ``rates`` are what only INFO asks for.
+In the order to read them: ``settings`` (the settings of a server), ``app`` (the server), ``connection`` (one client),
+``committer`` (the log's writes and syncs), ``accepting`` and ``listener`` (the clients let in, and the addresses),
+``tls``. ``process`` and ``thread`` are the two ways to run it; only INFO uses ``machine`` and ``rates``.
 """

@@ -39,7 +39,7 @@ TOO_MANY = "ERR max number of clients reached"
 
 # Seconds between two lines in the log about connections turned away.
 _SAY_EVERY = 10.0
-# Connections taken in one turn of the loop, so that those who are there have their turn too.
+# Connections taken in one turn of the loop, so that present clients have their turn too.
 _AT_ONCE = 64
 # "Try again later": of the process, of the system, of the kernel's memory (accept(2)).
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -102,7 +102,7 @@ class Listener:
     # ------------------------------------------------------------------ when to accept
 
     def _suspend(self) -> None:
-        """Accept nothing for now; what comes waits in the kernel."""
+        """Accept nothing for now; new connections wait in the kernel."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -124,7 +124,7 @@ class Listener:
     # ------------------------------------------------------------------ one connection
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take what waits at a socket."""
+        """Take the connections that wait at a socket."""
         for _ in range(_AT_ONCE):
             if not self._has_place():
                 return
@@ -208,6 +208,6 @@ class Listener:
 
 
 def _hang_up(sock: socket.socket) -> None:
-    """End a connection whose transport belongs to a handshake, which then fails and closes it."""
+    """End a connection with a handshake that owns its transport; the handshake then fails and closes it."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -94,7 +94,7 @@ class Server:
         self.tls_port = 0  # The port for TLS, 0 without
         self.link_tls: ssl.SSLContext | None = None  # TLS context for following a primary; None without TLS
         self.stopping = asyncio.Event()  # Set once the server should stop, or has begun to
-        self._reading_ends = threading.Event()  # whatever is left of the data directory
+        self._reading_ends = threading.Event()  # set to end the reading of the data directory early
         self.node: Node  # The state served; there from :meth:`start` on
         self.loop: asyncio.AbstractEventLoop
         self._on_progress = on_progress
@@ -118,7 +118,7 @@ class Server:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Take the addresses, listen, and recover the data directory; clients are told to wait meanwhile."""
+        """Take the addresses, listen, and recover the data directory; clients are asked to wait meanwhile."""
         self.loop = asyncio.get_running_loop()
         calls = native_calls()
         self._sockets = None if calls is None else Sockets(self.loop, self, calls)
@@ -153,7 +153,7 @@ class Server:
             raise
 
     async def _recover(self, loading: "Loading") -> None:
-        """Read the data directory, beside the loop, and make what looks after its log."""
+        """Read the data directory, next to the loop, and make the parts that look after its log."""
         reading = self.loop.create_task(asyncio.to_thread(self._read, loading))
         stopped = self.loop.create_task(self.stopping.wait())
         try:
@@ -212,7 +212,7 @@ class Server:
         node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
 
     def _resume_role(self) -> None:
-        """Be what the data directory says, a primary or a replica; where it says nothing, what was asked for."""
+        """Take up the role in the data directory, primary or replica; without one, the role in the settings."""
         node, wanted, now = self.node, self.settings.replicaof, self.clock.now()
         said = node.keyspace.primary
         if node.following.is_replica:
@@ -250,7 +250,7 @@ class Server:
     def _add_listener(
         self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
-        """Keep sockets that are bound; they answer nobody before :meth:`_listen`."""
+        """Keep sockets that are bound; they do not answer before :meth:`_listen`."""
         factory = functools.partial(Connection, self, is_unix=is_unix)
         served = None if context is None else self.settings.tls
         self._listeners.append(Listener(sockets, factory, self._count_refused, self._sockets, served, context))
@@ -271,7 +271,7 @@ class Server:
             raise ListenError(tcp_sentence(self.settings.host, which[0], error, which[1])) from None
 
     def _describe(self) -> None:
-        """Fill in what INFO shows."""
+        """Fill in the facts for INFO."""
         self.facts.started = self.clock.now().wall
         self.facts.run_id = secrets.token_hex(20)
         self.facts.event_loop = type(self.loop).__module__.partition(".")[0]
@@ -283,7 +283,7 @@ class Server:
         around.max_clients = self.node.config.max_clients
 
     def sample(self) -> None:
-        """Keep what was done until now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
+        """Keep the counters of now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
         self._rates.sample(int(self.loop.time() * 1000), self._done())
         self.sample_at = self._rates.due / 1000
 
@@ -332,7 +332,7 @@ class Server:
 
     @property
     def own_port(self) -> int:
-        """The port that a primary is told; 0 for none."""
+        """The port that is reported to a primary; 0 for none."""
         ports = self.facts.tcp_port, self.tls_port
         return (ports[1] or ports[0]) if self.link_tls is not None else (ports[0] or ports[1])
 
@@ -352,13 +352,13 @@ class Server:
         self.after_commands()
 
     def request_stop(self) -> None:
-        """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
+        """Have :attr:`stopping` set; the owner of the server then calls :meth:`stop`."""
         self.stopping.set()
 
     async def stop(self) -> None:
         """Accept nothing more, bring everything to the disk, send the replies that were waiting for that, and close."""
-        # Connections finish before the log closes, since what they still run is logged; their replies go after it,
-        # since each waits for its place on the disk
+        # Connections finish before the log closes, since the commands they still run are logged; their replies go after
+        # it, since each waits for its place on the disk
         self.stopping.set()
         await self._close_listeners()
         if self._timer is not None:
@@ -389,7 +389,7 @@ class Server:
                 Path(self.facts.unix_socket).unlink()
 
     async def _farewell(self) -> None:
-        """Let clients take what they are owed, but not for ever."""
+        """Let clients take their outstanding replies, but not for ever."""
         if self._transports:
             self._none_open.clear()
             with contextlib.suppress(TimeoutError):
@@ -403,7 +403,7 @@ class Server:
             self._sockets = None
 
     async def _close_storage(self) -> None:
-        """Bring everything appended to the disk, release what waited for that, and let the data directory go."""
+        """Bring all records to the disk, release the replies that waited for it, and let the data directory go."""
         if self._rewriter is not None:
             await asyncio.to_thread(self._rewriter.stop)  # its thread may wait for a job of the committer
         if self.committer is not None:
@@ -423,7 +423,7 @@ class Server:
         if self.failure is None:
             self.failure = error
             log.critical("stopping: %s", error)
-        # Not closed in order: a reply that waits for the disk would say what is not there
+        # Not closed in order: a reply that waits for the disk would report a write that is not there
         for connection in self.open_connections:
             connection.abort()
         self.stopping.set()
@@ -434,7 +434,7 @@ class Server:
         """Open a session for a new connection, or say why not."""
         self._transports.add(connection)
         config = self.node.config
-        # One more by the unix socket: whoever may open that is to find out who takes the places, and CLIENT KILL
+        # One more by the unix socket: a user with access to it must be able to list the clients, and use CLIENT KILL
         if len(self._connections) >= config.max_clients + is_unix:
             self._count_refused()
             return TOO_MANY
@@ -477,7 +477,7 @@ class Server:
             self._replicas.pump_one(session_id)
 
     def after_commands(self) -> None:
-        """Commands have run: see to everything but the reply to the one who asked."""
+        """Commands have run: do everything but the reply to their client."""
         if self.node.outbox:
             self.empty_outbox()
         self.after_writes()
@@ -511,7 +511,7 @@ class Server:
         return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
 
     def refuse_held(self, line: str) -> None:
-        """Answer whoever has replies that wait with an error in their place, and close their connections."""
+        """Send all clients with waiting replies an error in their place, and close their connections."""
         self._is_void = self._sockets is not None and self._sockets.in_turn
         for connection in self.open_connections:
             connection.refuse_held(line)
@@ -542,7 +542,7 @@ class Server:
         self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
 
     def _tick(self) -> None:
-        """Do what is due. A defect there is logged and tried again later: it must not end every client's server."""
+        """Do the due work. A defect there is logged and tried again later: it must not end every client's server."""
         self._timer = None
         try:
             self.node.tick(self.clock.now())
@@ -574,7 +574,7 @@ class Server:
 
 
 class _WriteSwitch:
-    """The node and what must be seen to when it takes writes again."""
+    """The node and the work to do when it takes writes again."""
 
     def __init__(self, server: Server, node: Node) -> None:
         self._server = server

@@ -1,7 +1,7 @@
-"""A program beside the server: started when the server answers, ended with it, and never in its way.
+"""A companion program of the server: started when the server answers, ended with it, and never in its way.
 
-It is a process of its own, so nothing it does holds the event loop or its memory. It ends when its standard input does,
-which the system sees to however the server ends.
+It is a process of its own, so nothing it does holds the event loop or its memory. It ends when its standard input does:
+the system closes that however the server ends.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Beside:
         self._is_ending = False
 
     async def start(self, url: str) -> None:
-        """Start it; whatever goes wrong is logged, and the server goes on."""
+        """Start it; any failure is logged, and the server goes on."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._companion.argv,

@@ -37,7 +37,7 @@ T = TypeVar("T")
 EARLY = 0.1
 """So many seconds before a sync is due the loop asks for it; when it is due the thread syncs unasked."""
 
-_NO_MEMORY_SECONDS = 0.01  # until the thread tries again what there was no memory for; nothing tells when there is
+_NO_MEMORY_SECONDS = 0.01  # until the thread tries again after a lack of memory; nothing reports when there is some
 
 Job = Callable[[], object]
 """What somebody else does in the thread while nobody writes."""
@@ -68,7 +68,7 @@ class Committer:
         # Called in the loop before a group is written, when it may still get longer
         self.before_write: Callable[[], None] = lambda: None
         self._turn_scheduled = False
-        self._closing = False  # close() does what is left to do
+        self._closing = False  # close() does the rest
         self._ending = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None  # loop time; the handle of uvloop knows it only to the millisecond
@@ -103,7 +103,7 @@ class Committer:
         self._turn()
 
     def poke(self) -> None:
-        """Commands have run: whatever they appended is to be committed when this turn of the loop is over."""
+        """Commands have run: commit their records when this turn of the loop is over."""
         if self._commit.retry_if_floor_moved():
             self._turn()
         elif self._commit.has_group:
@@ -165,7 +165,7 @@ class Committer:
         self._turn(due)
 
     def _settle(self, report: Report) -> None:
-        """Take in what became of a step, and let out the replies that waited for it."""
+        """Take in the result of a step, and let out the replies that waited for it."""
         commit = self._commit
         had_failed, had_sync_due = commit.failure, commit.sync_at is not None
         if commit.done(report, self._loop.time()):
@@ -184,7 +184,7 @@ class Committer:
         def run() -> None:
             try:
                 done.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - it belongs to who asked
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 done.set_exception(error)
 
         self._loop.call_soon_threadsafe(self._ask, run, done)
@@ -202,7 +202,8 @@ class Committer:
                 done.set_exception(error)
 
     def _start(self, step: CommitStep, job: Job | None = None) -> None:
-        # First what may fail for memory: a step said to be under way that the thread never got would be the last one
+        # First the parts that may fail for memory: a step marked as under way that the thread never got would be the
+        # last one
         self._steps.put((step, job))
         self._commit.begin(step)
         self._idle.clear()
@@ -253,12 +254,12 @@ class Committer:
             self._tell()
 
     def _tell(self) -> None:
-        """Have the loop take the report in, however long there is no memory for that; told twice, it looks once."""
+        """Have the loop take the report in, however long there is no memory for that; called twice, it looks once."""
         while True:
             try:
                 self._loop.call_soon_threadsafe(self._finished)
             except MemoryError:
-                time.sleep(_NO_MEMORY_SECONDS)  # this thread has nothing else to do until it is told
+                time.sleep(_NO_MEMORY_SECONDS)  # this thread has nothing else to do until the loop knows
             else:
                 return
 

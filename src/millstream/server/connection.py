@@ -47,7 +47,7 @@ _HIGH_WATER, _LOW_WATER = 1024 * 1024, 256 * 1024
 # Bytes of replies that may wait for the log before no more commands are run.
 _HELD_MAX = 1024 * 1024
 
-# A replica is sent no more than it takes; what waits for it elsewhere is limited there.
+# A replica gets at most as much as it takes; the rest waits elsewhere, and is limited there.
 _NO_LIMIT = OutputLimit(0, 0, 0)
 
 VOID = -1
@@ -72,16 +72,16 @@ class Connection(asyncio.Protocol):
         self._is_unix = is_unix
         self._reader = CommandReader()
         self._transport: asyncio.Transport
-        self._held = HeldReplies(server.gate, self)  # what waits for the disk; nothing where no log is kept
+        self._held = HeldReplies(server.gate, self)  # replies that wait for the disk; empty without a log
         self._out: list[Buffer] = []  # replies gathered in the round of commands at work
         self._out_size = self._out_barrier = 0
         self._blocked = False  # a command waits in the node
         self._full = False  # the transport asked for no more
         self._paused = False  # we asked the transport for no more
         self._again = False  # a further round of commands is scheduled
-        self._ending = False  # no more commands are run; the connection closes behind the last reply
+        self._ending = False  # no more commands are run; the connection closes after the last reply
         self._eof = False  # the client sends no more
-        self._closed = False  # nothing more is sent; what the client has not taken yet still goes to it
+        self._closed = False  # nothing more is sent; bytes that the client has not taken yet still go to it
         self._forgotten = False  # not a client any more
         self._received = self.sent = self._reads = 0  # bytes, bytes, times
         self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody connected: refuse, or open a session."""
+        """Refuse a new connection, or open a session."""
         transport = cast("asyncio.Transport", transport)  # uvloop's transports inherit from nothing of asyncio's
         self._transport = transport
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         self.session.traffic = self._traffic
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """The client is gone, whoever ended it."""
+        """The client is gone, by either side's will."""
         self._closed = True  # a round of commands may be scheduled yet, and uvloop raises at a write from now on
         self._forget()
         self._server.gone(self)
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
             self._run()
 
     def _feed(self, data: bytes) -> bool:
-        """Give the reader what came; False if that was too much."""
+        """Give the reader the bytes that came; False if they were too many."""
         try:
             self._reader.feed(data)
         except QueryBufferError:
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         return None
 
     def answer(self, replies: bytes, barrier: int) -> None:
-        """The turn is committed: send what was run in it, or hold it where the log has not come so far."""
+        """The turn is committed: send its replies, or hold them if the log has not come so far."""
         try:
             if barrier == VOID:
                 self.refuse_held(FORCED, [replies])
@@ -178,11 +178,11 @@ class Connection(asyncio.Protocol):
                     self.check_output()
             if self._is_stalled():
                 self._pause()
-        except Exception as error:  # noqa: BLE001 - others are answered behind it
+        except Exception as error:  # noqa: BLE001 - others are answered after it
             self._defect(error)
 
     def eof_received(self) -> bool:
-        """The client sends no more: answer what it has sent, then close."""
+        """The client sends no more: answer its commands, then close."""
         if self._blocked:  # as in Redis, it is not asked whether it would still listen
             return False
         if self._transport.get_extra_info("sslcontext") is not None:  # TLS has no half-closed connections
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
         """Keep replies, to be sent together with those that follow."""
         self._out += buffers
         self._out_size += sum(map(len, buffers))
-        self._out_barrier = max(self._out_barrier, barrier)  # XINFO waits for more than what follows it
+        self._out_barrier = max(self._out_barrier, barrier)  # XINFO waits for more than the commands after it
 
     def _send_gathered(self) -> None:
         if self._out:
@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
             self._send(out, barrier)
 
     def _must_stop(self) -> bool:
-        """Send what is enough to be sent, or is to be seen before others' replies; whether no more commands are run."""
+        """Send replies that are many, or must be seen before others'; True if no more commands are run."""
         node = self._server.node
         if node.outbox or self._out_size > _BATCH:
             self._send_gathered()
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
         return run
 
     def _take(self, run: "PlainRun", now: "Now") -> None:
-        """Keep the replies of what was run, and serve who waited for what it changed."""
+        """Keep the replies of the run, and serve the clients that waited for its changes."""
         server = self._server
         if run.commands:
             self._gather([run.replies], server.node.journal.position)
@@ -336,12 +336,12 @@ class Connection(asyncio.Protocol):
             server.node.serve(self.session.db, run.woken, now)
         except StorageError as error:
             server.fail(error)
-        except Exception as error:  # noqa: BLE001 - as for _execute; what was gathered may tell of what was not done
+        except Exception as error:  # noqa: BLE001 - as for _execute; the gathered steps may not be done
             self._defect(error)
             server.after_commands()
 
     def _defect(self, error: Exception) -> None:
-        """A defect of ours, or memory that ended, in what nobody else is to suffer from."""
+        """Handle a defect of ours, or a lack of memory, so that no other client suffers from it."""
         log.error("internal error; closing client %s", self.session.addr, exc_info=error)
         self._server.facts.internal_errors += 1
         self.abort()
@@ -365,7 +365,7 @@ class Connection(asyncio.Protocol):
         if session.overflow:
             self._cut_slow(session.overflow)
         if session.queue is not None and session.queue.size > limits.QUERY_BUFFER_MAX:
-            # Commands queued by MULTI count against what a client may have waiting
+            # Commands queued by MULTI count against a client's limit of waiting input
             server.facts.query_buffer_closed += 1
             self._cut("its transaction is too large")
         self._reader.trusted = session.user is not None  # AUTH and RESET change it
@@ -386,20 +386,20 @@ class Connection(asyncio.Protocol):
             if self._blocked and not self.session.blocked:
                 self._blocked = False
                 self._continue()
-        except Exception as error:  # noqa: BLE001 - others are delivered to behind it
+        except Exception as error:  # noqa: BLE001 - others are delivered to after it
             self._defect(error)
 
     @property
     def is_full(self) -> bool:
-        """The client takes what it is sent more slowly than it comes."""
+        """True if the client reads its replies more slowly than they come."""
         return self._full
 
     def keep_little(self, size: int) -> None:
-        """It is a replica's, for which all is kept elsewhere: it counts as full from so many bytes on."""
+        """Count the client as full from this many bytes on: it is a replica, with all its data kept elsewhere."""
         self._transport.set_write_buffer_limits(high=size, low=size // 4)
 
     def push(self, data: bytes) -> None:
-        """Send what no command has asked for, behind all replies so far."""
+        """Send bytes that are not a command's reply, after all replies so far."""
         self._server.facts.repl_output_bytes += len(data)
         self._send([data], 0)
 
@@ -409,12 +409,12 @@ class Connection(asyncio.Protocol):
             self._write(buffers)
 
     def release(self) -> None:
-        """The log has come further: send what waited for that."""
+        """The log has come further: send the replies that waited for that."""
         try:
             if ready := self._held.take():
                 self._write(ready)
             self._relieved()
-        except Exception as error:  # noqa: BLE001 - others are released behind it
+        except Exception as error:  # noqa: BLE001 - others are released after it
             self._defect(error)
 
     def refuse_held(self, line: str, more: "Sequence[Buffer]" = ()) -> None:
@@ -495,13 +495,13 @@ class Connection(asyncio.Protocol):
             self._continue()
 
     def _continue(self) -> None:
-        """A reason to stop has gone: close, or run on if no other stands."""
+        """A reason to stop has gone: close, or run on if there is no other."""
         if self._ending:
             self._close_if_done()
         elif self._closed or self._blocked or self._again:
             return
         elif self._is_stalled():
-            self._pause()  # commands may wait unread behind a wait that has just ended: the relief must find us
+            self._pause()  # commands may wait unread after a wait that has just ended: the relief must find us
         else:
             if self._paused:
                 self._paused = False
@@ -515,17 +515,17 @@ class Connection(asyncio.Protocol):
         self._server.loop.call_soon(self._run)
 
     def finish(self) -> None:
-        """The server stops: run nothing more, send what may be sent, close."""
+        """The server stops: run nothing more, send the replies that may be sent, close."""
         self._ending = True
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        """Close behind the last reply. Until the client has taken that, it stays one: listed, counted, limited."""
+        """Close after the last reply. Until the client has taken that, it stays one: listed, counted, limited."""
         if self._ending and not self._held and not self._closed:
             self._closed = True
             if not self._holds_output():
                 self._forget()
-            if not self._transport.is_closing():  # the second close() of TLS on asyncio drops what is asked next
+            if not self._transport.is_closing():  # the second close() of TLS on asyncio drops the next request
                 self._transport.close()
             if not self._forgotten:
                 self.check_output()  # no later reply will
@@ -545,7 +545,7 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def _cut(self, reason: str) -> None:
-        """Close at once because of what the client did."""
+        """Close at once because of the client's behaviour."""
         if self._forgotten:
             return
         log.warning("closing client %s (id %d): %s", self.session.addr, self.session.id, reason)

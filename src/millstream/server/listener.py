@@ -60,7 +60,7 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
 
 
 def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -> str:
-    """Why a TCP address cannot be used, and what to do."""
+    """The reason why a TCP address cannot be used, and the remedy."""
     where = f"{host}:{port}"
     code = error.errno
     if code == errno.EADDRINUSE:
@@ -77,7 +77,7 @@ def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -
 
 
 def bind_unix(path: Path) -> list[socket.socket]:
-    """Take a unix socket, replacing one that nobody serves any more; it does not listen yet."""
+    """Take a unix socket, replacing one that is not served any more; it does not listen yet."""
     try:
         _clear(path)
         sock = socket.socket(socket.AF_UNIX)

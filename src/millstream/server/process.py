@@ -69,7 +69,7 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
             loop.add_signal_handler(number, _on_signal, server, ending, number)
         try:
             await server.start()
-            gc.freeze()  # what was loaded stays: the collector need not walk it
+            gc.freeze()  # loaded modules stay: the collector need not walk them
             reserve_descriptors(server)
         except LoadingStoppedError as error:
             log.info("%s", error)
@@ -87,12 +87,12 @@ async def _serve(settings: Settings, companion: Companion | None) -> int:
     if server.failure is not None:
         return 1
     log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")
-    log.info("Millstream is now ready to exit, bye bye...")  # what tools made for Redis wait for
+    log.info("Millstream is now ready to exit, bye bye...")  # tools made for Redis wait for this
     return 0
 
 
 def _say(text: str) -> None:
-    """Tell the person who started it; nobody, if standard error was closed."""
+    """Print for the person who started it; nothing if standard error was closed."""
     if sys.stderr is not None:
         print(printable(text), file=sys.stderr)  # noqa: T201 - see above
 
@@ -108,7 +108,7 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
 
 
 def reserve_descriptors(server: Server) -> None:
-    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had, as Redis does."""
+    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to the number there is, as Redis does."""
     config, encrypted = server.node.config, bool(server.tls_port)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:
@@ -124,7 +124,7 @@ def reserve_descriptors(server: Server) -> None:
 
 
 def clients_possible(wanted: int, *, encrypted: bool) -> int:
-    """Have the system allow the descriptors that so many clients need; how many it is enough for."""
+    """Have the system allow the descriptors for this many clients; return how many clients they suffice for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OWN_DESCRIPTORS + (HANDSHAKES_MAX if encrypted else 0)
     if soft != resource.RLIM_INFINITY and soft < needed:

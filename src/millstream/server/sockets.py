@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 # Buffers handed to the kernel in one call; it takes 1,024
 _TOGETHER = 64
 _AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-# EPOLLIN, EPOLLOUT, and what is told unasked: EPOLLERR, EPOLLHUP
+# EPOLLIN, EPOLLOUT, and the events reported unasked: EPOLLERR, EPOLLHUP
 _READABLE, _WRITABLE, _BROKEN = 1, 4, 8 | 16
-# Stands in a turn's list for a reply that is not to be sent in it
+# In a turn's list, the place of a reply that is not to be sent in it
 _NONE = (-1, b"")
 
 Event = tuple[int, "bytes | int | None", int]
@@ -46,17 +46,17 @@ class _Calls(Protocol):
     """The calls to the native core in a turn."""
 
     def read_ready(self, poll: "select.epoll") -> Iterator[Event]:
-        """Read what has come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
+        """Read the bytes that have come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
 
     def send_each(self, replies: list[Any]) -> None:
-        """Send to each descriptor what stands behind it, and put in the place of the two what came of it.
+        """Send to each descriptor the bytes after it, and put the result in the place of the two.
 
-        That is how many bytes the kernel took, the ``errno`` below zero, or None where there was no memory to tell.
+        That is how many bytes the kernel took, the ``errno`` below zero, or None without memory for a number.
         """
 
 
 def native_calls() -> _Calls | None:
-    """The native core, where it has what this needs: in Python, calls cost more than those of the loop."""
+    """The native core, if it has the calls: in Python, they cost more than those of the loop."""
     return cast("_Calls", core.native) if hasattr(core.native, "read_ready") else None
 
 
@@ -71,7 +71,7 @@ class Sockets:
         self._poll = select.epoll()
         self._open: dict[int, SocketTransport] = {}
         self._answered: list[SocketTransport | None] = []  # in this turn; None: it has seen to that itself
-        self._replies: list[Any] = []  # to them: descriptor and bytes, and then what came of it
+        self._replies: list[Any] = []  # to them: descriptor and bytes, and then the result
         loop.add_reader(self._poll.fileno(), self._turn)
 
     def add(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
@@ -92,7 +92,7 @@ class Sockets:
     # ------------------------------------------------------------------ the turn
 
     def _turn(self) -> None:
-        """Take what has come; commit; answer."""
+        """Take the bytes that have come; commit; answer."""
         wall_time, opened = self._turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
         answers: list[Answer] = []
@@ -102,7 +102,7 @@ class Sockets:
             for fd, data, events in found:
                 transport = opened.get(fd)
                 if transport is None:
-                    continue  # closed by what came from another
+                    continue  # closed by a message from another
                 try:
                     if type(data) is bytes and data and events == _READABLE and transport.reads and not transport.out:
                         replies = transport.run_at_once(data, wall)
@@ -112,7 +112,7 @@ class Sockets:
                             continue
                     else:
                         transport.happened(data, events)
-                    wall = wall_time()  # who knows how long that took
+                    wall = wall_time()  # that may have taken long
                 except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
                     self._end_one(transport, error)
             barrier, may_go = self._turns.end_turn(size)
@@ -121,7 +121,7 @@ class Sockets:
                     transport.client.answer(replies, barrier)
         except Exception:
             for _, _, transport in answers:
-                transport.client.abort()  # nobody knows what became of what it asked for
+                transport.client.abort()  # the outcome of its commands is unknown
             raise
         finally:
             self.in_turn = False
@@ -155,13 +155,13 @@ class Sockets:
         return True
 
     def _answer(self) -> None:
-        """Send what was written in this turn."""
+        """Send the bytes written in this turn."""
         answered, replies = self._answered, self._replies
         if not answered:
             return
         try:
             each = zip(answered, replies, strict=True)
-        except MemoryError:  # before anything is sent; what is sent must be noted
+        except MemoryError:  # before anything is sent; sent bytes must be noted
             self.loop.call_soon(self._answer)
             return
         self._calls.send_each(replies)
@@ -184,7 +184,7 @@ class Sockets:
         self._answered.append(transport)
         try:
             self._replies.append(reply)
-        except MemoryError:  # or the replies of all behind it would go to others
+        except MemoryError:  # or the replies of all after it would go to others
             del self._answered[number:]
             raise
         return number
@@ -282,7 +282,7 @@ class SocketTransport(asyncio.Transport):
             self.watch()
 
     def watch(self) -> None:
-        """Be watched for what is of interest now."""
+        """Watch for the events of interest now."""
         events = 0 if self._lost else _READABLE * self.reads | _WRITABLE * self._waits
         if events != self._watched:
             self._sockets.watch(self.fd, self._watched, events)
@@ -321,7 +321,7 @@ class SocketTransport(asyncio.Transport):
     def _written(self) -> None:
         if self._waits:
             self._look_at_size()
-        elif self._number < 0 or self._size > self.high:  # what is much is tried before the client counts as slow
+        elif self._number < 0 or self._size > self.high:  # large output is tried before the client counts as slow
             self._flush()
 
     def sent_part(self, data: bytes, count: int | None) -> None:
@@ -331,7 +331,7 @@ class SocketTransport(asyncio.Transport):
         self.answered(count)
 
     def answered(self, count: int | None) -> None:
-        """The turn has ended, and the kernel took so many bytes, or said what failed; None: nobody knows."""
+        """The turn has ended; the kernel took this many bytes, or reported a failure; None: unknown."""
         self._number = -1
         if count == self._size and not self._closing:
             self.out.clear()
@@ -346,7 +346,7 @@ class SocketTransport(asyncio.Transport):
                 self.client.check_output()
 
     def _flush(self) -> None:
-        """Send what the kernel takes."""
+        """Send as much as the kernel takes."""
         out = self.out
         self._take_back()
         while out and not self._lost:
@@ -396,7 +396,7 @@ class SocketTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """See asyncio: what was written goes out first."""
+        """See asyncio: written bytes go out first."""
         if self._closing:
             return
         self._closing, self.reads = True, False
@@ -406,7 +406,7 @@ class SocketTransport(asyncio.Transport):
             self._lose(None)
 
     def abort(self) -> None:
-        """See asyncio: what was written and not sent is dropped."""
+        """See asyncio: written and unsent bytes are dropped."""
         self._lose(None)
 
     def _lose(self, error: OSError | None) -> None:

@@ -1,4 +1,4 @@
-"""TLS for the listener and the link to a primary: from names of files to contexts, or a sentence on what is wrong."""
+"""TLS for the listener and the link to a primary: from names of files to contexts, or a sentence on the fault."""
 
 import ssl
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class Tls:
     """Settings of TLS for serving and following; the names are those of Redis's CONFIG and the command line."""
 
     port: int | None  # TCP port for TLS, 0 for a free one, None to serve none
-    cert_file: Path | None = None  # The server's certificate in PEM, those that signed it behind it
+    cert_file: Path | None = None  # The server's certificate in PEM, followed by those that signed it
     key_file: Path | None = None  # Its private key in PEM, without a passphrase
-    ca_cert_file: Path | None = None  # Certificates in PEM of those whose clients are let in
+    ca_cert_file: Path | None = None  # Certificates in PEM of the authorities for clients
     auth_clients: AuthClients = "yes"  # True if clients must show a certificate; ``optional`` checks one that is shown
     handshakes: int = HANDSHAKES_MAX  # Connections that agree on keys at a time, where the limit of descriptors allows
     grace: float = 1.0  # Seconds after which a handshake gives way if others wait for its place
@@ -60,7 +60,8 @@ def make_context(tls: Tls) -> ssl.SSLContext:
 def make_link_context(tls: Tls) -> ssl.SSLContext:
     """The context for a link to a primary: its certificate must be of the authority; its name is not compared.
 
-    A primary has many names: what REPLICAOF, FAILOVER and Sentinel say of it is mostly an address. Redis compares none.
+    A primary has many names: REPLICAOF, FAILOVER and Sentinel mostly give an address. Redis does not compare names
+    either.
     """
     if tls.ca_cert_file is None:
         raise TlsError(

@@ -16,7 +16,7 @@ async def drive(
     only_if: Callable[[], bool] | None = None,
     sending: Callable[[list[Command]], None] | None = None,
 ) -> Result:
-    """Send what the exchange asks for, and give it the replies, until it ends."""
+    """Send the commands of an exchange, and give it the replies, until it ends."""
     replies: list[Reply] | None = None
     try:
         while True:

@@ -129,7 +129,7 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
 
 
 def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
-    """True if these fields are a dead letter of the same entry and group as this one, whoever wrote it."""
+    """True if these fields are a dead letter of the same entry and group as this one, by any writer."""
     try:
         found = unpack(flat)
     except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
 
 
 def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edited: bool = False) -> list[bytes]:
-    """The fields and values of the entry that is put back: the original's, and its history behind them."""
+    """The fields and values of the entry that is put back: the original's, followed by its history."""
     death: dict[str, object] = {
         "id": letter.id,
         "group": letter.group,
@@ -160,7 +160,7 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edit
 
 
 def is_return(flat: Sequence[bytes], letter: DeadLetter) -> bool:
-    """True if these are the fields of the entry that this letter was put back as, by whom and whenever."""
+    """True if these are the fields of the entry that this letter was put back as, by any client at any time."""
     fields, history = take_history(list(flat))
     last = history[-1] if history else {}
     death = (last.get("id"), last.get("group"), last.get("died_ms"))

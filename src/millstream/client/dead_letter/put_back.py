@@ -84,9 +84,9 @@ class PutBackOutcome:
     returned: list[tuple[str, str, str]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)  # Ids of letters that were not there (any more)
     refused: list[tuple[str, str]] = field(default_factory=list)  # Id of each letter that stays, and why
-    # Streams without any group, or of which that is not known, and the groups that are to have entries there
+    # Streams without any group, or with unknown groups, and the groups that are to have entries there
     groupless: set[tuple[str, str]] = field(default_factory=set)
-    # Letters that were sent and of which nobody could be asked where they are
+    # Letters that were sent, with a place that could not be asked for
     unsettled: list[StoredLetter] = field(default_factory=list)
 
     def add(self, found: "PutBackOutcome") -> None:
@@ -103,13 +103,13 @@ class SentLetter:
 
     stored: StoredLetter  # As it was in the dead-letter stream
     letter: DeadLetter  # Its contents, with other fields if a person changed them
-    # The last id of its stream before; the entry is behind it. None where the user may not ask.
+    # The last id of its stream before; the entry is after it. None if the user may not ask.
     entry_after: bytes | None
     letter_after: bytes | None  # The same of the dead-letter stream, if the letter is written again
     why: str | None = None  # The server's error for its XADD inside EXEC; None until that is known
 
     def is_entry(self, flat: Sequence[bytes]) -> bool:
-        """True if these are the fields of its entry, put back by us or by another, who put back what it was."""
+        """True if these are the fields of its entry, put back by us or unchanged by another client."""
         was = self.stored.letter
         return is_return(flat, self.letter) or (was is not None and is_return(flat, was))
 
@@ -137,12 +137,12 @@ class PutBack:
         self._now_ms = now_ms
         self._all_groups = all_groups
         self._edited = edited or {}
-        self._found = PutBackOutcome()  # of the last look alone: what an earlier one found may have changed
+        self._found = PutBackOutcome()  # of the last look alone: the findings of an earlier one may have changed
         self._sent: list[SentLetter] = []
 
     @property
     def unsettled(self) -> list[StoredLetter]:
-        """Letters that were sent and of which it is not known where they are."""
+        """Letters that were sent, with a place that is unknown."""
         return [sent.stored for sent in self._sent]
 
     def run(self) -> Exchange[bool]:
@@ -181,13 +181,13 @@ class PutBack:
         return True
 
     def _ran(self) -> None:
-        """EXEC has run: what the look before it found is final."""
+        """EXEC has run: the findings of the look before it are final."""
         self._ids = ()
         self._outcome.add(self._found)
         self._found = PutBackOutcome()
 
     def _plan(self) -> Exchange[list[Relocation[SentLetter]]]:
-        """Watch, look, and say what is to be moved; from then on that counts as sent."""
+        """Watch, look, and return the letters to move; from then on they count as sent."""
         key, ids = self._key, self._ids
         self._found, self._sent = PutBackOutcome(), []  # nothing of the try before was run
         look: list[Command] = [("WATCH", key), *(("XRANGE", key, wanted, wanted) for wanted in ids)]
@@ -307,7 +307,7 @@ class PutBack:
 
 
 def _search(key: str, after: bytes | None, fits: Callable[[Sequence[bytes]], bool]) -> Exchange[bytes | None]:
-    """The id of the first entry that fits, behind an id or in all of the stream; None where there is none."""
+    """The id of the first entry that fits, after an id or in all of the stream; None without one."""
     start = "-" if after is None else behind(after)
     while start is not None:
         (rows,) = (yield [("XRANGE", key, start, "+", "COUNT", _PAGE)]) or [[]]

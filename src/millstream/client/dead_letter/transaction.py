@@ -45,14 +45,14 @@ from millstream.errors import MillstreamError
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-#: A dialogue with the server that somebody else carries on: commands out, replies in, and a result at the end.
+#: A dialogue with the server that a caller carries on: commands out, replies in, and a result at the end.
 Exchange: TypeAlias = Generator[list[Command], list[Any] | None, Result]
 
-#: Entries whose letter was sent and no reply came: their ids, and the id behind which the letter is if EXEC wrote it.
-#: This is None where "pending no more" says enough: a script was sent, or the user may not ask for the last id.
+#: Entries with a letter that was sent and no reply: their ids, and the id after which the letter is if EXEC wrote it.
+#: This is None if "pending no more" says enough: a script was sent, or the user may not ask for the last id.
 Unsure: TypeAlias = dict[bytes, bytes | None]
 
-#: Letters of one step: few enough that a script or a transaction of them holds up nobody.
+#: Letters of one step: few enough that a script or a transaction of them does not hold up others.
 BATCH = 50
 
 #: Names and values an entry may have to be set aside by a script: Lua passes on 8,000 words at most.
@@ -100,7 +100,7 @@ class DeadLetterRoute:
     group: str  # Name of the group
     consumer: str  # The consumer that must have the entries
     dead: str  # Key of the dead-letter stream
-    failures: str = ""  # Key of the hash of earlier failures, whose rows go with the entries; empty for none
+    failures: str = ""  # Key of the hash of earlier failures, with rows that go with the entries; empty for none
     due: str = ""  # Key of the due times, which go with them too; empty for none
     maxlen: int | None = None  # The dead-letter stream's approximate bound in entries, if any
     no_ack: bool = False  # The group's entries are never pending, so that there is nothing to guard or acknowledge
@@ -152,7 +152,7 @@ def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, se
 
 
 def last_id(info: object) -> bytes | None:
-    """The id behind which new letters will be, from the reply to XINFO STREAM; None where the user may not ask."""
+    """The id after which new letters will be, from the reply to XINFO STREAM; None if the user may not ask."""
     if isinstance(info, list):
         found: bytes = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
         return found
@@ -188,7 +188,7 @@ class Relocation(Generic[Item]):
 
 
 def try_transaction() -> Exchange[None]:
-    """Run an empty transaction: behind a MULTI that the user may not send, commands would run one by one."""
+    """Run an empty transaction: after a MULTI that the user may not send, commands would run one by one."""
     _check((yield [("UNWATCH",), ("MULTI",), ("EXEC",)]) or [])
 
 
@@ -215,7 +215,7 @@ def relocate(
             continue  # nothing was sent
         _check(replies)
         if replies[-1] is None:
-            continue  # somebody wrote to the watched key after the look
+            continue  # another client wrote to the watched key after the look
         ran = iter(replies[-1])
         for move in moves:
             move.added, move.removed = next(ran), 0 if move.remove is None else next(ran)
@@ -288,9 +288,9 @@ class DeadLetterTransaction(Generic[Failed]):
             _forget(unsure, sent)  # nothing of the try before was run
             ours = yield from self._ours([entry for entry in entries if entry.unsettled])
             sent.clear()
-            # what was unsure before stays so, whatever becomes of this try: the one before may arrive late
+            # an unsure letter stays unsure, even if this try fails: the one before may arrive late
             sent.update(entry.id for entry in ours if entry.id not in unsure)
-            for entry in ours:  # pending at this look: whatever was sent before, no letter of it is older
+            for entry in ours:  # pending at this look: of all letters sent before, none is older
                 unsure[entry.id] = self._after or unsure.get(entry.id)
             return [self._relocation(entry) for entry in ours]
 
@@ -309,7 +309,7 @@ class DeadLetterTransaction(Generic[Failed]):
             if move.failed:
                 failed.append(move)
                 if move.removed == 1:
-                    unsure[move.item.id] = LAST  # behind which no letter can be: it stays ours until it is pending
+                    unsure[move.item.id] = LAST  # after which no letter can be: it stays ours until it is pending
             else:
                 dead.append(move.item.id)
                 self._report(move.item, Fate.DEAD)
@@ -329,7 +329,7 @@ class DeadLetterTransaction(Generic[Failed]):
         return True
 
     def _undo(self, entries: Sequence[Failed]) -> Exchange[list[tuple[Failed, Any]]]:
-        """Make pending again what EXEC acknowledged without a letter; with the replies."""
+        """Make entries pending again that EXEC acknowledged without a letter; with the replies."""
         if not entries or self._route.no_ack:
             return []
         replies = (yield [self._again(entry) for entry in entries]) or []
@@ -343,7 +343,7 @@ class DeadLetterTransaction(Generic[Failed]):
         look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
         look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
         watched, kind, info, *pending = (yield look) or []
-        # there is no info of a stream that is yet to be made, and no kind for a user who may not ask
+        # there is no info of a stream that is yet to be made, and no kind for a user without the right to ask
         _check([watched, *pending])
         self._after = last_id(info)
         missing = yield from self._missing([entry for entry, rows in zip(entries, pending, strict=True) if not rows])

@@ -65,7 +65,7 @@ def hold(stream: str, group: str, min_idle_ms: int, *, first: int = 0, whole: bo
 
 
 def question(stream: str, group: str, ids: Iterable[bytes | str]) -> tuple[Words, Words]:
-    """The commands whose replies say when these entries are due; for :func:`remaining`."""
+    """The commands that ask when these entries are due; for :func:`remaining`."""
     return ("TIME",), ("ZMSCORE", key(stream, group), *ids)
 
 

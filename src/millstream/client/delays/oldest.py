@@ -21,7 +21,7 @@ class Undelayed:
 
 
 async def undelayed(line: Line, stream: str, group: str, *, patience: float) -> Undelayed | None:
-    """Look through what is pending, for a group that has due times; None where the server does not tell."""
+    """Look through the pending entries of a group with due times; None if the server does not answer."""
     start: str | None = "-"
     waiting, oldest = 0, None
     for page in range(_PAGES):

@@ -64,7 +64,7 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
 class _AsyncCluster(redis.asyncio.RedisCluster):
     async def aclose(self) -> None:
         await super().aclose()
-        # Redis-py takes a client whose last command failed for one without connections
+        # Redis-py takes a client with a failed last command for one without connections
         await self.nodes_manager.aclose()
         await self.nodes_manager.aclose("startup_nodes")
 

@@ -1,8 +1,8 @@
-"""Clients that ask Sentinels who the master is, at every new connection.
+"""Clients that ask Sentinels for the master, at every new connection.
 
-``redis+sentinel://[user:password@]host:port,host:port/SERVICE[/DB]``; user and password are the server's, those of the
-Sentinels themselves stand behind the question mark: ``?sentinel_username=u&sentinel_password=p``. A connection that
-breaks is made anew to whoever is the master then; until there is one, connecting fails like to a server that is down.
+``redis+sentinel://[user:password@]host:port,host:port/SERVICE[/DB]``; user and password are the server's. Those of the
+Sentinels themselves follow the question mark: ``?sentinel_username=u&sentinel_password=p``. A connection that breaks is
+made again to the master of that time; until there is one, connecting fails like to a server that is down.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ class _BlockingSentinels(Sentinel):
         return found
 
     def _problem(self, service_name: str) -> str:
-        """Name the services that the first Sentinel that answers knows, one of which may be meant; or the errors."""
+        """Name the services of the first Sentinel that answers, since the user may mean one of them; or the errors."""
         errors = []
         for one in self.sentinels:
             try:

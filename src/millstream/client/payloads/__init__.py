@@ -1,1 +1,1 @@
-"""Forms in which producers write an entry, beside plain fields: what worker, console and Spark read alike."""
+"""Forms in which producers write an entry, besides plain fields: worker, console and Spark read them alike."""

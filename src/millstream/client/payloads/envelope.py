@@ -46,7 +46,7 @@ def build(headers: dict[str, str], body: bytes) -> bytes:
     for name, value in headers.items():
         try:
             parts += (name.encode(), value.encode())
-        except (AttributeError, UnicodeEncodeError):  # of what a caller gave, whatever its annotation
+        except (AttributeError, UnicodeEncodeError):  # of a caller's value, despite its annotation
             raise ValueError(f"the header {name!r:.80} is invalid: its name and its value must be text") from None
     if len(headers) > 0xFFFF or any(len(part) > 0xFFFF for part in parts):
         raise ValueError("a header of FastStream's envelope holds at most 65,535 bytes")

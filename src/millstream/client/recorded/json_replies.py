@@ -30,7 +30,7 @@ def json_of(reply: Reply) -> object:
 
 
 def reply_of(value: object, depth: int = 0) -> Reply:
-    """The reply that stands in the file."""
+    """The reply from its form in the file."""
     if isinstance(value, str):
         return value.encode()  # half of a pair of surrogates is a ValueError as well
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and -_HIGHEST < value < _HIGHEST):

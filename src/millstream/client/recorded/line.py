@@ -1,4 +1,4 @@
-"""A line whose other end is a report."""
+"""A line with a report as its other end."""
 
 import asyncio
 from collections.abc import Callable, Sequence

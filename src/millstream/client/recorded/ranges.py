@@ -72,7 +72,7 @@ class KnownRange:
         self._spans.append((low, high))
 
     def settle(self) -> None:
-        """Put together what was learned; before it is asked for."""
+        """Put the learned parts together; before they are asked for."""
         self._ids = sorted(self._rows)
         joined: list[tuple[Id, Id]] = []
         for low, high in sorted(self._spans):

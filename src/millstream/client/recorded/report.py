@@ -46,7 +46,7 @@ class RecordedReport:
 
     path: Path  # Path of the file
     at_ms: int  # Wall milliseconds when it was begun
-    facts: Mapping[str, Any]  # Everything beside the replies: versions, what was left out, what was redacted
+    facts: Mapping[str, Any]  # Everything except the replies: versions, parts left out, parts redacted
     nodes: tuple[int, ...] = (0,)  # Numbers of the cluster's nodes; one server is node 0
     _exact: dict[tuple[int, Words], Reply] = field(default_factory=dict)
     _ranges: dict[Words, KnownRange] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class RecordedReport:
         return self._missing(words)
 
     def _scanned(self, node: int, words: Words) -> Reply:
-        """The streams of a node, also those that are left out: whoever asks about one is told that."""
+        """The streams of a node, also left-out ones: a question about one of those gets the reason."""
         if self.facts.get("streams_left_out", 0) is None:
             return ResponseError("not in this report: the time was up before it was known which streams there are")
         return [b"0", self._matching(node, words)]
@@ -126,7 +126,7 @@ class RecordedReport:
                 self._streams.add(words[2])
 
     def settle(self) -> None:
-        """Put together what was taken in."""
+        """Put the collected parts together."""
         self.nodes = tuple(sorted({0, *self._keys, *(node for node, _ in self._exact)}))
         for known in self._ranges.values():
             known.settle()

@@ -16,7 +16,7 @@ _SCORE = re.compile(rb"-?(?:inf|[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3}
 
 
 def fits(command: Sequence[bytes], reply: Any) -> bool:
-    """True if a server may answer so; what no page reads may be anything."""
+    """True if a server may answer so; parts that no page reads may be anything."""
     if isinstance(reply, ResponseError):
         return True
     two = b" ".join(command[:2]).upper() if command[0] in _FAMILIES else command[0]
@@ -75,7 +75,7 @@ def _pending(value: Any) -> bool:
         and len(value) == 4
         and _id(value[0])
         and _text(value[1])
-        and (_count(value[2]) or (value[1:3] == [b"", -1]))  # of what nobody holds no server knows since when
+        and (_count(value[2]) or (value[1:3] == [b"", -1]))  # no server knows the idle time of a released entry
         and _count(value[3])
     )
 

@@ -7,7 +7,7 @@ samples and needs no timer; Redis looks ten times a second.
 
 from collections import deque
 
-# Milliseconds between samples, and how many are kept: Redis's, whose figures are averages over 1.6 seconds
+# Milliseconds between samples, and number kept: those of Redis, with averages over 1.6 seconds
 _EVERY, _KEPT = 100, 16
 WINDOW = _EVERY * _KEPT
 
@@ -25,7 +25,7 @@ class Rates:
         self.due = 0  # Monotonic milliseconds from which the next sample is to be taken
 
     def sample(self, now: int, counters: Counters) -> None:
-        """Keep the counters as they are before what is done next, at ``now`` monotonic milliseconds."""
+        """Keep the counters as they are before the next work, at ``now`` monotonic milliseconds."""
         self._samples.append((now, counters))
         self.due = now + _EVERY
 

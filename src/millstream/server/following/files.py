@@ -1,6 +1,6 @@
-"""Files that are gone with whoever uses them.
+"""Files that go with the process that uses them.
 
-``tempfile`` is loaded when the first is made: it brings the compressors along, and most servers make no copy.
+``tempfile`` is loaded when the first is made: it brings the compressors along, and most servers do not make a copy.
 """
 
 from typing import IO, TYPE_CHECKING

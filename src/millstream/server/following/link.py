@@ -57,7 +57,7 @@ log = logger("millstream.server")
 
 # Bytes read at a time
 _PIECE = 256 * 1024
-# Bytes of the stream that may wait until the copy before them is taken over; what comes then waits at the primary
+# Bytes of the stream that may wait until the copy before them is taken over; later ones wait at the primary
 _WAITING_MAX = 256 * 1024 * 1024
 # Seconds between two tries, from the first to the longest, as Redis has it: in a chain the one above needs a copy first
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
@@ -104,7 +104,7 @@ class ReplicaLink:
         self._task = self._server.loop.create_task(self._keep_up(host, port))
 
     def stop(self) -> None:
-        """Follow nobody."""
+        """Stop following."""
         if self._connection is not None:
             self._connection.leave()
         if self._task is not None:
@@ -112,7 +112,7 @@ class ReplicaLink:
             self._task = None
 
     def cut(self, session: "Session") -> None:
-        """CLIENT KILL of the link, which is made anew; not of one that is gone."""
+        """CLIENT KILL of the link, which is made again; not of one that is gone."""
         if self._connection is not None:
             self._connection.cut(session)
 
@@ -126,7 +126,7 @@ class ReplicaLink:
             await connection.ended()
 
     async def _keep_up(self, host: str, port: int) -> None:
-        """Follow until told otherwise, over one connection after the other."""
+        """Follow until stopped, over one connection after the other."""
         following, clock = self._following, self._server.clock
         while not following.is_stuck:
             reason, has_failed = "", False
@@ -161,7 +161,7 @@ class ReplicaLink:
             self._failed = self._failed + 1 if has_failed else 0
             self._pause = min(self._pause * 2, _LONGEST_PAUSE) if following.offset == before else _FIRST_PAUSE
             wait = max(wait or 0, copy_pause(self._failed), self._pause)
-            if has_failed:  # each such try costs both sides a whole copy, so each is told
+            if has_failed:  # each such try costs both sides a whole copy, so each is logged
                 log.warning("the link to %s:%d is down: %s; tried again in %.1f s", host, port, reason, wait)
             elif is_news:
                 log.warning("the link to %s:%d is down: %s%s", host, port, reason, _what_lets_in(reason))
@@ -206,7 +206,7 @@ class _Connection:
         self._past: PrimaryPast | None = None
         self._taking: asyncio.Task[None] | None = None
         self._taker: Taking | None = None
-        self._is_copied = asyncio.Event()  # all of the copy is here, or nobody reads it any more
+        self._is_copied = asyncio.Event()  # all of the copy is here, or it is not read any more
         self._telling: asyncio.Task[None] | None = None
         self._received_bytes = 0
         self._unsynced: tuple[int, int] | None = None  # a position of the log, and the offset that is durable with it
@@ -220,7 +220,7 @@ class _Connection:
         following, config = self._following, self._node.config
         following.state = CONNECTING
         timeout = config.repl_timeout
-        # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of what it waits for
+        # Not wait_for(), which in Python 3.11 forgets a cancellation that comes with the end of the awaited task
         async with asyncio.timeout(timeout):
             reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
@@ -333,14 +333,14 @@ class _Connection:
     # ------------------------------------------------------------------ the copy
 
     def _await_copy(self, host: str, port: int) -> None:
-        """Have somebody ready to read the copy that will come."""
+        """Prepare the reader of the copy that will come."""
         if self._copy is None:
             with self._to_disk():
                 self._copy = unnamed_file(self._directory)
             self._taking = self._server.loop.create_task(self._take(self._copy, (host, port)))
 
     async def _take(self, copy: IO[bytes], primary: tuple[str, int]) -> None:
-        """Take the copy that comes over, and run what has come behind it; a failure ends the connection."""
+        """Take the copy over, and run the commands that came after it; a failure ends the connection."""
         try:
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
@@ -366,8 +366,8 @@ class _Connection:
             raise
         except BaseException as error:
             if self._writer is not None:
-                self._writer.transport.abort()  # whoever reads finds it, and asks what became of this
-            if isinstance(error, OSError):  # nothing of the connection: what could not be read or written is here
+                self._writer.transport.abort()  # the reader finds it, and asks for the reason
+            if isinstance(error, OSError):  # not an error of the connection: reading or writing a file here failed
                 raise self._no_copy(error) from error
             raise
 
@@ -405,7 +405,7 @@ class _Connection:
             self._writer.transport.abort()
 
     async def _run(self) -> None:
-        """Run what has come."""
+        """Run the commands that have come."""
         async with self._running:
             has_more = True
             while has_more:
@@ -461,7 +461,7 @@ class _Connection:
         self._send(packed(words))
 
     def release(self) -> None:
-        """The log has come further: answer a question how far, once all before it is kept; tell what is synced now."""
+        """The log has come further: answer a question how far, once all before it is kept; report the synced offset."""
         if 0 < self._obedience.asked <= self._kept():
             self._obedience.asked = 0
             self._tell_offset()
@@ -492,7 +492,7 @@ class _Connection:
                     task.cancel()
 
     async def ended(self) -> None:
-        """Wait until what took a copy over has cleared away."""
+        """Wait until the tasks that took a copy over have cleared away."""
         if self._taking is not None:
             await asyncio.wait([self._taking])
 
@@ -500,7 +500,7 @@ class _Connection:
         """The end."""
         self.leave()
         if self._copy is not None:
-            with contextlib.suppress(OSError):  # the disk is full, and what is left is written before it is closed
+            with contextlib.suppress(OSError):  # the disk is full, and the rest is written before it is closed
                 self._copy.close()
         if self._writer is not None:
             with contextlib.suppress(OSError):

@@ -6,5 +6,5 @@ _FIRST, _LONGEST = 1.0, 60.0
 
 
 def copy_pause(failed: int) -> float:
-    """Seconds before another copy, if so many in a row could not be made or taken."""
+    """Seconds before another copy, after this many failures in a row."""
     return 0.0 if failed < 2 else min(_FIRST * 2 ** min(failed - 1, 30), _LONGEST)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 log = logger("millstream.server")
 
 _PROGRAM = "millstream.maintenance.log.diverged"
-# In place of a history's name where nobody ever followed this server
+# In place of a history's name if no replica ever followed this server
 _ALONE = "alone"
 # Seconds between two looks whether the log has all
 _HELD = 0.05
 
 
 def remove_parts(directory: Path) -> None:
-    """Remove what was begun of a file by a server that was killed."""
+    """Remove unfinished files of a server that was killed."""
     for part in directory.glob("diverged-*.part"):
         part.unlink(missing_ok=True)
 
@@ -37,7 +37,7 @@ def count(directory: Path) -> int:
 
 
 async def keep(server: "Server", directory: Path | None, upto: int) -> None:
-    """Put what the history holds behind an offset into files, and wait until they are on the disk."""
+    """Put the history's commands after an offset into files, and wait until they are on the disk."""
     node = server.node
     past = node.keyspace.history
     name = past.replid or past.replid2 or _ALONE

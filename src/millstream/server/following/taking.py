@@ -34,7 +34,7 @@ class _PassingLog:
     def __init__(self, config: "Config") -> None:
         self._directory = passing_directory()
         self._log, _ = Log.open(self._directory.name)
-        self._log.append(codec.pack(0, []))  # a snapshot stands for some record
+        self._log.append(codec.pack(0, []))  # a snapshot needs a record to replace
         self.rewriter = Rewriter(self._log, config)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Taking:
             raise GivenUpError(f"the process that reads a primary's copy cannot be started: {error}") from error
 
     def arrived(self, size: int) -> bool:
-        """So many bytes of the copy are in its file; whether it is still read."""
+        """This many bytes of the copy are in its file; True if it is still read."""
         return self._child.hint(str(size))
 
     async def take(self, begins: "CopyBegins") -> None:
@@ -99,10 +99,10 @@ class Taking:
             self._server.after_commands()
 
     async def close(self) -> None:
-        """The end, also of what was not taken over."""
+        """The end, also of a copy that was not taken over."""
         self._is_cancelled = True
         self._child.kill()
-        # Begun at once, not as a task: the loop may end before that has its first turn, and what is open stays so
+        # Begun at once, not as a task: the loop may end before its first turn, and open files would stay so
         await asyncio.shield(self._server.loop.run_in_executor(None, self._clear))
 
     def _clear(self) -> None:

@@ -16,7 +16,7 @@ PIECE = 64 * 1024
 
 
 class Copy:
-    """A copy in files; they are closed when the last of those who are sent it has it, or is gone."""
+    """A copy in files; they are closed when the last of its replicas has it, or is gone."""
 
     def __init__(
         self,

@@ -67,7 +67,8 @@ def _write(fd: int, heard: int, data: Iterable[bytes]) -> None:
     status = 1
     try:
         gc.disable()
-        # Or whoever is disconnected meanwhile would not learn it, and a server started anew would find its port taken
+        # Or a client that is disconnected meanwhile would not learn it, and a restarted server would find its port
+        # taken
         first, second = sorted((fd, heard))
         for begin, end in ((3, first), (first + 1, second), (second + 1, os.sysconf("SC_OPEN_MAX"))):
             os.closerange(begin, end)

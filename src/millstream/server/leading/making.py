@@ -73,7 +73,7 @@ class CopyMaker:
         """See to the copies for those that wait for one."""
         if self._sender.feed is None or self._is_copying or not (waiting := self.waiting()):
             return
-        if self._server.loop.time() < self._not_before:  # they wait, and are told each second that this server is there
+        if self._server.loop.time() < self._not_before:  # they wait, and hear each second that this server is there
             return
         self._ordered_at = self._server.clock.now().mono
         if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
@@ -82,8 +82,8 @@ class CopyMaker:
             self._order_rdb(self._sender.feed, waiting)
 
     def _order_rdb(self, feed: "Feed", waiting: "list[Follower]") -> None:
-        """An RDB file, of the form that the first of those who wait reads."""
-        version = self._version(waiting[0])  # who reads another one is next
+        """An RDB file, of the form that the first waiting replica reads."""
+        version = self._version(waiting[0])  # replicas that read another one are next
         waiting = [each for each in waiting if self._version(each) == version]
         keyless = [each for each in waiting if each.keyless]
         if keyless:
@@ -95,7 +95,7 @@ class CopyMaker:
             self._order_copy(self._rewriter, feed, version)
 
     def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
-        """Make a copy of what is in memory: by a child, which has it as it is now, or here where there can be none."""
+        """Make a copy of the data in memory: by a child, which has it as it is now, or here without children."""
         feed, space = self._sender.feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
@@ -122,7 +122,7 @@ class CopyMaker:
         self._hand_out(Copy.of_file(made, file), waiting)
 
     def _written(self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", failed: str) -> None:
-        """The child begun for some has ended; who has come since then shares what it wrote, not its failure."""
+        """The child made for some has ended; replicas that came since share its file, but not its failure."""
         self._is_copying = False
         if not failed:
             self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
@@ -132,7 +132,7 @@ class CopyMaker:
 
     def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
         if file is not None:
-            with contextlib.suppress(OSError):  # what is left is written before it is closed
+            with contextlib.suppress(OSError):  # the rest is written before it is closed
                 file.close()
         self._give_up(f"no file can be made for its copy: {reason}", waiting)
 
@@ -173,13 +173,13 @@ class CopyMaker:
         return follower.reads_log and not (follower.keyless or follower.copy_only)
 
     def _is_small(self, kept: "Log") -> bool:
-        """Behind the snapshot there may be what is out of date: is it little, in few files? Else it is rewritten."""
+        """True if the records after the snapshot are little, in few files. Else the log is rewritten."""
         is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
         return is_recent and kept.count + self._sender.open_files <= MOST_FILES
 
     def _order_log(self, kept: "Log") -> None:
-        """The files of the log, up to what is in memory now, once that is kept."""
-        history = self._server.node.keyspace.history  # as the records say it: a question that none counts is behind it
+        """The log's files, up to the data in memory now, once that is kept."""
+        history = self._server.node.keyspace.history  # as the records have it: an uncounted question follows it
         self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
         self._is_copying = True
         self._sender.greet_waiting()
@@ -191,7 +191,7 @@ class CopyMaker:
         self._open_log()
 
     def _open_log(self) -> None:
-        """Have the files opened, in a thread: who writes them holds the log for as long as its disk takes."""
+        """Have the files opened, in a thread: their writer holds the log for as long as its disk takes."""
         if self._moment is None:
             return
         made, position = self._moment
@@ -211,7 +211,7 @@ class CopyMaker:
             found = self._log.files(position)
         except (StorageError, UsageError) as error:
             found = error
-        except Exception as error:  # memory ends, or a defect: nobody else would say that no copy is made
+        except Exception as error:  # memory ends, or a defect: no other code would report that there is no copy
             log.exception("internal error while the log was opened for replicas")
             found = StorageError(reason_of(error, "a copy"))
         try:
@@ -236,19 +236,19 @@ class CopyMaker:
     def _copied(self, copy: Copy, takes: "Callable[[Follower], bool]") -> None:
         """There is a copy, for all that wait for such a one by now."""
         feed, made = self._sender.feed, copy.made
-        if feed is None:  # the server stops, or nobody follows any more
+        if feed is None:  # the server stops, or no replica follows any more
             copy.close()
             return
         feed.forget_database()
         if not made.replid:
             copy.close()
             self._give_up("this server knows no more of which history its data are", self.waiting())
-        elif made.replid != self._primary.replid:  # who had ordered it was cut with that: the next look orders another
+        elif made.replid != self._primary.replid:  # its replica was cut with that: the next look orders another
             copy.close()
         elif feed.backlog.has(made.offset):
             self._hand_out(copy, list(filter(takes, self.waiting())))
             self._sender.schedule()
-        else:  # who had ordered it is gone, and with it the bytes behind the copy: another one
+        else:  # the replica that ordered it is gone, and with it the bytes after the copy: another one
             copy.close()
             self._sender.schedule()
 
@@ -258,7 +258,7 @@ class CopyMaker:
         self._sender.hand_out(copy, waiting)
 
     def _give_up(self, reason: str, waiting: "list[Follower]") -> None:
-        """No copy could be made: those it was for are sent away, and whoever comes waits, ever longer."""
+        """No copy could be made: its replicas are sent away, and new ones wait, ever longer."""
         self._failed += 1
         self._not_before = self._server.loop.time() + copy_pause(self._failed)
         for follower in waiting:

@@ -73,7 +73,7 @@ class Replicas:
             copy.drop(follower.id)
 
     def confirmed(self) -> None:
-        """Replicas hold more: let out what waited for that, behind the command that is at work."""
+        """Replicas hold more: let out replies that waited for that, after the command that is at work."""
         if not self._is_opening:
             self._is_opening = True
             self._server.loop.call_soon(self._open)
@@ -84,7 +84,7 @@ class Replicas:
         self._server.after_commands()
 
     def refuse_held(self) -> None:
-        """Nobody is told of what too few replicas hold."""
+        """Drop the replies for writes that too few replicas hold."""
         self._server.refuse_held(FORCED)
 
     def _fed(self) -> None:
@@ -92,9 +92,9 @@ class Replicas:
         assert self.feed is not None
         gate = self._server.gate
         if self in gate.watchers:
-            return  # what comes first is not kept yet
+            return  # the first of them is not kept yet
         position = self.feed.backlog.next_position()
-        if position is not None and position > gate.kept:  # kept, not released: who has not got it confirms nothing
+        if position is not None and position > gate.kept:  # kept, not released: replicas must get it to confirm
             gate.watchers[self] = None
         else:
             self.schedule()
@@ -106,7 +106,7 @@ class Replicas:
             self._server.gate.watchers.pop(self, None)
 
     def schedule(self) -> None:
-        """See soon to what is to be sent, and to who waits for a copy."""
+        """See soon to replicas with bytes to send, and to those that wait for a copy."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._server.loop.call_soon(self._run)
@@ -121,7 +121,7 @@ class Replicas:
     # ------------------------------------------------------------------ sending
 
     def pump(self) -> None:
-        """Send each replica what it takes."""
+        """Send each replica as much as it takes."""
         feed = self.feed
         if feed is None:
             return
@@ -199,7 +199,7 @@ class Replicas:
             return
 
     def _check_output(self, follower: "Follower", behind: int) -> None:
-        """Cut a replica that is too far behind; a limit below the backlog's size counts as that, as in Redis."""
+        """Cut a replica that is too far back; a limit below the backlog's size counts as that, as in Redis."""
         config = self._server.node.config
         limit, size = config.output_limits.slave, config.backlog_size
         if limit.hard and behind > max(limit.hard, size):
@@ -250,7 +250,7 @@ class Replicas:
         except StorageError as error:
             self._server.fail(error)
             return
-        except Exception:  # nobody else would look again
+        except Exception:  # no other code would look again
             log.exception("internal error while looking after replicas")
         self.feed = self._primary.feed
         if self.feed is not None:
@@ -287,7 +287,7 @@ class Replicas:
                 connection.push(b"\n")
 
     def stop(self) -> None:
-        """Send what may be sent, and close."""
+        """Send the bytes that may be sent, and close."""
         self.pump()
         if self._timer is not None:
             self._timer.cancel()
