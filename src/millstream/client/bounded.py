@@ -38,7 +38,7 @@ _LISTENS = ("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR")
 
 
 def blocks_for(command: Sequence[Any]) -> float:
-    """Seconds that a command may block on purpose; infinite where it has no end."""
+    """Seconds that a command may block on purpose; infinite if it may block for ever."""
     name = _word(command[0])
     try:
         if name in ("XREAD", "XREADGROUP"):
@@ -71,7 +71,7 @@ class _Bounds:
     port: Any
     path: Any
 
-    #: False where the owner limits each read itself.
+    #: False if the owner limits each read itself.
     bounded = True
     _next = 0.0
     _blocking = 0.0
@@ -316,7 +316,7 @@ class Managed(Bounded, SentinelConnection):
     """To the master that Sentinels name."""
 
     def can_read(self, timeout: float = 0) -> bool:
-        """Also where it leads to a former master: the pool then connects again."""
+        """Also if it leads to a former master: the pool then connects again."""
         return bool(super().can_read(timeout)) or self._has_moved()
 
     def _has_moved(self) -> bool:
@@ -347,7 +347,7 @@ class AsyncManaged(AsyncBounded, AsyncSentinelConnection):
         return bool(await super().can_read()) or await self.has_moved()
 
     async def has_moved(self) -> bool:
-        """The Sentinels name another master than this one; they are asked where it was not used for a while."""
+        """True if the Sentinels name another master than this one; they are asked after a time without use."""
         pool = self.connection_pool
         try:
             return self._is_stale and await pool.sentinel_manager.discover_master(pool.service_name) != (

@@ -48,7 +48,7 @@ WAITING = b"(retry)"
 
 
 def release(capabilities: Capabilities, group: str, deliveries: int, *, charge: bool) -> Move:
-    """Makes entries claimable by anybody, at once."""
+    """Makes entries claimable by any consumer, at once."""
     if capabilities.xnack:
         return Move("XNACK", group, "FAIL" if charge else "SILENT", "IDS")
     count: tuple[str | int, ...] = () if charge else ("RETRYCOUNT", max(deliveries - 1, 0))

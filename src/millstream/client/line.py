@@ -95,7 +95,7 @@ def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
     )
 
 
-#: The commands as bytes, how many they are, where the replies go, seconds, condition.
+#: The commands as bytes, their number, the receiver of the replies, seconds, condition.
 _Asked: TypeAlias = "tuple[bytes, int, asyncio.Future[list[Reply]], float, Callable[[], bool] | None]"
 
 
@@ -205,11 +205,11 @@ class Line:
         return future
 
     def near(self, key: str) -> "Line":  # noqa: ARG002 - a cluster's line needs it
-        """The line to the node that has a key: this one, where there is one server."""
+        """The line to the node that has a key: this one, if there is one server."""
         return self
 
     async def nodes(self) -> "list[Line]":
-        """A line to each server: this one, where there is one."""
+        """A line to each server: this one, if there is one."""
         return [self]
 
     async def close(self) -> None:

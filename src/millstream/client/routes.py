@@ -52,7 +52,7 @@ class Routes:
         return nodes[0]
 
     def heed(self, code: str, rest: str) -> Redirection | None:
-        """Learn from an error reply; None where it is not one of a cluster that redirects."""
+        """Learn from an error reply; None if it is not one of a cluster that redirects."""
         if code == "TRYAGAIN":  # a command of several keys, some of them already moved
             return Redirection()
         if code == "CLUSTERDOWN":

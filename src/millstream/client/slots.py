@@ -57,7 +57,7 @@ def beside(stream: str, kind: str, name: str) -> str:
 
 
 def key_of(command: Sequence[bytes | str | int | float]) -> str | bytes | None:
-    """The (first) key of a command; None where it names none."""
+    """The (first) key of a command; None if it does not name one."""
     name = str(command[0]).upper()
     at = _KEY_AT.get(name, 1)
     if name == "XREADGROUP":

@@ -1,11 +1,10 @@
 """The data model and every change to it. PURE: no I/O, no clock, no random source, no other part of Millstream.
 
-Read ``ids``, then ``keyspace`` (what a transition is), then ``streams/``: ``stream``, ``entries``, ``group``,
-``pending``, and ``stream_ops``, which is the list of all that can happen to a stream. ``serialization/`` turns values
-into plain ones for snapshots, and into Redis's dump format. The rest serves single commands: ``collections``,
-``scanning``, ``channels``, ``waiting``.
+Read ``ids``, then ``keyspace`` (the transitions), then ``streams/``: ``stream``, ``entries``, ``group``, ``pending``,
+and ``stream_ops``, which lists every change of a stream. ``serialization/`` turns values into plain ones for snapshots,
+and into Redis's dump format. The rest serves single commands: ``collections``, ``scanning``, ``channels``, ``waiting``.
 
 The engine decides nothing that depends on when or under which configuration it runs. Commands read it and decide; then
-they hand it transitions in which everything is resolved. That makes the log deterministic, and it is why nothing here
-may raise for what a client wrote: a transition that was logged must apply, for ever.
+they hand it transitions in which everything is resolved. That makes the log deterministic. So the engine must not raise
+for a client's input: a transition that was logged must apply, for ever.
 """

@@ -1,9 +1,11 @@
 """The transitions of hashes, sorted sets, lists and sets.
 
 PURE. The first three arguments are as everywhere: keyspace, database, key. Adding to a key that does not exist makes
-the collection; emptying one leaves it, and the command deletes the key with ``unset`` in the same record. Scores are
-eight bytes each (:func:`pack_scores`), so that they fit any log, and come back bit for bit; as text, -0 and the last
-digits would depend on who printed them. The names are the log's own format: never change what one means; add another.
+the collection. Emptying one leaves it, and the command deletes the key with ``unset`` in the same record.
+
+Scores are eight bytes each (:func:`pack_scores`), so that they fit any log, and come back bit for bit. As text, -0 and
+the last digits would depend on the program that printed them. The names are the log's own format: never change the
+meaning of one; add another.
 """
 
 import struct

@@ -339,7 +339,7 @@ class ListValue(Collection):
 class SetValue(Collection):
     """Distinct members: in numeric order while all are numbers, else in the order in which they came.
 
-    So shows Redis its small sets; the large ones have no order there, and this one here.
+    Redis shows its small sets so; large ones do not have an order there, but have this one here.
     """
 
     kind: ClassVar[bytes] = b"set"

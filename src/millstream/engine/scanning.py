@@ -19,7 +19,7 @@ SLICE = 20_000
 MOST = 10_000
 """Keys answered at one step, whatever the client asks for: its COUNT is a wish, also with Redis."""
 
-# Keys that stand together unsorted, about, until a walk comes to them
+# Approximate number of keys that stay together unsorted until a walk comes to them
 _TOGETHER = 32
 _PLACES = 33  # bits of a place
 NUMBERS = 2**30

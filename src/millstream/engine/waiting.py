@@ -23,7 +23,7 @@ class WaitingLines(Generic[T]):
         self.by_place: dict[Place, dict[T, None]] = {}  # The lines with waiters; only to be read.
 
     def join(self, waiter: T, places: list[Place]) -> None:
-        """Stand at the end of each line."""
+        """Join the end of each line."""
         for place in places:
             self.by_place.setdefault(place, {})[waiter] = None
 

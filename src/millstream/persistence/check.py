@@ -41,7 +41,7 @@ class Problem:
     """One thing that is wrong."""
 
     path: str  # The file
-    offset: int  # Byte where it starts
+    offset: int  # Its first byte
     text: str  # A sentence
     refuses: bool  # A start is refused for it; otherwise a start mends it (cuts a torn tail) and says so
     newer: bool = False  # True for an intact file of a version that only a newer program reads

@@ -115,7 +115,7 @@ class Disk(Protocol):
         ...
 
     def open_unreserved(self, path: Path) -> DiskFile:
-        """The same for as long as others like: with none of the descriptors that are kept for the log itself."""
+        """The same, open for as long as others like: without the descriptors that are kept for the log itself."""
         ...
 
     def rename(self, old: Path, new: Path) -> None:
@@ -292,7 +292,7 @@ _LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 def _opened(name: Path | str, flags: int, home: int | None = None) -> int:
-    """Open a regular file; a device has no end, and a pipe cannot be read twice."""
+    """Open a regular file; a device does not end, and a pipe cannot be read twice."""
     try:
         fd = os.open(name, flags, 0o600, dir_fd=home)
     except OSError as error:
@@ -352,10 +352,10 @@ class _HeldDirectory:
     def names(self) -> list[str]:
         """The names in the directory."""
         with self._listing:  # listing moves along the one descriptor
-            return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which takes no descriptor
+            return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which does not use a descriptor
 
     def close(self, fd: int) -> None:
-        """Close a file, or let its descriptor take the place of a spare one before anybody else gets the number."""
+        """Close a file, or let its descriptor take the place of a spare one before other code gets the number."""
         if self.fd >= 0 and len(self._spare) < self._reserve:
             self._spare.append(os.dup2(self.fd, fd, inheritable=False))
         else:

@@ -149,7 +149,7 @@ def name_manifest(disk: Disk, directory: Path) -> None:
 
 
 def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, where no process has another one in memory; durable after ``sync_directory``."""
+    """Make this the manifest, while no process has another one in memory; durable after ``sync_directory``."""
     stage_manifest(disk, directory, manifest)
     name_manifest(disk, directory)
 

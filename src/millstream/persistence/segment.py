@@ -151,7 +151,7 @@ def salvage(file: ReadableFile, header: FileHeader, start: int, number: int) -> 
 
 
 def frame_ends(file: ReadableFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
-    """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is."""
+    """Step over frames that are known to be whole; return the number of the file's records so far, and the position."""
     at = start
     while at < size and (head := decode_head(header, file.read_at(at, FRAME_SIZE), 0)) is not None:
         at += FRAME_SIZE + head.length
@@ -174,7 +174,7 @@ class _Search:
         at = self.start
         while at + FRAME_SIZE <= self.size and not self.spent:
             data = self.file.read_at(at, min(CHUNK, self.size - at))
-            last = len(data) - FRAME_SIZE  # where the last head that is whole in this chunk can start
+            last = len(data) - FRAME_SIZE  # the start of the last head that may be whole in this chunk
             after = 0
             while not self.spent and 0 <= (found := data.find(mark, after)) <= last:
                 after = found + 1

@@ -160,7 +160,7 @@ class Listener:
         return left <= 0
 
     def _refuse(self, sock: socket.socket) -> None:
-        """Tell a client in Redis's words, where it could read them, that there is no place."""
+        """Tell a client in Redis's words, if it could read them, that there is no place."""
         self._say(
             f"connections are turned away: of {descriptors()} files that may be open the last {RESERVE} are not for "
             "clients; raise the limit (ulimit -n), or lower maxclients to what it allows"

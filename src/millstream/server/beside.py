@@ -76,7 +76,7 @@ class Beside:
             await self._watching
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Log where it is, and that it has ended."""
+        """Log its address, and that it has ended."""
         assert process.stdout is not None
         async for line in process.stdout:
             word, _, address = line.decode(errors="replace").strip().partition(" ")

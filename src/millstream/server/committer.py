@@ -73,7 +73,7 @@ class Committer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None  # loop time; the handle of uvloop knows it only to the millisecond
         self._asked: list[tuple[Job, Future[Any]]] = []  # jobs of others, for when the thread is idle
-        self._idle = asyncio.Event()  # the thread has no step
+        self._idle = asyncio.Event()  # the thread is idle
         self._idle.set()
         # The thread's steps; a time: a request for a sync by that, in monotonic seconds; None: the end
         self._steps: queue.SimpleQueue[tuple[CommitStep, Job | None] | float | None] = queue.SimpleQueue()
@@ -115,7 +115,7 @@ class Committer:
             self._turn()
 
     def retry(self) -> None:
-        """Try a disk that takes no writes again now, rather than when that is due."""
+        """Try a disk that refuses writes again now, rather than when that is due."""
         self._commit.retry()
         self._turn()
 

@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
         """The client sends no more: answer its commands, then close."""
         if self._blocked:  # as in Redis, it is not asked whether it would still listen
             return False
-        if self._transport.get_extra_info("sslcontext") is not None:  # TLS has no half-closed connections
+        if self._transport.get_extra_info("sslcontext") is not None:  # TLS does not have half-closed connections
             return False
         self._eof = True
         if not (self._again or self._is_stalled()):

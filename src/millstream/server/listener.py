@@ -38,7 +38,7 @@ async def bind_tcp(host: str, port: int, option: str = "--port") -> tuple[list[s
 
 
 class _NoFamilyError(Exception):
-    """The system has no addresses of this family."""
+    """The system does not have addresses of this family."""
 
 
 def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Choosing the event loop: uvloop where it is installed, else asyncio's own."""
+"""Choosing the event loop: uvloop if it is installed, else asyncio's own."""
 
 import asyncio
 from collections.abc import Callable

@@ -108,7 +108,7 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
 
 
 def reserve_descriptors(server: Server) -> None:
-    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to the number there is, as Redis does."""
+    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to fit, as Redis does."""
     config, encrypted = server.node.config, bool(server.tls_port)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:

@@ -39,7 +39,7 @@ class Settings:
     tls: Tls | None = None  # Settings of TLS, None without TLS
     aclfile: Path | None = None  # File of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none
     delays: Delays = Delays()  # Time limits
-    # Host and port of the server to follow, where the data directory says nothing of a role
+    # Host and port of the server to follow, if the data directory does not record a role
     replicaof: tuple[str, int] | None = None
 
     @property

@@ -236,7 +236,7 @@ class SocketTransport(asyncio.Transport):
         self._number = -1  # in the replies of this turn, while out waits for its end
         self.high, self._low = 64 * 1024, 16 * 1024
         self._watched = 0  # the events it is in the epoll for
-        self._waits = False  # the kernel takes no more for now
+        self._waits = False  # the kernel refuses more for now
         self._paused = False  # the protocol was asked to write no more
         self._ended = False  # nothing more will come
         self._closing = False

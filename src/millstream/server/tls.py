@@ -33,7 +33,7 @@ class Tls:
     key_file: Path | None = None  # Its private key in PEM, without a passphrase
     ca_cert_file: Path | None = None  # Certificates in PEM of the authorities for clients
     auth_clients: AuthClients = "yes"  # True if clients must show a certificate; ``optional`` checks one that is shown
-    handshakes: int = HANDSHAKES_MAX  # Connections that agree on keys at a time, where the limit of descriptors allows
+    handshakes: int = HANDSHAKES_MAX  # Connections in the handshake at a time, if the limit of descriptors allows
     grace: float = 1.0  # Seconds after which a handshake gives way if others wait for its place
     # True if a primary is followed over TLS; its certificate is checked, the server's own is shown
     replication: bool = False

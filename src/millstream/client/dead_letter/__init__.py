@@ -8,6 +8,6 @@ Read the modules in this order:
 4. ``drive``: sends for asyncio the commands that those two yield.
 
 It is in ``client/`` because the worker, Spark's recovery and the commands of ``millstream dead`` all do it, and none of
-them may import another. It does no I/O of its own because the worker is asyncio and Spark's part blocks: each sends the
+them may import another. It does no I/O of its own because the worker is asyncio and Spark's part blocks. Each sends the
 commands its own way, and the rules are here once.
 """

@@ -58,7 +58,7 @@ class StoredLetter:
 
     @property
     def strange(self) -> str | None:
-        """Why it cannot be read as a letter, in words; None where it can."""
+        """Why it cannot be read as a letter, in words; None if it can."""
         try:
             unpack(self.flat)
         except (ValueError, RecursionError) as reason:
@@ -242,7 +242,7 @@ class PutBack:
     # -- what was sent, and is not known to have arrived --------------------------------------------------------------
 
     def _settle(self) -> Exchange[bool]:
-        """Find out where the letters are that were sent, and write again those that are nowhere."""
+        """Find the letters that were sent, and write again those that are nowhere."""
         if not self._sent:
             return True
         moves = yield from relocate(self._plan_again, TRIES)
@@ -281,7 +281,7 @@ class PutBack:
         return [Relocation(sent, add=("XADD", key, "*", *sent.stored.flat)) for sent in self._sent]
 
     def _entry_of(self, sent: SentLetter) -> Exchange[bytes | None]:
-        """The id of the entry that was put back, by us or another; None, and why, where it is not there."""
+        """The id of the entry that was put back, by us or another; None and the reason if it is missing."""
         stream = sent.letter.stream
         found = yield from _search(stream, sent.entry_after, sent.is_entry)
         if found is None:

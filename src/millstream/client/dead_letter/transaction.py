@@ -122,8 +122,8 @@ class LettersRefusedError(MillstreamError):
         self, text: str, reply: Exception | None = None, *, failed: int = 0, hindrance: str | None = None
     ) -> None:
         super().__init__(text)
-        self.reply = reply  # Its own error, where there was one
-        self.failed = failed  # Letters it took into a transaction and refused there; 0 where it refused the whole
+        self.reply = reply  # Its own error, if there was one
+        self.failed = failed  # Letters it took into a transaction and refused there; 0 if it refused the whole
         self.hindrance = hindrance  # The fault of the key, see :func:`hindrance`; nothing was tried then
 
 
@@ -177,8 +177,8 @@ class Relocation(Generic[Item]):
 
     item: Item  # The caller's
     add: Command  # The XADD
-    remove: Command | None = None  # Takes it out of where it was; None where it is nowhere
-    added: Any = None  # The reply to ``add``; an exception where the server refused it
+    remove: Command | None = None  # Command that takes it out of its place; None if it is nowhere
+    added: Any = None  # The reply to ``add``; an exception if the server refused it
     removed: Any = 0  # The reply to ``remove``
 
     @property
@@ -363,7 +363,7 @@ class DeadLetterTransaction(Generic[Failed]):
         return ours
 
     def _missing(self, entries: Sequence[Failed]) -> Exchange[set[bytes]]:
-        """Make those pending again that have no letter though EXEC was sent; which these are.
+        """Make entries pending again that are without a letter after EXEC; return them.
 
         The dead-letter stream is watched, so a letter that is not there now does not come before ours.
         """

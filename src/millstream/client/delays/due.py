@@ -75,7 +75,7 @@ def noted(ids: Sequence[bytes], scores: Reply) -> set[bytes]:
 
 
 def remaining(ids: Sequence[bytes], time: Reply, scores: Reply) -> dict[bytes, int]:
-    """Entries that are not due, and the milliseconds until each is; nothing where the server does not tell."""
+    """Entries that are not due, and the milliseconds until each is; empty if the server does not answer."""
     if not _answers(time) or not _answers(scores):
         return {}
     now = int(time[0]) * 1000 + int(time[1]) // 1000

@@ -26,7 +26,7 @@ class Cluster:
     """A cluster as its URL names it."""
 
     nodes: tuple[Address, ...]  # Addresses of some of the nodes, asked in this order
-    username: str | None  # For all nodes; None where the URL has none
+    username: str | None  # For all nodes; None if the URL has none
     password: str | None = field(repr=False)  # Likewise
 
     def url(self, address: Address) -> str:

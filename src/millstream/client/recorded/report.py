@@ -1,4 +1,4 @@
-"""A report's file opened: checked whole before anybody relies on it, and asked as the server was."""
+"""A report's file opened: checked whole before any use, and asked as the server was."""
 
 import gzip
 import re

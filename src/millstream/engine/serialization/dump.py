@@ -153,7 +153,7 @@ def _sorted_set(content: object) -> ZSetValue:
 def _packed_stream(stream: Stream) -> Iterator[bytes]:
     """A stream in the form of the module's text, in pieces.
 
-    Groups and consumers stand by name, so that equal streams are equal bytes.
+    Groups and consumers are sorted by name, so that equal streams are equal bytes.
     """
     counters = [stream.last_id, stream.max_deleted, stream.entries_added, _plain_idempotence(stream.idempotence)]
     yield plain.pack_list(6)

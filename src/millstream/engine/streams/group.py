@@ -28,7 +28,7 @@ _SELF, _CONSUMER, _RECORD, _MOMENT = 700, 420, 153, 52
 class Claimable(NamedTuple):
     """The result of a walk over a group's records for a claim."""
 
-    cursor: int  # Id of the record where the next walk goes on; 0 at the end
+    cursor: int  # Id of the record at which the next walk goes on; 0 at the end
     ids: bytes  # The records that may be claimed, as a transition names them
     counts: list[int]  # Deliveries of each
     gone: bytes  # The records with deleted entries, as a transition names them
@@ -101,7 +101,7 @@ class PyGroup:
                 consumer.pending.fill(own)
 
     def release(self, entry_id: int, count: int) -> None:
-        """Take an entry from its holder and let anybody claim it; creates the record if there is none."""
+        """Take an entry from its holder and let any consumer claim it; creates the record if there is none."""
         record = self.pending.get(entry_id)
         if record is None:
             record = Pending(entry_id, None, 0, count)
@@ -180,7 +180,7 @@ class PyGroup:
         return Claimable(cursor, taken, [record.count for record in found], pack_all(gone))
 
     def drop_consumer(self, name: bytes) -> int:
-        """Delete a consumer and its records; how many there were. Its entries are not delivered to anybody again."""
+        """Delete a consumer and its records; return their number. Its entries are not delivered again."""
         consumer = self.consumers.pop(name, None)
         if consumer is None:
             return 0

@@ -22,7 +22,7 @@ from millstream.engine.streams.packed import PackedIds, smallest
 # Every stored entry begins with this header of a two-element array
 ENTRY_HEADER = b"*2\r\n"
 
-# Measured once: Python's objects have no size that could be asked for as a whole
+# Measured once: Python's objects do not have a size that could be asked for as a whole
 _OVERHEAD = 600
 _ENTRY_OVERHEAD = 8
 # The two counters at a listpack's head have at most this
@@ -261,7 +261,7 @@ class Block:
         self.ids[above:] = [last] * (len(self.ids) - above)
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
-        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed and nothing was cut.
+        """The wire bytes of entries ``start`` to ``stop``, shared if the block is sealed and nothing was cut.
 
         A view of such a block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
         and keeps nothing.
@@ -335,7 +335,7 @@ class Block:
     def listpack(self) -> bytes:
         """The listpack that Redis would have of this node.
 
-        A difference between halves of ids is kept as C does in 64 bits, where it wraps around.
+        A difference between halves of ids wraps around at 64 bits, as in C.
         """
         entries = list(self.entries())
         master, _, fields = entries[0]

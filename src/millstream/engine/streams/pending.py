@@ -105,9 +105,9 @@ class IdIndex:
         return self._records.last()
 
     def idle_rows(self, start: int, end: int, count: int, min_idle: int, now: int) -> tuple[int, bytes]:
-        """Rows of XPENDING, ``[id, consumer, idle time, deliveries]`` in wire form: how many, and their bytes.
+        """Rows of XPENDING, ``[id, consumer, idle time, deliveries]`` in wire form: their number and their bytes.
 
-        A released record has no consumer (an empty name), is -1 milliseconds idle, and passes any ``min_idle``.
+        A released record has an empty consumer name, is -1 milliseconds idle, and passes any ``min_idle``.
         """
         rows: list[bytes] = []
         for record in self.walk(start):

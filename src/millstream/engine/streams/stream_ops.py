@@ -1,8 +1,8 @@
 """The transitions of streams: every way a stream can change, with all ids, times and counts resolved.
 
 PURE. Ids are 16 bytes each (:func:`millstream.engine.ids.pack`), so that they fit any log. The names are the log's own
-format: never change what one means; add another. An argument with a default was added later: records of before are
-without it, and must mean what they meant.
+format: never change the meaning of one; add another. An argument with a default was added later: earlier records are
+without it, and must keep their meaning.
 
 ``x...`` are of the stream, ``g...`` of a group, ``c...`` of a consumer. An applier trusts its arguments, see
 :meth:`millstream.engine.keyspace.Keyspace.apply`.
@@ -125,7 +125,7 @@ def _duplicate(
     space: Keyspace,
     db: int,
     key: bytes,
-    producer: bytes | None = None,  # noqa: ARG001 - for replicas, which are told which message it was
+    producer: bytes | None = None,  # noqa: ARG001 - for replicas, which get the message's name from it
     message: bytes | None = None,  # noqa: ARG001 - the same
 ) -> None:
     """A message came again: only the count of such changes."""
@@ -186,7 +186,7 @@ def _read(
     now: int,
     upto: PackedId,
     noack: bool,
-    after: PackedId | None = None,  # noqa: ARG001 - for replicas, which are told which entries these were
+    after: PackedId | None = None,  # noqa: ARG001 - for replicas, which get the entries from it
 ) -> None:
     """Deliver all new entries up to an id to a consumer; ``after`` is the group's position before."""
     stream = _stream(space, db, key)
@@ -233,7 +233,7 @@ def _acknowledge(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes)
 
 @transition("gnack")
 def _release(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes, counts: list[int]) -> None:
-    """Release entries to anybody, in this order, with these counts."""
+    """Release entries to all consumers, in this order, with these counts."""
     found = _group(space, db, key, group)
     for entry_id, count in zip(unpack_all(ids), counts, strict=True):
         found.release(entry_id, count)

@@ -14,7 +14,7 @@ _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def resident() -> int:
-    """Resident bytes now; 0 where there is no ``/proc``."""
+    """Resident bytes now; 0 without ``/proc``."""
     try:
         pages = int(Path("/proc/self/statm").read_bytes().split()[1])
     except (OSError, ValueError, IndexError):

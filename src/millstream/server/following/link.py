@@ -357,7 +357,7 @@ class _Connection:
             finally:
                 self._taker = None
                 await taker.close()
-            await self._server.loop.run_in_executor(None, copy.close)  # which takes long where it is large
+            await self._server.loop.run_in_executor(None, copy.close)  # which takes long for a large copy
             with self._logged():
                 self._go_on()
             log.info("the copy of %s:%d has taken the place of what was here", *primary)
@@ -409,7 +409,7 @@ class _Connection:
         async with self._running:
             has_more = True
             while has_more:
-                while self._is_held:  # noqa: ASYNC110 - a disk has no event
+                while self._is_held:  # noqa: ASYNC110 - a disk does not send events
                     await asyncio.sleep(_HELD)
                 try:
                     with self._logged():

@@ -51,7 +51,7 @@ async def keep(server: "Server", directory: Path | None, upto: int) -> None:
         )
         return
     assert node.journal.log is not None
-    while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk has no event
+    while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk does not send events
         await asyncio.sleep(_HELD)
     path = directory.absolute() / f"diverged-{name[:8]}-{max(upto, 0)}.jsonl"  # noqa: ASYNC240 - asks no disk
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]
@@ -75,7 +75,7 @@ async def keep(server: "Server", directory: Path | None, upto: int) -> None:
         reason = why.decode(errors="replace").strip().rpartition("\n")[2]
         raise StorageError(f"what no other server has taken over cannot be put into {path}: {reason}")
     records, lost, files = map(int, said.split())
-    node.primary.diverged[path.name] = records  # the same ones, where the copy could not be taken and this comes again
+    node.primary.diverged[path.name] = records  # the same ones, if the copy could not be taken and this comes again
     node.primary.diverged_files = files
     if records:
         log.warning("%d records that no other server has taken over are in %s, as commands beside it", records, path)

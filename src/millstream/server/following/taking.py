@@ -29,7 +29,7 @@ _BUSY = 0.05
 
 
 class _PassingLog:
-    """A log of a server that keeps none, for as long as a copy is taken over."""
+    """A temporary log, for a server without one, while a copy is taken over."""
 
     def __init__(self, config: "Config") -> None:
         self._directory = passing_directory()

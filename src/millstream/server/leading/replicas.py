@@ -226,7 +226,7 @@ class Replicas:
         return sum(copy.files for copy in set(self._copies.values()))
 
     def hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
-        """Send a copy to these, and let it go where there are none."""
+        """Send a copy to these, and let it go if there are none."""
         if waiting:
             names = ", ".join(f"{each.ip}:{each.port}" for each in waiting)
             log.info("a copy of %d bytes, %s, goes to replica %s", copy.size, copy.form, names)

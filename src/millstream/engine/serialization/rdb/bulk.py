@@ -21,7 +21,7 @@ from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 
 # The polynomial of Redis's checksum, bits reversed
 _POLYNOMIAL = 0x95AC9329AC4BC9B5
-# Largest value that compressed bytes may stand for (Redis: proto-max-bulk-len)
+# Largest value of compressed bytes (Redis: proto-max-bulk-len)
 _LARGEST = 512 * 1024 * 1024
 _LLONG_MAX = 2**63 - 1
 # An id, a time, a count

@@ -75,7 +75,7 @@ def _pass_packed_fields(source: Payload, *, is_absolute: bool) -> str:
 
 
 def _pass_array(source: Payload) -> str:
-    """An array: a count, where the next element goes, then positions and elements."""
+    """An array: a count, the position of the next element, then positions and elements."""
     count = source.size()
     if source.size():
         source.size()
