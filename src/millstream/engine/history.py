@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 NO_DATABASE = -1
-"""Nothing is selected: what is sent next begins with SELECT."""
+"""Nothing is selected: the next bytes begin with SELECT."""
 NO_OFFSET = -1
 EARLIER_MAX = 32
-"""Histories before the last but one whose names are kept: each start of a primary, and each promotion, makes one."""
+"""Number of names kept of histories before the last but one: each start or promotion of a primary makes one."""
 
 
 _PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 SLICE = 20_000
 """Keys put in order at one step of a walk: some milliseconds."""
 MOST = 10_000
-"""Keys answered at one step, whatever the client asks for: its COUNT is a wish, also with Redis."""
+"""Most keys of one step, even if the client asks for more: its COUNT is a wish, also with Redis."""
 
 # Approximate number of keys that stay together unsorted until a walk comes to them
 _TOGETHER = 32
 _PLACES = 33  # bits of a place
 NUMBERS = 2**30
-"""Orders until their numbers begin anew: a cursor fits 63 bits, and one of before waits for the next order at most."""
+"""Orders until their numbers start over: a cursor fits 63 bits, and an old one waits for the next order at most."""
 
 
 def place(key: bytes) -> int:

@@ -62,7 +62,7 @@ FORMAT_VERSION = 1
 MAX_PAYLOAD = 2**31 - 1
 
 NEWER = "nothing is damaged, but a newer Millstream wrote it; use that one here"
-"""What a :class:`FormatError` with a version says to do."""
+"""The remedy in a :class:`FormatError` with a version."""
 
 _KINDS = {MAGIC: "log file", SNAPSHOT_MAGIC: "snapshot"}
 _HEADER = struct.Struct("<8sHH4sIQ")

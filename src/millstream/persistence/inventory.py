@@ -13,7 +13,7 @@ from millstream.persistence.segment import Scan, ScanResult, TailState, assess, 
 from millstream.persistence.snapshot import damage, examine_snapshot
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done (``"check"`` or ``"load"``), bytes done and bytes in all; about once a megabyte."""
+"""Called with the present step (``"check"`` or ``"load"``), bytes done and bytes in all; about once a megabyte."""
 
 STEP = 1 << 20
 

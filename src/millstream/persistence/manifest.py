@@ -32,7 +32,7 @@ _IDENTITY = re.compile(r"[0-9a-f]{16}")
 _SNAPSHOT = re.compile(r"snapshot-[0-9]{20}-[0-9a-f]{16}\.snap")
 
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What comes of JSON that is not as this program writes it."""
+"""The errors from JSON that is not as this program writes it."""
 
 
 @dataclass(frozen=True, slots=True)

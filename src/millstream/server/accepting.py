@@ -34,7 +34,7 @@ RESERVE = 16
 BACKLOG = 511
 """Connections that wait in the kernel (Redis: ``tcp-backlog``)."""
 AGAIN = 0.1
-"""Seconds until the next try where the system had no descriptor, or no memory, for a connection."""
+"""Seconds until the next try after the system had no descriptor, or no memory, for a connection."""
 TOO_MANY = "ERR max number of clients reached"
 
 # Seconds between two lines in the log about connections turned away.

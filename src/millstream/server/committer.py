@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EARLY = 0.1
-"""So many seconds before a sync is due the loop asks for it; when it is due the thread syncs unasked."""
+"""Seconds before a sync is due at which the loop asks for it; when it is due the thread syncs unasked."""
 
 _NO_MEMORY_SECONDS = 0.01  # until the thread tries again after a lack of memory; nothing reports when there is some
 
 Job = Callable[[], object]
-"""What somebody else does in the thread while nobody writes."""
+"""Work of other code in the thread while it does not write."""
 
 
 class Committer:

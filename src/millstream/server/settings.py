@@ -13,7 +13,7 @@ PROMISES: dict[str, str] = {
     "no": "a crash of the machine may lose acknowledged writes the kernel has not stored yet, of the process none",
     "memory": "nothing is kept: the data is gone when the server ends",
 }
-"""What each way to keep data promises, in one sentence; ``memory`` is the way without a directory."""
+"""The promise of each way to keep data, in one sentence; ``memory`` is the way without a directory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ _READABLE, _WRITABLE, _BROKEN = 1, 4, 8 | 16
 _NONE = (-1, b"")
 
 Event = tuple[int, "bytes | int | None", int]
-"""A descriptor; what was read, an ``errno``, or None for nothing; what the epoll told of it."""
+"""A descriptor; the bytes read, an ``errno``, or None for nothing; its events from the epoll."""
 
 
 class _Calls(Protocol):
@@ -210,7 +210,7 @@ class Sockets:
 
 
 Answer = tuple[int, bytes, "SocketTransport"]
-"""A descriptor, replies to be sent to it behind the turn's commit, and whose they are."""
+"""A descriptor, replies to be sent to it after the turn's commit, and their transport."""
 
 
 class SocketTransport(asyncio.Transport):

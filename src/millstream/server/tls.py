@@ -10,11 +10,11 @@ from millstream.errors import UsageError
 AuthClients = Literal["no", "optional", "yes"]
 
 HANDSHAKE_SECONDS = 10.0
-"""How long a client may take to agree on keys; until then it costs a descriptor, but no place among the clients."""
+"""Seconds that a client's handshake may take; it costs a descriptor, but it does not count as a client."""
 HANDSHAKES_MAX = 256
-"""Connections that agree on keys at a time, where the limit of descriptors allows."""
+"""Connections in the handshake at a time, if the limit of descriptors allows."""
 SHUTDOWN_SECONDS = 2.0
-"""How long a closing connection waits for the client to close its side too."""
+"""Seconds that a closing connection waits for the client to close its side too."""
 
 
 class TlsError(UsageError):

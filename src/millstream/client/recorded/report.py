@@ -21,7 +21,7 @@ from millstream.glob import Effort, Pattern, PatternTooCostlyError
 from millstream.printable import without_secrets
 
 FORMAT = 1
-"""What ``millstream_report`` is in files that this version writes and reads."""
+"""The value of ``millstream_report`` in files that this version writes and reads."""
 
 MOST = 128 << 20
 """Bytes that a report may have when it is unpacked."""
@@ -33,7 +33,7 @@ _READING = frozenset(
 _RANGES = (b"XRANGE", b"XREVRANGE")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 ONLY_READ = "a report is only read"
-"""What begins the refusal of every command that would change something."""
+"""The start of the refusal of every command that would change something."""
 
 _SHOWN = 80  # letters of a command in a message
 

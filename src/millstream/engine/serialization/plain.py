@@ -17,7 +17,7 @@ _MOST_BITS = 133
 _DEEPEST = 8
 
 OLDEST = -(2**62)
-"""The earliest time that a payload may name: what is older has been idle for longer than a reply's number can say."""
+"""The earliest time that a payload may name: the idle time of an older one would not fit a reply's number."""
 
 
 class MalformedError(Exception):

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 log = logger("millstream.server")
 
 MOST_BEHIND = 128 * 1024 * 1024
-"""A log is sent as it is where what lies behind its snapshot is no larger than that and so many bytes."""
+"""Bytes by which the records after a log's snapshot may exceed it if the log is sent as it is."""
 MOST_FILES = 64
-"""Files that are open for all copies at most, where the next is to be of a log: who never reads his keeps them open."""
+"""Most open files of all copies if the next is to be of a log: a replica that never reads its copy keeps them open."""
 
 
 class CopyMaker:

@@ -20,7 +20,7 @@ from millstream.engine.serialization.rdb.unheld import pass_key_metadata, pass_m
 from millstream.engine.serialization.rdb.values import EmptyError, is_read, read_value
 
 OLDEST_VERSION = 6
-"""Of Redis 2.6; those before it are of 2011 at the latest."""
+"""The version of Redis 2.6; those before it are of 2011 at the latest."""
 
 _KEY_META, _SLOT_INFO, _FUNCTION, _MODULE_AUX = 243, 244, 245, 247
 _IDLE, _FREQ, _AUX, _RESIZE, _EXPIRE_MS, _EXPIRE, _SELECT, _END = range(248, 256)
