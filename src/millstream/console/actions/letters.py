@@ -1,7 +1,7 @@
 """``dead retry``, ``edit`` and ``rm``: the choice of letters, their plans, and the work on them.
 
-Letters are put back in transactions of a few (:mod:`millstream.worker.dead_letter_admin`), in the pace that was asked
-for; whoever breaks that off finds the rest as it was, and the same change again goes on with it.
+Letters are put back in small transactions (:mod:`millstream.worker.dead_letter_admin`), at the requested pace. After an
+interruption, the letters that are left are unchanged, and the same change continues with them.
 """
 
 import asyncio

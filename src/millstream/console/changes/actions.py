@@ -1,7 +1,7 @@
 """The declaration of an action: one async function whose parameters say all that doors need to know. Pure.
 
-``@action`` reads the signature. From it follow the command of the shell, the form of a page, the line that makes the
-same change again and its parser, the rights that are looked at, and the table of docs/changes.md.
+``@action`` reads the signature. The doors are made from it: the command of the shell, the form of a page, the line that
+repeats the change, and its parser. So are the rights that are looked at, and the table of docs/changes.md.
 """
 
 import re
@@ -36,7 +36,7 @@ class Word:
     title: str = ""  # Precedes its input in a form; without one the form has no input for it
     hint: str = ""  # An example in the input; of a flag what it means
     read: Callable[[str], Any] | None = None  # Makes a value of the text, or raises ValueError or UsageError
-    between: str = ""  # What separates its values in one text; without, it is one value
+    between: str = ""  # Separator of its values in one text; without it, the text is one value
     needed: bool = False  # A form cannot do without it
     required: bool = False  # Neither can the shell
     usual: str | None = None  # The value in the shell where none is typed
@@ -104,9 +104,9 @@ class Action:
     """One change that a person can make."""
 
     name: str  # Noun and verb, as they are typed: ``group rewind``
-    says: str  # What it does, for a button's title and the list of commands
+    says: str  # Its effect, for a button's title and the list of commands
     make: Make  # The declared function, which plans it
-    parameters: Mapping[str, tuple[Word | Together, Any]]  # Of the function, each with its default
+    parameters: Mapping[str, tuple[Word | Together, Any]]  # Parameters of the function, each with its default
     commands: tuple[str, ...]  # Raw commands it runs at most, for what the user may not do
     loses: bool  # Something is gone afterwards that its undo does not bring back, or not all of it
     undo: str  # The action that undoes it; empty where there is none
@@ -116,12 +116,12 @@ class Action:
 
     @property
     def noun(self) -> str:
-        """What it changes."""
+        """The kind of thing that it changes."""
         return self.name.partition(" ")[0]
 
     @property
     def verb(self) -> str:
-        """What it does with it."""
+        """The change that it makes."""
         return self.name.partition(" ")[2]
 
     @property
@@ -217,6 +217,6 @@ def _word(parameter: Parameter, hint: Any) -> Word | Together:
 
 
 def form_of(line: Sequence[str]) -> dict[str, str] | None:
-    """The words of a page's form for a command line of an action; None where it is no action's."""
+    """The words of a page's form for a command line of an action; None for any other line."""
     found = REGISTERED.get(" ".join(line[1:3]))
     return None if found is None else {"do": found.name, **found.parsed(line[3:])}

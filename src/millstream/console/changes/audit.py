@@ -1,8 +1,8 @@
-"""Who changed what, when and from where: one entry of the stream ``millstream:audit`` for each change.
+"""The record of changes: one entry of the stream ``millstream:audit`` for each, with its author, time and place.
 
-The stream is bounded (:data:`MOST` entries, about), and anybody who may write it can write anything into it: what is
-read from it is shown escaped, and nothing in it is ever run. An undo is made anew of its parts, as any other change,
-with its preview and its question.
+The stream is bounded (about :data:`MOST` entries). Anyone with the right to write it can write anything into it, so its
+content is shown escaped and never run. An undo is built from its parts like any other change, with its preview and its
+question.
 """
 
 import base64
@@ -32,10 +32,10 @@ _FIELDS = ("change", "action", "stream", "group", "who", "user", "from", "via", 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who makes a change."""
+    """The author of a change."""
 
     who: str  # The person, as far as is known: ``alice@host``, or a name that a proxy vouches for
-    place: str  # Where from: a host and process, or a browser's address
+    place: str  # A host and process, or a browser's address
     via: str = "shell"  # ``shell`` or ``console``
     user: str = ""  # The server's own name of the user, where it told it
 
@@ -44,15 +44,15 @@ class Actor:
 class AuditEntry:
     """One change, as it was written down."""
 
-    id: str  # Of the entry in the audit stream; begins with when it was
+    id: str  # The id of the entry in the audit stream; begins with the time
     change: str  # The name that the entries of one change share
     action: str  # Its name, as in ``actions.ACTIONS``
     stream: str  # Key of the stream it was made on; empty where it was on none
     group: str  # Its group, or empty
     who: str  # See :class:`Actor`
-    user: str  # Of the server, or empty
-    place: str  # Where from
-    via: str  # How
+    user: str  # User name on the server, or empty
+    place: str  # Host and process, or a browser's address
+    via: str  # The door: shell, page
     line: str  # The command line that does the same
     commands: str  # The raw commands, one a line; a long list is cut
     undo: str  # The command line that undoes it; empty where there is none
@@ -61,7 +61,7 @@ class AuditEntry:
     moved: int  # Steps that were not, since their facts moved or the server refused
     # Pending entries as they were, for the undo; None where they cannot be read
     held: tuple[HeldEntry, ...] | None = ()
-    now: str | None = None  # Who holds them since, ``""`` for nobody; None where they are not pending any more
+    now: str | None = None  # Their holder since then, ``""`` for none; None where they are not pending any more
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
@@ -101,7 +101,7 @@ async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -
 
 
 def until_then(change: str, error: BaseException) -> str:
-    """Where it stands what a change that failed had done by then."""
+    """A sentence that says where the finished part of a failed change is recorded."""
     if notes := getattr(error, "__notes__", ()):
         return f"What was done until then could not be written into the audit stream: {' '.join(notes)}"
     return f"What was done until then is in the audit stream as {change}"

@@ -1,6 +1,6 @@
-"""What a change needs to know, asked of a server: places in a stream, what lies between them, who holds what.
+"""The facts that a change needs, asked of a server: places in a stream, the entries between them, holders.
 
-Entries are counted by pages and up to a bound, so that no question is long for the server and no answer for us.
+Entries are counted by pages and up to a bound, so that each request is short for the server and each reply for us.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,7 +35,7 @@ Counting = Callable[[int], None]
 class Counted:
     """Entries that were counted."""
 
-    entries: int  # How many, as far as they were counted
+    entries: int  # Number of entries, as far as they were counted
     first: str | None = None  # Id of the first; None without any
     last: str | None = None  # Id of the last one that was counted; None without any
     more: bool = False  # True if there are more
@@ -89,7 +89,7 @@ async def held_by(line: Line, stream: str, group: str, consumer: str | None = No
 
 
 async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> ConsumerFacts:
-    """What is known of a consumer that is to go."""
+    """The known facts about a consumer that will be removed."""
     found = {each.name: each for each in await groups.consumers(line, stream, group)}
     if consumer not in found:
         has = f"its consumers are: {', '.join(sorted(found)[:10])}" if found else "it has none"
@@ -100,14 +100,14 @@ async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class RewindFacts:
-    """What a rewind needs to know."""
+    """The facts that a rewind needs."""
 
     stream: StreamStatus  # As it is
     group: GroupStatus  # As it is
-    here: Ahead  # Where it stands
-    there: Ahead  # Where it is to stand
-    between: Between  # What lies between the two
-    read_by: GroupReaders  # Who reads the group
+    here: Ahead  # Its present place
+    there: Ahead  # Its new place
+    between: Between  # Entries between the two
+    read_by: GroupReaders  # Readers of the group
 
 
 async def rewind_facts(
@@ -139,7 +139,7 @@ async def trim_facts(
     most: int = MOST_COUNTED,
     tell: Counting | None = None,
 ) -> TrimFacts:
-    """What goes when a stream is trimmed, and who still needs it."""
+    """The effect of trimming a stream, and the groups that still need its entries."""
     status, near = await streams.one(line, stream), line.near(stream)
     if minid is None:
         goes = max(status.length - maxlen, 0)
@@ -168,7 +168,7 @@ async def _last_of(line: Line, status: StreamStatus, goes: int, stays: int) -> s
 async def _trimmed(
     line: Line, status: StreamStatus, group: GroupStatus, last_gone: str, left: int | None
 ) -> TrimmedGroup:
-    """What a group loses when entries up to one go."""
+    """The loss of a group when entries up to one are removed."""
     held, more = (0, False)
     if group.pending:
         held, more = await _pending_between(line, status.key, group.name, NEVER, last_gone)

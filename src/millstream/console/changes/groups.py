@@ -1,4 +1,4 @@
-"""Where a group stands, decided: rewind one, make one. Pure."""
+"""The place of a group, decided: rewind a group, create one. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -26,17 +26,17 @@ from millstream.console.model.workers import WorkersSeen
 class Ahead:
     """A place in a stream that was looked up."""
 
-    id: str  # What a group that stands there was delivered last
+    id: str  # The last delivered id of a group at that place
     after: int | None  # Entries behind it; None where they are too many to be counted
     next: str | None  # Id of the first of them; None where there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What lies between two places."""
+    """The entries between two places."""
 
-    entries: int  # How many, as far as they were counted
-    pending: int  # How many of them are pending in the group, as far as they were counted
+    entries: int  # Number of entries, as far as they were counted
+    pending: int  # Those that are pending in the group, as far as they were counted
     more: bool = False  # There are more entries than were counted
     more_pending: bool = False  # And more pending ones
 
@@ -47,7 +47,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class GroupReaders:
-    """Who reads a group at the moment."""
+    """The present readers of a group."""
 
     workers: tuple[str, ...] = ()  # Consumers of workers that are not paused
     others: tuple[str, ...] = ()  # Consumers of which no worker tells
@@ -63,7 +63,7 @@ READING_MS = 60_000
 
 
 def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
-    """Who reads a group."""
+    """The readers of a group."""
     where = (seen.group.stream, seen.group.name)
     names = [one.name for one in seen.consumers if one.reads and one.idle_ms < READING_MS]
     ours = [name for name in names if workers.holder(*where, name) is not None]
@@ -144,7 +144,7 @@ def rewind(
 
 
 def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
-    """How a group is set back to where it stood."""
+    """The undo that sets a group back to its earlier place."""
     commands = (_set(stream, group.name, here.id, group.entries_read),)
     if here.id == there.id:  # the same line again would count again, and take nothing back
         return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
@@ -163,7 +163,7 @@ _MOVES_ON = {
 
 
 def _hold(stream: str, group: str) -> str:
-    """How the workers of a group stand still."""
+    """The commands that pause the workers of a group and resume them."""
     pause = shell_line(command_words("worker pause", stream, group, options=("--reason", "rewind")))
     return f"`{pause}`, and afterwards `{shell_line(command_words('worker resume', stream, group))}`"
 

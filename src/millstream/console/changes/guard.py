@@ -1,11 +1,11 @@
-"""Making a change: its steps are taken only where the facts they were planned on are still so.
+"""Making a change: each step is taken only while the facts that it was planned on are unchanged.
 
 WATCH would not do: no server breaks it when a group, a consumer or a pending entry changes. So one script looks and
-acts (``guarded.lua``), and writes the audit entry in the same step. Where the user may run no scripts, or the server
-has none, the facts are looked at right before the transaction that acts, and in it once more, so that a change in
-between is at least said. A cluster's audit stream is on a node of its own, and written next.
+acts (``guarded.lua``), and writes the audit entry in the same step. Without scripts, on the server or for the user, the
+facts are looked at right before the transaction that acts. They are looked at once more in it, so that a change in
+between is at least reported. A cluster's audit stream is on a node of its own, and written next.
 
-The server stands still for at most :data:`STEPS` steps at a time.
+The script blocks the server for at most :data:`STEPS` steps at a time.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ STEPS = MOST_SHOWN
 
 SCRIPT = resources.files("millstream.console.changes").joinpath("guarded.lua").read_text(encoding="utf-8")
 
-#: How a server says that it runs no script for us.
+#: Beginnings of the errors with which a server refuses to run a script.
 _NO_SCRIPTS = ("NOPERM", "ERR unknown command", "ERR Lua scripts need")
 
 _NO_SCRIPT = (
@@ -39,20 +39,20 @@ though its facts moved in the moment between the look and the step."""
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What became of one step."""
+    """The result of one step."""
 
     step: Step  # Which
     became: Became  # See :data:`Became`
     count: int = 0  # Entries that its last command touched, where that says so
-    why: str = ""  # What moved, or the server's words; of a letter that was put back, where it is
+    why: str = ""  # The fact that changed, or the server's words; of a letter that was put back, its new place
     reply: str = ""  # To its last command, as text: the id of an entry that was added
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What became of a change."""
+    """The outcome of a change."""
 
-    results: tuple[StepResult, ...] = ()  # Of its steps, in their order
+    results: tuple[StepResult, ...] = ()  # Results of its steps, in their order
     audit: tuple[str, ...] = ()  # Ids of its audit entries
     change: str = ""  # The name its audit entries share, for ``millstream audit undo``
     unaudited: str = ""  # Why it is not, or not wholly, in the audit stream; empty where it is
@@ -107,7 +107,7 @@ async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> Chan
 
 
 def _part_of(plan: ChangePlan, start: int) -> Any:
-    """How a part of a change is undone: what it held is that of its own entries."""
+    """The undo of a part of a change, with the held entries of that part only."""
     if len(plan.steps) <= STEPS:
         return plan.undo
     ids = {step.entry for step in plan.steps[start : start + STEPS]}
@@ -217,7 +217,7 @@ def _check_words(check: FactCheck) -> list[Any]:
 
 
 def _result(step: Step, row: list[bytes]) -> StepResult:
-    """What the script says of a step."""
+    """The result of a step, from the script's reply."""
     became, *rest = [word.decode(errors="surrogateescape") for word in row]
     if became == "done":
         return StepResult(step, "done", _count(rest[0]), reply=rest[0])
@@ -250,7 +250,7 @@ def _moved(step: Step, replies: Sequence[Any]) -> str | None:
 
 
 def _acted(step: Step, replies: Sequence[Any]) -> StepResult:
-    """What the transaction's replies say of a step: those of its checks, then those of its commands."""
+    """The result of a step, from the transaction's replies: those of its checks, then those of its commands."""
     looked, done = replies[: len(step.checks)], replies[len(step.checks) :]
     refused = next((reply for reply in done if isinstance(reply, Exception)), None)
     if refused is not None:

@@ -31,13 +31,13 @@ class Prepared:
     """A change that can be previewed and then made."""
 
     plan: ChangePlan  # The whole, or what stands for it where it is made page by page
-    entries: int = 0  # How many entries it is about; 0 where it is about none
+    entries: int = 0  # Number of entries that it concerns; 0 for none
     pages: Pages | None = None  # Its parts; None where the plan is all
     work: Work | None = None  # Makes it, where its steps only show what is done; None where they are what is done
-    # What became of each letter, where it puts letters back
+    # Result for each letter, where it puts letters back
     letters: PutBackOutcome = field(default_factory=PutBackOutcome)
-    rights: Rights = field(default_factory=Rights)  # What the user may do there
-    # What was written, with what was looked up: the same texts make the same change again
+    rights: Rights = field(default_factory=Rights)  # The user's rights to its key
+    # The words as written, with the facts that were looked up: the same texts make the same change again
     texts: Texts = field(default_factory=dict)
 
     @property
@@ -52,11 +52,11 @@ class ActionCall:
 
     action: Action  # Which
     line: Line  # To the server
-    texts: dict[str, str]  # What was written; :meth:`settle` replaces it by what was looked up
+    texts: dict[str, str]  # The words as written; :meth:`settle` replaces them by the facts that were looked up
     tell: Counting  # Called with how many entries were counted so far
     kept: bool  # The preview is forgotten and made again when it is confirmed, so the texts must say what was looked up
     who: str  # Makes it, for what is kept of it
-    rights: Rights = field(default_factory=Rights)  # What the user may do to the key that it writes
+    rights: Rights = field(default_factory=Rights)  # The user's rights to the key that it writes
 
     def settle(self, **texts: str | None) -> None:
         """Put what was looked up in place of what was written; None takes a word out."""

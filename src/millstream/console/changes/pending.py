@@ -1,7 +1,7 @@
 """Changes of pending entries, decided: acknowledge, claim, give back, put back. Pure.
 
-Entries are changed by pages. Each is a step of its own that is taken only while it is held as it was seen, by the same
-consumer and delivered as often: what was processed, claimed or given back meanwhile is left alone.
+Entries are changed by pages. Each is a step of its own, taken only while the same consumer holds it with the same
+number of deliveries. An entry that was processed, claimed or given back meanwhile is left alone.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ _VERBS = {
 
 @dataclass(slots=True)
 class Tally:
-    """What a choice of pending entries holds, counted without keeping them."""
+    """Counts over a choice of pending entries, without the entries themselves."""
 
     # Consumer -> how many of the entries it holds; ``""`` for what nobody holds
     held: Counter[str] = field(default_factory=Counter)
@@ -53,13 +53,13 @@ class Tally:
 
     @property
     def entries(self) -> int:
-        """How many there are."""
+        """The number of entries."""
         return self.held.total()
 
 
 @dataclass(frozen=True, slots=True)
 class PendingList:
-    """Of which group."""
+    """The pending entries list of one group."""
 
     stream: str  # Key of the stream
     group: str  # Name of the group

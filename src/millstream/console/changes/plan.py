@@ -1,7 +1,7 @@
-"""What a change is before it is made: what will happen, what else is lost or delivered again, how it is undone. Pure.
+"""A change before it is made: its effect, its other losses and redeliveries, and its undo. Pure.
 
-A plan holds the commands and, with each, the facts it was made of. Whoever applies it (``guard``) has the server look
-at these facts again in the step that acts: where one of them moved, that step is not taken, and says so.
+A plan holds the commands and, with each, the facts that it was made of. ``guard`` applies it and has the server check
+these facts again in the step that acts. If one of them changed, that step is not taken, and its result says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,16 +36,16 @@ MOST_KEPT = 5_000
 class ChangeRefusedError(MillstreamError):
     """A change is not made: the facts, the server or the user's rights do not allow it; the text says why.
 
-    What to do: mend what the text names and try again; nothing was changed.
+    Remedy: correct the cause that the text names and try again; nothing was changed.
     """
 
     exit_code: ClassVar[int] = 5
 
 
 class TargetMissingError(ChangeRefusedError):
-    """What a change is to change, or to go by, is not there; the text says what.
+    """The target of a change, or another thing that it needs, does not exist; the text says which.
 
-    What to do: list what there is (`millstream stream ls`, `millstream group ls`) and use one of those names.
+    Remedy: list the existing names (`millstream stream ls`, `millstream group ls`) and use one of them.
     """
 
     exit_code: ClassVar[int] = 4
@@ -55,9 +55,9 @@ class TargetMissingError(ChangeRefusedError):
 class FactCheck:
     """Facts that must be as they were when the plan was made."""
 
-    about: str  # Whose facts they are, for people
+    about: str  # Their subject, for people
     read: Words  # The question; it names the stream's key and changes nothing
-    shape: Shape  # How its reply is read
+    shape: Shape  # The reader of its reply
     row: str  # The name of the row that counts, for ``rows``
     # Field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for ``value`` it is
     # ``""``
@@ -66,7 +66,7 @@ class FactCheck:
     between: tuple[tuple[str, str, str], ...] = ()
 
     def moved(self, reply: Any) -> str | None:
-        """What is otherwise now, in words; None where all is as expected."""
+        """The difference from the expected facts, in words; None where there is none."""
         if isinstance(reply, Exception):
             return f"{self.about}: {reply}"
         for name, expected in self.expected:
@@ -132,7 +132,7 @@ class Step:
     """Commands that run together, if their facts hold."""
 
     commands: tuple[Words, ...]  # In their order; each names the stream's key
-    checks: tuple[FactCheck, ...] = ()  # What must be so
+    checks: tuple[FactCheck, ...] = ()  # Facts that must hold
     entry: str = ""  # Id of the pending entry it is about; empty where it is about none
 
 
@@ -140,32 +140,32 @@ class Step:
 class BeforeAfter:
     """One row of the table that a preview shows."""
 
-    fact: str  # What it is, in words
+    fact: str  # The fact, in words
     before: int | str | None  # As it is; None where that is not known
     after: int | str | None  # As it will be; None where that will not be known
 
 
 @dataclass(frozen=True, slots=True)
 class HeldEntry:
-    """Who held a pending entry, so that it can be put back."""
+    """A pending entry with its holder, so that it can be put back."""
 
-    id: str  # Of the entry
-    consumer: str  # Who held it; empty for nobody
+    id: str  # Id of the entry
+    consumer: str  # Its holder; empty for none
     since_ms: int  # Wall milliseconds of its last delivery; 0 where nobody held it
-    deliveries: int  # How often it was delivered
+    deliveries: int  # Number of deliveries
     waits: bool = False  # Its delay is not over yet; an undo does not bring that back
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How a change is undone."""
+    """The undo of a change."""
 
     # The command line, as words; empty where it is ``millstream audit undo`` with the number of the change, or where
     # there is none
     words: tuple[str, ...] = ()
     commands: tuple[Words, ...] = ()  # The raw commands
     held: tuple[HeldEntry, ...] = ()  # Pending entries as they were, for ``millstream audit undo``
-    # Who holds them after the change, ``""`` for nobody; None where they are not pending any more
+    # Their holder after the change, ``""`` for none; None where they are not pending any more
     now: str | None = None
     note: str = ""  # Why it cannot be undone, or what of it cannot; empty where all can
 
@@ -182,24 +182,24 @@ class ChangePlan:
     action: str  # Its name: ``group rewind``
     stream: str  # Key of the stream
     group: str  # Name of the group; empty where it is about none
-    question: str = ""  # What is about to happen, with its question mark
+    question: str = ""  # The question to confirm, with its question mark
     table: tuple[BeforeAfter, ...] = ()  # Before and after
-    notes: tuple[str, ...] = ()  # What else happens: what is lost, delivered again, must be known
-    steps: tuple[Step, ...] = ()  # What to do; none where there is nothing to do
-    undo: Undo = field(default_factory=Undo)  # How it is undone
+    notes: tuple[str, ...] = ()  # Its other effects: losses, redeliveries, warnings
+    steps: tuple[Step, ...] = ()  # Its steps; none where there is nothing to do
+    undo: Undo = field(default_factory=Undo)  # Its undo
     facts: Mapping[str, object] = field(default_factory=dict)  # Figures for programs, by field name
     # Its command line, as words, with what was looked up: the same change again is the same line. The one who prepares
     # a change fills it in, where it is empty.
     words: tuple[str, ...] = ()
     key: str = ""  # That the steps write, where it is not the stream
-    selection: str = ""  # What it is about, where the steps are only the first ones of many: a part of the digest
-    difference: tuple[str, ...] = ()  # What a correction changes, in lines as ``diff -u`` has them
-    removes: bool = False  # What it is about is not there afterwards, under its name
+    selection: str = ""  # Its subject, where the steps are only the first ones of many: a part of the digest
+    difference: tuple[str, ...] = ()  # Changes of a correction, in lines as ``diff -u`` has them
+    removes: bool = False  # Its subject does not exist afterwards, under its name
     # Without a script, between the look and the step, something could be lost: so not without one
     needs_script: bool = False
     live: bool = False  # The group is being read, so that it moves on before somebody has read the preview
-    moving: bool = False  # What it was made of may move until it is made: the digest is of the commands alone
-    if_moved: str = ""  # What helps where its facts move again and again; empty where nothing is known to
+    moving: bool = False  # Its facts may change until it is made: the digest is of the commands alone
+    if_moved: str = ""  # Advice where its facts change again and again; empty where there is none
 
     @property
     def place(self) -> str:
@@ -208,18 +208,19 @@ class ChangePlan:
 
     @property
     def commands(self) -> tuple[Words, ...]:
-        """The raw commands, those about one entry each joined where they differ in nothing but the id.
+        """The raw commands; those about one entry each are joined where they differ in nothing but the id.
 
-        Of a long plan those of the first :data:`MOST_SHOWN` steps: nobody reads a hundred thousand of them.
+        Only the first :data:`MOST_SHOWN` steps of a long plan are included: no reader needs a hundred thousand of
+        them.
         """
         return joined([command for step in self.steps[:MOST_SHOWN] for command in step.commands])
 
     @property
     def digest(self) -> str:
-        """What tells this plan from one that was made of other facts: a preview is confirmed by it.
+        """A digest of the plan and its facts: a preview is confirmed by it.
 
-        A page shows a preview and forgets it; the confirmation brings the digest, the plan is made anew, and where it
-        is another one by now the facts have moved.
+        A page shows a preview and forgets it. The confirmation sends the digest, and the plan is made again: a
+        different digest means that the facts have changed.
         """
         made_of: tuple[object, ...] = (self.action, self.words, self.selection)
         made_of += (self.commands,) if self.moving else (self.steps, sorted(self.facts.items()))

@@ -1,4 +1,4 @@
-"""Where a group is to stand, as people say it: ``1h-ago``, a time, an id, start, end, ``+N``, ``-N``. Pure."""
+"""The new place of a group, as people write it: ``1h-ago``, a time, an id, start, end, ``+N``, ``-N``. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class StreamPlace:
     # so many entries on or back; ``like``: where another group stands
     kind: Literal["start", "end", "time", "id", "shift", "like"]
     ms: int = 0  # Wall milliseconds of a time
-    id: str = ""  # Of the entry
+    id: str = ""  # Id of the entry
     shift: int = 0  # Entries, on or (below 0) back
     group: str = ""  # The other one
 

@@ -1,4 +1,4 @@
-"""What is removed, decided: a group, a consumer, a stream; each with what goes with it. Pure."""
+"""Removals, decided: a group, a consumer, a stream; each with everything that is lost with it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,13 +66,13 @@ def remove_group(
 
 
 def _by_both(held: Sequence[HeldEntry]) -> str:
-    """What is to be done beside the command line that undoes the most."""
+    """The manual steps that remain after the command line that undoes the most."""
     return "Then `millstream audit undo` puts the pending entries back." if held else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """What is known of a consumer that is to go."""
+    """The known facts about a consumer that will be removed."""
 
     status: ConsumerStatus  # As the server tells it
     held: tuple[HeldEntry, ...]  # Its pending entries, or the first of them where they are more than can be kept
@@ -113,7 +113,7 @@ _MADE_ANEW = "Nothing is to be undone: the next read by that name makes it anew.
 
 
 def _leaving(facts: ConsumerFacts, claim_to: str | None) -> tuple[str, ...]:
-    """What else happens when a consumer goes."""
+    """The other effects of removing a consumer."""
     status, notes = facts.status, []
     if status.pending and claim_to is None:
         other = next(iter(facts.others), "OTHER")

@@ -1,8 +1,9 @@
-"""What the connection's user may not do, known before it is tried: an action can be greyed out with the reason.
+"""The actions that the connection's user may not take, known before an attempt, so that a page can grey them out.
 
-The server is asked by ACL DRYRUN, which runs nothing. Most users may not ask that, and Redis 6 has no such command:
-then the command itself is sent in a form that changes nothing (to a group that is not there), which the server refuses
-to a user without the right to it and to that key. A command without such a form (DEL) is not known beforehand.
+The server is asked by ACL DRYRUN, which runs nothing. Most users may not ask that, and Redis 6 does not have that
+command. Then the command itself is sent in a form that changes nothing (to a group that does not exist). The server
+refuses it to a user without the right to it and to that key. The right to a command without such a form (DEL) is
+unknown beforehand.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +38,7 @@ _FORMS: dict[str, tuple[Command, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may do to one stream."""
+    """A user's rights to one stream."""
 
     user: str = ""  # Its name; empty where the server does not tell
     # Command -> the server's reason; what lacks is allowed, or not known beforehand
@@ -69,7 +70,7 @@ class Rights:
 
 
 async def rights_on(line: Line, stream: str) -> Rights:
-    """What the connection's user may do to a stream."""
+    """The rights of the connection's user to a stream."""
     near = line.near(stream)
     capabilities = await find(line, stream)
     names = sorted(_FORMS if capabilities.xnack else _FORMS.keys() - {"XNACK"})

@@ -1,7 +1,7 @@
-"""What trimming a stream takes, decided: how many entries go, and who still needs them. Pure.
+"""Trims of a stream, decided: the number of entries that are removed, and the groups that still need them. Pure.
 
-However the bound was given, the change is XTRIM MINID with the oldest id that stays: so what goes is what was shown,
-whatever is added between the preview and the change.
+For every kind of bound, the change is XTRIM MINID with the oldest id that stays. So it removes exactly the entries that
+were shown, even if others are added between the preview and the change.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from millstream.console.model.streams import StreamStatus
 
 @dataclass(frozen=True, slots=True)
 class TrimmedGroup:
-    """What a group loses."""
+    """The loss of a group."""
 
     group: str  # Its name
     pending: int  # Entries that it was delivered and has not acknowledged, as far as they were counted
@@ -31,13 +31,13 @@ class TrimmedGroup:
 
 @dataclass(frozen=True, slots=True)
 class TrimFacts:
-    """What is known before a stream is trimmed."""
+    """The known facts before a stream is trimmed."""
 
     stream: StreamStatus  # As it is
     oldest: str  # The lowest id that stays; entries below it go
-    entries: int  # How many go, as far as they were counted
+    entries: int  # Number of removed entries, as far as they were counted
     more: bool  # True if there are more
-    groups: tuple[TrimmedGroup, ...] = ()  # What each loses
+    groups: tuple[TrimmedGroup, ...] = ()  # The loss of each
 
 
 def trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
@@ -80,7 +80,7 @@ def _names(losing: list[TrimmedGroup]) -> str:
 
 
 def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
-    """What else is lost."""
+    """The other losses."""
     notes = []
     for group in losing:
         if group.pending:

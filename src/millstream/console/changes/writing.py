@@ -1,7 +1,7 @@
 """Commands as people type them: a line for a shell, and the raw command for redis-cli. Pure.
 
-Names may hold any bytes (as text with ``surrogateescape``). What is written here is one line, moves no cursor, and is
-read back as the very bytes.
+Names may hold any bytes (as text with ``surrogateescape``). A written command is one line, moves no cursor, and is read
+back as the very same bytes.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What becomes of dead letters, decided: put back, corrected and put back, deleted.
+"""Changes of dead letters, decided: put back, correct and put back, delete.
 
-A plan shows the commands of its first letters; how letters are put back, one transaction after the other, is
-:mod:`millstream.client.dead_letter.put_back`.
+A plan shows the commands of its first letters. :mod:`millstream.client.dead_letter.put_back` puts letters back, one
+transaction after the other.
 """
 
 from collections import Counter
@@ -26,15 +26,15 @@ _NOT_AS_NEW = "Each is a new entry at its stream's end; its history goes with it
 class LetterTally:
     """Letters that were chosen, counted without keeping them."""
 
-    key: str  # Of the dead-letter stream
+    key: str  # Key of the dead-letter stream
     length: int  # Letters in it
-    ids: list[str] = field(default_factory=list)  # Of those that were chosen, in their order
+    ids: list[str] = field(default_factory=list)  # Ids of the chosen letters, in their order
     first: list[StoredLetter] = field(default_factory=list)  # The first of them
     letters: list[StoredLetter] = field(default_factory=list)  # The first of them that are dead letters
     # Stream and group that gave up -> how many of them
     groups: Counter[tuple[str, str]] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)  # What they died of -> how many
-    strange: int = 0  # Entries among them that are no dead letters
+    errors: Counter[str] = field(default_factory=Counter)  # Cause of death -> number of letters
+    strange: int = 0  # Entries among them that are not dead letters
     missing: list[str] = field(default_factory=list)  # Ids that were asked for and are not there
 
     def add(self, one: StoredLetter) -> None:
@@ -60,7 +60,7 @@ class LetterTally:
 
     @property
     def selection(self) -> str:
-        """What tells these letters from any others."""
+        """A text that distinguishes these letters from any others."""
         return sha256(" ".join(self.ids).encode()).hexdigest()
 
     @property
@@ -140,7 +140,7 @@ def _entries(count: int) -> str:
 
 
 def _causes(found: LetterTally) -> list[str]:
-    """What they died of, the most frequent first."""
+    """Their causes of death, the most frequent first."""
     named = [f"{error} {count}" for error, count in found.errors.most_common(_NAMED) if error]
     return [f"They died of: {', '.join(named)}."] if named else []
 

@@ -1,1 +1,1 @@
-"""What workers are told: ``orders`` and ``reaping`` decide and are PURE, ``making`` asks the server."""
+"""Orders to workers: ``orders`` and ``reaping`` decide and are PURE, ``making`` asks the server."""

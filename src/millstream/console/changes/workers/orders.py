@@ -1,7 +1,7 @@
-"""What workers are told, decided: to be quiet, to drain, to stop, to go on; a group's pause and its end. Pure.
+"""Orders to workers, decided: be quiet, drain, stop, go on; a group's pause and its end. Pure.
 
 An order is a field of the registry's hash of orders. Each is left only while the field is as it was when it was shown,
-so that nobody overrides what somebody else ordered in between.
+so that an order of another user in between is not overwritten.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class OrderTarget:
     """A worker that is to be ordered something."""
 
     status: WorkerStatus  # As it tells of itself
-    field: str  # Of the registry's hash, with what it is to do
+    field: str  # Field of the registry's hash, with the order
 
 
 def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, control: str) -> ChangePlan:
@@ -82,7 +82,7 @@ def _unchanged(control: str, one: OrderTarget) -> FactCheck:
 
 
 def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
-    """How an order is taken back."""
+    """The undo of an order."""
     if action == "worker stop":
         return Undo(note=_ENDS[action])
     back = tuple(_written(control, one, one.status.ordered) for one in changed)
@@ -94,7 +94,7 @@ def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
 
 
 def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tuple[str, ...]:
-    """What else happens."""
+    """The other effects."""
     if action == "worker resume":
         return ("They read again what they are subscribed to.", _SEEN)
     notes = [_DOES[action], _SEEN]
@@ -128,12 +128,12 @@ def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str
 
 @dataclass(frozen=True, slots=True)
 class PauseField:
-    """Where the pause of a group is kept, and how it is now."""
+    """The field of a group's pause, and its present value."""
 
     control: str  # Key of the registry's hash
-    field: str  # Of it
-    value: bytes | None  # What stands there; None for nothing
-    pause: HandlerPause | None  # What that says; None for no pause
+    field: str  # Field of the hash
+    value: bytes | None  # Its present value; None for nothing
+    pause: HandlerPause | None  # The value, read; None without a pause
 
     def check(self) -> FactCheck:
         """That nobody has paused or resumed it since."""
@@ -180,6 +180,6 @@ def resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> Cha
 
 
 def _readers(seen: WorkersSeen, stream: str, group: str) -> tuple[int, int]:
-    """How many workers are subscribed to a group, and how many entries of it they have in hand."""
+    """The number of workers that are subscribed to a group, and the number of its entries that they have in hand."""
     found = [sub for one in seen.workers for sub in one.subscribers if (sub.stream, sub.group) == (stream, group)]
     return len(found), sum(sub.running for sub in found)
