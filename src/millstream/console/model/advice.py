@@ -1,4 +1,4 @@
-"""What is wrong with a group, why it is said, and the command that helps: findings with their evidence. Pure.
+"""Findings about a group, each with its evidence and the command that helps. Pure.
 
 Each finding comes from facts alone and shows them, so that a person can weigh it; none guesses at a cause that they do
 not show. Thresholds are arguments.
@@ -26,18 +26,19 @@ LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
 class Advice:
     """One finding."""
 
-    code: str  # What kind it is, for programs: ``stuck-consumer``
-    level: Level  # How much it matters
+    code: str  # Its kind, for programs: ``stuck-consumer``
+    level: Level  # Its severity
     stream: str  # Key of the stream
     group: str | None  # Name of the group; None where it is about the stream alone
-    says: str  # What is the matter, in a sentence
+    says: str  # The problem, in a sentence
     # The facts that say so; lengths of time end in ``_ms``
     evidence: Mapping[str, object] = field(default_factory=dict)
     remedy: tuple[str, ...] | None = None  # The command line that helps; None where there is none
     raw: tuple[tuple[str, ...], ...] = ()  # The commands of the server that it comes to, as far as they are known here
     consumer: str | None = None  # That it is about; None for the group
     query: tuple[str, str] | None = None  # Id of the Spark query that it is about, with its title; None for none
-    server: str | None = None  # What the server is called that it is about, which has no stream then; None for none
+    # Name of the server that it concerns, which has no stream then; None for a group's finding
+    server: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ _SILENT_MS = 15_000  # three heartbeats
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is known of a group when it is looked at."""
+    """The known facts about a group at one moment."""
 
     seen: GroupSeen  # The group, its stream and consumers
     pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or those delivered most often
     workers: WorkersSeen | None = None  # Everybody who works; None where they were not asked for
-    rate: GroupRate | None = None  # How the group did since the reading before; None for the first one
+    rate: GroupRate | None = None  # Rates since the reading before; None for the first one
     at: Thresholds = Thresholds()  # Thresholds
 
     def about(
@@ -208,7 +209,7 @@ def _stuck(case: Case) -> Iterable[Advice]:
 
 
 def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Advice]:
-    """What waits for its next try is held by nobody: somebody has to act only where nobody is there to try."""
+    """A finding where no process is there to retry: an entry that waits for its next try is held by no consumer."""
     group = case.seen.group
     workers = case.workers
     paused = workers is not None and workers.pause_of(group.stream, group.name) is not None

@@ -1,7 +1,7 @@
-"""Figures against thresholds, as monitoring systems want it: ok, warning, critical, or unknown with the reason. Pure.
+"""Figures against thresholds, for monitoring systems: ok, warning, critical, or unknown with the reason. Pure.
 
-What is not known exactly is decided by its bounds where they suffice: a lag that is 500 at least is above 100 whatever
-it is.
+A figure that is not known exactly is decided by its bounds where they suffice. A lag of at least 500 is above 100 in
+any case.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class CheckBounds:
     critical: int | None = None  # This much or more; None for never
 
     def status(self, value: int) -> CheckStatus:
-        """What this much is."""
+        """The status of a figure of this size."""
         if self.critical is not None and value >= self.critical:
             return "critical"
         return "warning" if self.warning is not None and value >= self.warning else "ok"
@@ -61,7 +61,7 @@ class CheckedFigure:
 
     measured: Measured  # The figure
     bounds: CheckBounds  # Its thresholds
-    status: CheckStatus  # What it is
+    status: CheckStatus  # Its status
 
 
 def check(measured: Iterable[Measured], bounds: dict[Figure, CheckBounds]) -> list[CheckedFigure]:
@@ -134,7 +134,7 @@ def undecided(seen: StreamsSeen, group: str | None, bounds: CheckBounds) -> list
 
 
 def _status(one: Measured, bounds: CheckBounds) -> CheckStatus:
-    """What a figure is: exactly, or by both its bounds where they agree."""
+    """The status of a figure: exactly, or by both its bounds where they agree."""
     if one.value is not None:
         return bounds.status(one.value)
     least = bounds.status(one.at_least)

@@ -8,5 +8,5 @@ class EntryView:
     """One entry, its values as they are stored."""
 
     stream: str  # Key of the stream
-    id: str  # Of the entry
+    id: str  # Id of the entry
     fields: tuple[tuple[bytes, bytes], ...]  # Names and values in their order; a name may stand there twice

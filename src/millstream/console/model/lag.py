@@ -1,10 +1,14 @@
-"""How many entries of a stream a group was not delivered yet: a number, or why nobody can say, and how to mend that.
+"""The number of a stream's entries that a group was not delivered yet, or the reason why it is unknown, and the repair.
 
 Servers keep two counters, entries ever added to the stream and entries ever delivered to the group, and take their
-difference. They cannot where an entry after the group's position was deleted (XDEL: nobody knows how many), where
-somebody set the position without saying how many entries lie before it, and before Redis 7.0, which has no such
-counters. Some cases the ids decide all the same: a group at the last entry has nothing left, one before the first entry
-has all. Pure.
+difference. They cannot do so in three cases:
+
+- Entries after the group's position were deleted: XDEL does not record their number.
+- A client set the position without the number of entries before it.
+- Before Redis 7.0 there are no such counters.
+
+Some cases the ids decide all the same: a group at the last entry has nothing left, one before the first entry has all.
+Pure.
 """
 
 from dataclasses import dataclass
@@ -19,18 +23,18 @@ what the server counts cannot be; the server does not let us ask."""
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind."""
+    """The lag of a group."""
 
     entries: int | None  # Entries in the stream that it was not delivered yet; None when that is unknown
-    server: int | None = None  # What the server said, also where the ids say otherwise; None for null or nothing
-    # Why the server does not know it; None when it does. What was counted instead has a reason and a number.
+    server: int | None = None  # The server's figure, also where the ids differ from it; None for null or nothing
+    # The reason why the server does not know it; None when it does. A lag that we counted has a reason and a number.
     reason: UnknownLag | None = None
     at_least: int = 0  # It is no less
     at_most: int | None = None  # It is no more; None when nothing is known of that
     why: str = ""  # The reason as a sentence; empty without one
     # The command that makes the server know it again; None where there is none, or nothing to repair
     repair: tuple[str, ...] | None = None
-    repair_note: str = ""  # What to know before that command, or why there is none
+    repair_note: str = ""  # A warning to read before that command, or the reason why there is none
 
     @property
     def known(self) -> bool:
@@ -47,7 +51,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Where a group stands in its stream, as the server says it."""
+    """The position of a group in its stream, as the server reports it."""
 
     length: int  # Entries in the stream
     first: str | None  # Id of the oldest one; None when it is empty
@@ -56,7 +60,7 @@ class GroupPosition:
     deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None when the server does not tell
     delivered: str  # The group's last delivered id
     read: int | None  # Entries ever delivered to it; None when the server does not know
-    lag: int | None  # What the server says; None for null or nothing
+    lag: int | None  # The server's figure; None for null or nothing
     counts: bool = True  # True if the server has such a figure at all, be it null
 
 

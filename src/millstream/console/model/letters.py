@@ -8,10 +8,10 @@ class LettersStatus:
     """A dead-letter stream."""
 
     key: str  # Its key
-    letters: int  # How many entries it has
+    letters: int  # Number of its entries
     first_ms: int  # When the oldest was written, wall milliseconds
     last_ms: int  # When the newest was
-    streams: tuple[str, ...]  # Where its oldest and its newest letter came from
+    streams: tuple[str, ...]  # Sources of its oldest and its newest letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,6 @@ _CLASS = 80  # letters of what an error is called
 
 
 def error_class(error: str) -> str:
-    """What an error is called: its type, where its text begins with one."""
+    """The class of an error: its type, where its text begins with one."""
     kind, colon, _ = error.partition(":")
     return (kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0])[:_CLASS]

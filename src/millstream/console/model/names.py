@@ -34,7 +34,7 @@ def command_words(does: str, *names: str, options: Iterable[str] = ()) -> tuple[
 
 @lru_cache(maxsize=4096)  # groups of one stream are compared by the same few ids
 def order(entry: str) -> tuple[int, int]:
-    """What an id is sorted by: milliseconds, then number."""
+    """The sort key of an id: milliseconds, then number."""
     ms, _, number = entry.partition("-")
     return int(ms), int(number)
 

@@ -17,10 +17,10 @@ class PendingEntry:
 
     stream: str  # Key of the stream
     group: str  # The group it is pending in
-    id: str  # Of the entry
-    consumer: str | None  # Who holds it; None when nobody does, since it was given back (``XNACK``)
+    id: str  # Id of the entry
+    consumer: str | None  # Its holder; None when it has none, since it was given back (``XNACK``)
     idle_ms: int | None  # Since it was last delivered or claimed; None when nobody holds it
-    deliveries: int  # How often it was delivered
+    deliveries: int  # Number of deliveries
     entry: EntryView | None = None  # Its payload, where it was asked for and is still in the stream
     # The entry is no longer in the stream; None where neither that nor its payload was asked for
     gone: bool | None = None
@@ -43,7 +43,7 @@ PendingOrder = Literal["idle", "deliveries"]
 
 
 def badness(entry: PendingEntry, by: PendingOrder) -> float:
-    """What an entry is sorted by; one that nobody holds is idle for ever."""
+    """The sort key of an entry; one without a holder is idle for ever."""
     if by == "deliveries":
         return entry.deliveries
     return math.inf if entry.idle_ms is None else entry.idle_ms
@@ -77,7 +77,7 @@ Chosen: TypeAlias = PendingChoice | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class PendingSummary:
-    """How much is pending in a group, and with whom."""
+    """The number of pending entries in a group, in all and by consumer."""
 
     total: int  # Pending entries
     first: str | None  # The lowest id among them; None without any
@@ -91,5 +91,5 @@ class PendingPage:
     """Some of a group's pending entries, by id."""
 
     entries: tuple[PendingEntry, ...]  # In the order of their ids
-    next: str | None  # Where the next page begins, for ``start`` of the reading function; None at the end
+    next: str | None  # Start of the next page, for ``start`` of the reading function; None at the end
     looked_at: int  # Entries that were read to find these; with a choice more than ``entries``

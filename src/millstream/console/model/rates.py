@@ -1,6 +1,6 @@
-"""What two readings of the same server say about the time between them: entries a second, and whether a lag shrinks.
+"""Rates between two readings of the same server: entries a second, and the change of a lag.
 
-A stream that was deleted and made anew, or a group that was set back, has no rate between its readings. Pure.
+A stream that was deleted and created again, or a group that was set back, has no rate between its readings. Pure.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from millstream.console.model.streams import GroupStatus, StreamsSeen, StreamSta
 
 @dataclass(frozen=True, slots=True)
 class GroupRate:
-    """How a group did between two readings."""
+    """The rates of a group between two readings."""
 
     added: float | None  # Entries a second that came to the stream; None when the server does not count them
     # Entries a second that the group was delivered; None as above, and where its position was set back
@@ -29,9 +29,9 @@ def added_rate(before: StreamStatus, now: StreamStatus, ms: int) -> float | None
 
 
 def rates(before: StreamsSeen, now: StreamsSeen) -> tuple[dict[str, float], dict[tuple[str, str], GroupRate]]:
-    """Entries a second that came to each stream, by key; and how each group did, by stream and name.
+    """Entries a second that came to each stream, by key; and the rates of each group, by stream and name.
 
-    What is not in both readings, or has no rate, lacks.
+    Streams and groups that are not in both readings, or have no rate, are left out.
     """
     ms = now.at_ms - before.at_ms
     earlier = {stream.key: stream for stream in before.streams}
@@ -52,7 +52,7 @@ def rates(before: StreamsSeen, now: StreamsSeen) -> tuple[dict[str, float], dict
 
 
 def _group_rate(before: GroupStatus, now: GroupStatus, added: float | None, ms: int) -> GroupRate:
-    """How a group did."""
+    """The rates of a group."""
     read, since = now.entries_read, before.entries_read
     delivered = None if read is None or since is None or read < since or ms <= 0 else (read - since) * 1000 / ms
     return GroupRate(added, delivered, *_drain(before, now, ms))

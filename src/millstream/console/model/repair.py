@@ -1,8 +1,8 @@
-"""A lag that the server does not know, counted by us; and the command with which the server knows it again. Pure.
+"""A lag that the server does not know, counted by us; and the command that makes the server know it again. Pure.
 
-XGROUP SETID with ENTRIESREAD says how many entries were ever added up to the group's position: those ever added, less
-those after it. It helps where no entry after the position was deleted. Where one was, no command does: the lag is known
-again when the group has been delivered what lies after the highest id that was deleted.
+XGROUP SETID with ENTRIESREAD sets the number of entries ever added up to the group's position: those ever added, less
+those after it. It helps where no entry after the position was deleted. After such a deletion, no command helps: the lag
+is known again when the group was delivered an entry after the highest deleted id.
 """
 
 from dataclasses import replace

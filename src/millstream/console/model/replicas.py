@@ -1,7 +1,7 @@
-"""Who follows whom: the tree of primaries and replicas, from what each of some servers tells. Pure.
+"""The tree of primaries and replicas, from the reports of some servers. Pure.
 
-A server knows whom it follows and who follows it, each by an address, so one that was not asked is in the tree too,
-with what its neighbour tells of it.
+A server knows its primary and its replicas, each by an address. So a server that was not asked is in the tree too, with
+the report of its neighbour.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ class AskedServer:
     """A server that was asked."""
 
     address: str  # Host and port
-    status: ServerStatus | None  # What it told; None if it did not answer
+    status: ServerStatus | None  # Its own report; None if it did not answer
     error: str = ""  # Why it did not
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationPlace:
-    """Where one server stands."""
+    """The place of one server in the tree."""
 
     address: str  # Host and port
     depth: int  # 0 for one that follows nobody, or nobody that is known
@@ -30,16 +30,16 @@ class ReplicationPlace:
     # To that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it for ten
     # seconds, or else its primary's word for it
     link: str | None = None
-    behind_bytes: int | None = None  # Of its primary's stream that it does not have; None where that is not known
+    behind_bytes: int | None = None  # Bytes of its primary's stream that it does not have; None where that is not known
     silent_seconds: int | None = None  # Since it was last heard of by its primary, or else since it last heard of that
     down_seconds: int | None = None  # Since its link went down; None while it is up
-    id: str | None = None  # Of the history that it holds
-    offset: int | None = None  # How far
+    id: str | None = None  # Id of the history that it holds
+    offset: int | None = None  # Its offset in that history
     copies: int | None = None  # Whole copies that it has taken over since it started; None where it does not tell
     copied_seconds: int | None = None  # Since the last of these; None for none
     copy_bytes: int | None = None  # That it was; None for none, and where it does not tell
     dialect: str | None = None  # In which it tells its replicas, or will; None where it does not tell
-    problem: str = ""  # What is wrong, in words; empty for nothing
+    problem: str = ""  # The problem, in words; empty for none
 
 
 def addresses(asked: Sequence[AskedServer]) -> set[str]:
@@ -112,7 +112,10 @@ class _Tree:
             self._join(name, self._place(link.address)[0])
 
     def _join(self, child: str, parent: str) -> None:
-        """What a server says of itself comes last or first, and is the same unless it has just changed."""
+        """Attach a replica to its primary.
+
+        The first report counts: reports agree unless the primary has just changed.
+        """
         if self._places[child].parent is None and child != parent:
             self._places[child].parent = parent
             self._places[parent].children.append(child)

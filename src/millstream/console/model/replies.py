@@ -1,7 +1,7 @@
-"""What a server answered, as facts: RESP2 values of XINFO, XPENDING and XRANGE in, dataclasses out. Pure.
+"""A server's replies as facts: RESP2 values of XINFO, XPENDING and XRANGE in, dataclasses out. Pure.
 
-A refusal is an exception in the place of a reply. Fields that a version does not know yet are passed over, and those
-that it does not have lack.
+A refusal is an exception in the place of a reply. Unknown fields of newer versions are skipped, and fields that a
+version does not have are left out.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""How a server is: what it is, its memory, its log, its replicas, and which commands take long. Pure.
+"""The state of a server: its version, its memory, its log, its replicas, and the commands that take long. Pure.
 
-All of it is what INFO and SLOWLOG say. A figure that a version does not have is None.
+All of it comes from INFO and SLOWLOG. A figure that a version does not have is None.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ class ReplicaStatus:
     address: str  # Host and port
     state: str  # ``online`` when it follows
     lag_seconds: int | None  # Since it last said how far it is; None when that is not known
-    behind_bytes: int | None  # Of the primary's stream of changes that it does not have; None as above
+    behind_bytes: int | None  # Bytes of the primary's stream of changes that it does not have; None as above
 
     @property
     def is_silent(self) -> bool:
@@ -40,35 +40,35 @@ class PrimaryLink:
     is_syncing: bool  # The primary is sending all its data
     read_only: bool  # Writes are refused
     error: str = ""  # Why the link is down, or was last; empty for nothing, and where the server does not tell
-    divergences: int = 0  # How often the data differed from the primary's, so that they were copied anew
-    copies: int | None = None  # Of all data that were taken over; None where the server does not tell
+    divergences: int = 0  # Number of times that the data differed from the primary's and were copied again
+    copies: int | None = None  # Whole copies that were taken over; None where the server does not tell
     copied_seconds: int | None = None  # Since the last of them; None for none
     copy_bytes: int | None = None  # That it was; None for none, and where the server does not tell
 
 
 @dataclass(frozen=True, slots=True)
 class SyncReplicas:
-    """What ``sync-replicas`` comes to."""
+    """The state of ``sync-replicas``."""
 
     is_refusing: bool  # Writes are refused, since too few replicas confirm
-    asked: int  # How many must
-    confirming: int  # How many do
+    asked: int  # Number of replicas that must confirm
+    confirming: int  # Number of replicas that confirm
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Where a server stands among its primary and replicas, as INFO's section says it."""
+    """The role of a server among its primary and replicas, from INFO's section."""
 
-    id: str | None  # Of the history of changes, which a replica shares with its primary; None where it is not told
+    id: str | None  # Id of the history of changes, which a replica shares with its primary; None where it is not told
     offset: int | None  # Bytes of that history so far
-    backlog_bytes: int | None  # Of it that are kept for replicas that come back; None where none are
+    backlog_bytes: int | None  # Its bytes that are kept for replicas that come back; None where none are
     failover: str | None  # ``no-failover``, or how far one is; None before Redis 6.2
     primary: PrimaryLink | None  # The link to the primary; None for a primary itself
     # Version of the oldest Redis that may follow, by its setting; None where the server does not tell
     dialect: str | None = None
     good_replicas: int | None = None  # Those that count for ``min-replicas-to-write``; None where that is not set
     needs_replicas: int | None = None  # That setting; None where it was not asked for, or is not told
-    sync: SyncReplicas | None = None  # What ``sync-replicas`` comes to; None where that is not set
+    sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None where that is not set
 
     def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Why a primary refuses writes for lack of replicas: sentences with their facts; nothing of others."""
@@ -87,11 +87,11 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """What one command cost since the server started, or since its figures were reset."""
+    """The cost of one command since the server started, or since its figures were reset."""
 
-    name: str  # Of the command, with its subcommand behind ``|``
-    calls: int  # How often it ran
-    microseconds: int  # Of all calls
+    name: str  # Name of the command, with its subcommand after ``|``
+    calls: int  # Number of calls
+    microseconds: int  # Duration of all calls
     failed: int | None  # Calls that ended in an error
 
     @property
@@ -114,7 +114,7 @@ class SlowCommand:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """How a server is, read at one moment."""
+    """The state of a server at one moment."""
 
     at_ms: int  # Wall milliseconds when it was asked
     product: str  # ``millstream``, ``redis``, ``valkey`` or another that it says it is
@@ -135,7 +135,8 @@ class ServerStatus:
     replication: Replication | None = None  # More of that; None where the server does not tell
     costs: tuple[CommandCost, ...] = ()  # Per command, the most expensive in all first
     slow: tuple[SlowCommand, ...] = ()  # Commands that took long, the longest first
-    missing: Mapping[str, str] = field(default_factory=dict)  # What the server did not tell -> why, in words
+    # Figure that the server did not tell -> the reason, in words
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_info(text: str) -> dict[str, str]:
@@ -145,7 +146,7 @@ def parse_info(text: str) -> dict[str, str]:
 
 
 def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
-    """How a server is, by its INFO, which may have any sections."""
+    """The state of a server, by its INFO, which may have any sections."""
     behaves = info.get("redis_version", "")
     other = next(((name, info[f"{name}_version"]) for name in _PRODUCTS if f"{name}_version" in info), None)
     product, version = other or (info.get("server_name", "redis"), behaves)
@@ -230,7 +231,7 @@ def _sync(info: Mapping[str, str]) -> SyncReplicas | None:
 
 
 def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
-    """Of the lines ``slave0:ip=...,port=...,state=...,offset=...,lag=...``."""
+    """The replicas in the lines ``slave0:ip=...,port=...,state=...,offset=...,lag=...``."""
     found = []
     offset = _count(info, "master_repl_offset")
     for name, value in info.items():
@@ -245,7 +246,7 @@ def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
 
 
 def _costs(info: Mapping[str, str]) -> list[CommandCost]:
-    """Of the lines ``cmdstat_xadd:calls=...,usec=...,failed_calls=...``."""
+    """The costs in the lines ``cmdstat_xadd:calls=...,usec=...,failed_calls=...``."""
     found = []
     for name, value in info.items():
         if name.startswith("cmdstat_"):

@@ -1,7 +1,7 @@
-"""What is known of a stream, its groups and their consumers at one moment. Pure.
+"""The known facts about a stream, its groups and their consumers at one moment. Pure.
 
-Unknown is None, and never a number: with each figure that a server may refuse or not have there is a reason, in
-``StreamStatus.missing`` or beside the figure. Names are text as :mod:`millstream.console.model.names` has them.
+Unknown is None, and never a number. Each figure that a server may refuse or not have comes with a reason, in
+``StreamStatus.missing`` or next to the figure. Names are text as :mod:`millstream.console.model.names` has them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ WAITING = "(retry)"
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """What is known of one consumer."""
+    """The known facts about one consumer."""
 
     stream: str  # Key of the stream
     group: str  # Its group
@@ -66,19 +66,19 @@ class ConsumerStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """What is known of one group."""
+    """The known facts about one group."""
 
     stream: str  # Key of the stream
-    name: str  # Of the group
-    consumers: int  # How many there are
+    name: str  # Name of the group
+    consumers: int  # Number of its consumers
     pending: int  # Entries delivered and not acknowledged
     last_delivered_id: str  # The position of the group
     entries_read: int | None  # Entries ever delivered, as the server counts them; None when it does not know
     lag: Lag  # Entries not delivered yet
     # Pending entries that no consumer holds, since they were given back; None when it was not asked
     unowned: int | None = None
-    oldest_pending: OldestEntry = NOT_ASKED  # Of the pending entries that wait for no delay
-    oldest_undelivered: OldestEntry = NOT_ASKED  # Of the entries not delivered yet
+    oldest_pending: OldestEntry = NOT_ASKED  # The oldest pending entry that waits for no delay
+    oldest_undelivered: OldestEntry = NOT_ASKED  # The oldest entry that was not delivered yet
     # Consumer -> pending entries it holds, of those that hold any; None when it was not asked
     held: Mapping[str, int] | None = None
     # Pending entries whose delay is not over; None when it was not asked, or the server does not tell
@@ -87,13 +87,13 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """What is known of one stream."""
+    """The known facts about one stream."""
 
-    key: str  # Of the stream
+    key: str  # Key of the stream
     length: int  # Entries in it
     last_id: str  # The last id given to an entry, also to one that is gone
-    first_entry_id: str | None  # Of the oldest entry that is there; None when it is empty
-    last_entry_id: str | None  # Of the newest entry that is there; None when it is empty
+    first_entry_id: str | None  # Id of the oldest entry that is there; None when it is empty
+    last_entry_id: str | None  # Id of the newest entry that is there; None when it is empty
     entries_added: int | None  # Entries ever added; None when the server (before Redis 7.0) does not tell
     max_deleted_id: str | None  # The highest id that was deleted by XDEL, ``"0-0"`` for none; None as above
     # By name; empty also where they could not be read, and then ``missing`` has ``"groups"``
@@ -107,12 +107,12 @@ class StreamStatus:
 
     @property
     def oldest_pending(self) -> OldestEntry:
-        """Of all its groups."""
+        """The oldest pending entry of all its groups."""
         return oldest(group.oldest_pending for group in self.groups)
 
     @property
     def oldest_undelivered(self) -> OldestEntry:
-        """Of all its groups."""
+        """The oldest undelivered entry of all its groups."""
         return oldest(group.oldest_undelivered for group in self.groups)
 
     @property

@@ -1,6 +1,6 @@
-"""Who works: workers with what they have in hand, those that vanished, and handlers that are paused. Pure.
+"""Workers with their entries in hand, workers that vanished, and handlers that are paused. Pure.
 
-The facts are what each worker tells of itself in the registry (``worker/registry/protocol.py``), checked there.
+The facts are each worker's own reports in the registry (``worker/registry/protocol.py``), checked there.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ class RunningJob:
     handler: str  # Its name
     stream: str  # Key of the stream
     group: str  # The handler's group
-    id: str  # Of the entry
+    id: str  # Id of the entry
     since_ms: int  # When the handler began, by the worker's clock, known to about five seconds
-    for_ms: int  # How long it had run at the worker's last beat
-    deliveries: int  # How often the entry was delivered
+    for_ms: int  # Its run time at the worker's last beat
+    deliveries: int  # Number of deliveries of the entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SubscriberStatus:
     failed: int  # Attempts that failed since then
     dead: int  # Entries given up since then
     paused: str | None  # Why it is paused; None when it is not
-    jobs: tuple[RunningJob, ...]  # What is in hand, the longest first
+    jobs: tuple[RunningJob, ...]  # Entries in hand, the longest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,23 @@ class WorkerStatus:
     """One worker that is alive."""
 
     id: str  # In the registry
-    host: str  # Where it runs
+    host: str  # Its host
     pid: int  # Its process there
-    version: str  # Of Millstream
+    version: str  # Version of Millstream
     state: str  # ``running``, ``quiet``, ``draining``, ``blocked`` and so on, as it says itself
     started_ms: int  # When it started, wall milliseconds
     beat_ms: int  # Its last heartbeat
-    blocked_ms: int | None  # How long its event loop had stood still at the last beat; None while it goes on
+    blocked_ms: int | None  # Time that its event loop was blocked at the last beat; None while it goes on
     blocked_at: str | None  # File, line and function where it stands; None while it goes on
     subscribers: tuple[SubscriberStatus, ...]  # Its handlers
     error: str | None  # Its last error; None without any
     error_ms: int | None  # When that was
     error_entry: str | None  # The entry it was about
-    ordered: str | None = None  # What it was ordered to do and has not done yet; None for nothing
+    ordered: str | None = None  # An order that it has not carried out yet; None for none
 
     @property
     def jobs(self) -> list[RunningJob]:
-        """What is in hand, the longest first."""
+        """The entries in hand, the longest first."""
         every = [job for subscriber in self.subscribers for job in subscriber.jobs]
         return sorted(every, key=lambda job: -job.for_ms)
 

@@ -1,1 +1,1 @@
-"""What follows about single entries: where one stands in each group, which ones are missing. PURE."""
+"""Conclusions about single entries: the place of one in each group, and the missing ones. PURE."""

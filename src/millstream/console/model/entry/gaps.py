@@ -1,9 +1,10 @@
-"""Which entries of a stream are missing, as far as its counters, its ids and its groups tell. Pure.
+"""The missing entries of a stream, as far as its counters, its ids and its groups tell. Pure.
 
-A server counts entries ever added, so it is known how many are gone; it keeps the highest id that XDEL deleted, so it
-is known whether one between the first and the last is. Which ones these are it does not keep. Two things tell of some:
-ids that the server gave within one millisecond are consecutive, so that a jump among them is an entry that is gone (or
-an id that its writer chose); and what a group has pending was once there.
+A server counts entries ever added, so the number of missing ones is known. It keeps the highest id that XDEL deleted,
+so it is known if one between the first and the last is missing. Their ids are not kept, but two facts point to some.
+
+Ids that the server gave within one millisecond are consecutive, so a jump among them is a missing entry (or an id that
+its writer chose). And a pending entry of a group was once in the stream.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,23 +20,23 @@ class EntryGap:
 
     after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
     before: str  # Id of the entry behind; the last id that was given, where the newest entries are gone
-    missing: int  # How many at least
-    evidence: str  # What tells of them, in words
+    missing: int  # Least number of missing entries
+    evidence: str  # The evidence for them, in words
 
 
 @dataclass(frozen=True, slots=True)
 class GonePending:
-    """What a group has pending and the stream has no more."""
+    """Pending entries of a group that are not in the stream any more."""
 
     group: str  # Name of the group
-    entries: int  # How many, of those looked at
+    entries: int  # Number of these, among those looked at
     first: str  # Lowest id
     last: str  # Highest id
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGaps:
-    """What is known of entries that are missing."""
+    """The known facts about missing entries."""
 
     stream: StreamStatus  # As it is
     gaps: tuple[EntryGap, ...]  # By id, in the part that was looked at
@@ -103,7 +104,7 @@ class GapFinder:
             self.gaps.append(EntryGap(before, after, skipped, "ids of one millisecond are not consecutive"))
 
     def found(self, stream: StreamStatus, pending: Sequence[tuple[str, Sequence[str]]], *, whole: bool) -> StreamGaps:
-        """What was found."""
+        """The findings."""
         gaps = list(self.gaps)
         first, last, deleted = stream.first_entry_id, stream.last_entry_id, stream.max_deleted_id
         if whole and order(stream.last_id) > order(last or NEVER):
@@ -124,7 +125,7 @@ class GapFinder:
         return below, above
 
     def _gone(self, group: str, ids: Sequence[str], *, whole: bool) -> GonePending | None:
-        """What of a group's pending ids is not there, as far as ids were looked at."""
+        """The group's pending ids that are not in the stream, as far as ids were looked at."""
         end = None if whole or self._last is None else order(self._last)
         gone = [each for each in ids if each not in self.ids and (end is None or order(each) <= end)]
         return GonePending(group, len(gone), gone[0], gone[-1]) if gone else None

@@ -1,4 +1,4 @@
-"""Where one entry stands in each group of its stream: not delivered yet, pending with somebody, or behind it. Pure."""
+"""The state of one entry in each group of its stream: not delivered yet, pending, or passed. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ and not pending, since it was acknowledged, or the position was set behind it, w
 
 @dataclass(frozen=True, slots=True)
 class EntryStanding:
-    """Where an entry stands in one group."""
+    """The state of an entry in one group."""
 
     group: str  # Name of the group
     state: Standing  # See :data:`Standing`
-    # Who holds it, since when, how often it was delivered; None where it is not pending
+    # Its holder, idle time and deliveries; None where it is not pending
     pending: PendingEntry | None = None
 
 
@@ -29,7 +29,7 @@ class EntryFound:
 
     stream: str  # Key of the stream
     id: str  # That was asked for
-    entry: EntryView | None  # What is in it; None where the stream has none of that id (any more)
+    entry: EntryView | None  # Its content; None where the stream does not have that id (any more)
     standings: tuple[EntryStanding, ...] = ()  # By group
     refused: str | None = None  # Why the groups are not known; None where they are
 
@@ -40,7 +40,7 @@ class EntryFound:
 
 
 def standing_of(entry: str, group: str, delivered: str, rows: Sequence[PendingEntry]) -> EntryStanding:
-    """Where an entry stands in a group."""
+    """The state of an entry in a group."""
     if rows:
         return EntryStanding(group, "pending", rows[0])
     return EntryStanding(group, "undelivered" if order(entry) > order(delivered) else "passed")

@@ -1,6 +1,6 @@
-"""What is known as facts under names that never change: what ``-o json`` and the JSON of pages have. PURE.
+"""Facts under names that never change: those of ``-o json`` and of the JSON of pages. PURE.
 
-``streams`` has streams, groups and consumers, ``pending`` pending entries, ``payloads`` what is in an entry.
-``overview`` has all streams together, ``findings`` what needs a person, ``servers`` what of that is about a server,
-``marks`` from when on a figure is marked, and ``search`` finds names.
+``streams`` has streams, groups and consumers, ``pending`` pending entries, ``payloads`` the content of an entry.
+``overview`` has all streams together, ``findings`` the problems that need a person, ``servers`` those of a server.
+``marks`` has the thresholds for marking a figure, and ``search`` finds names.
 """

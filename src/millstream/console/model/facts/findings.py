@@ -1,4 +1,4 @@
-"""What needs a person: which groups are looked into, and advice as facts and in words. Pure."""
+"""Problems that need a person: the choice of groups to look into, and advice as facts and in words. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -87,7 +87,7 @@ def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
 
 
 def place_of(advice: Advice) -> str:
-    """What a finding is about, in words."""
+    """The subject of a finding, in words."""
     if advice.query is not None:
         return f"query {name(advice.query[1])}"
     if advice.server is not None:

@@ -26,7 +26,7 @@ def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
 
 
 class _Room:
-    """What is left of the letters of a list."""
+    """The rest of the characters that a list may take."""
 
     def __init__(self, letters: int) -> None:
         self._left = letters

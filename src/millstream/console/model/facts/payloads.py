@@ -1,4 +1,4 @@
-"""What is in an entry as facts; apart from the rest, since decoding loads more than most commands need. Pure."""
+"""The content of an entry as facts; a module of its own, since decoding loads more than most commands need. Pure."""
 
 from millstream.console.model.facts.streams import Facts
 from millstream.console.payloads.entry import EntryPayload

@@ -42,6 +42,6 @@ def _hits(seen: StreamsSeen, wanted: str) -> list[Hit]:
 
 
 def _distance(text: str, wanted: str) -> tuple[bool, bool, int]:
-    """How far a name is from what was typed: the same first, then those that begin so, then the short ones."""
+    """The distance of a name from the typed text: the same name first, then names that begin so, then short ones."""
     low, typed = text.casefold(), wanted.casefold()
     return low != typed, not low.startswith(typed), len(text)

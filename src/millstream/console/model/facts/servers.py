@@ -1,7 +1,7 @@
-"""What of a server needs a person: its link to a primary, its replicas, writes that it refuses. Pure.
+"""Problems of a server that need a person: its link to a primary, its replicas, writes that it refuses. Pure.
 
-A replica that is behind by bytes may be about to take them, so it counts as slow only by what its primary had some
-seconds before.
+A replica that is behind by bytes may be about to take them. So it counts as slow only by the offset that its primary
+had some seconds before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus]
 
 
 def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
-    """What there is to say of one."""
+    """The findings about one server."""
     if node.log_status not in {None, "ok"}:
         says = "the last write to its disk failed, so writes are refused until one succeeds"
         yield _advice(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})

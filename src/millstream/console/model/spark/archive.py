@@ -19,22 +19,22 @@ class ArchivedStream:
     upto: str  # Everything up to this id is archived
     entries: int  # In the archive
     files: int  # That hold them
-    bytes: int  # Of these files
+    bytes: int  # Size of these files
     first: str | None  # Id of the oldest entry in the archive; None for none
     waiting: int | None = None  # Entries added and not archived yet; None where the server does not tell
     kept: int | None = None  # Entries that are archived and still in the stream; None as above
-    held_by: str = ""  # What keeps the oldest of those in the stream, in words; empty where nothing does
+    held_by: str = ""  # The cause that keeps the oldest of those in the stream, in words; empty for none
     why: str | None = None  # Why nothing is known of the stream itself; None when it is
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRun:
-    """What one run of the job wrote, and nobody has merged into other files since."""
+    """The files of one run of the job that were not merged into other files since."""
 
     run: str  # Its name, with which those of its files begin
     files: int  # That it wrote
     entries: int  # In them
-    bytes: int  # Of them
+    bytes: int  # Size of these files
     last: str  # Id of the newest entry in them
 
 
@@ -43,9 +43,9 @@ class ArchiveSeen:
     """An archive, read at one moment."""
 
     at_ms: int  # Wall milliseconds when it was looked at
-    path: str  # Of its directory
+    path: str  # Path of its directory
     changed_ms: int | None = None  # When its manifest was last written; None where that is not known
-    generation: int = 0  # How often it was written
+    generation: int = 0  # Number of times that it was written
     streams: tuple[ArchivedStream, ...] = ()  # By key
     runs: tuple[ArchiveRun, ...] = ()  # The one with the newest entries first
     newest: tuple[DataFile, ...] = ()  # The newest data files
@@ -103,7 +103,7 @@ def held_by(stream: StreamStatus, upto: str) -> str:
 
 
 def archive_runs(files: Iterable[DataFile]) -> tuple[ArchiveRun, ...]:
-    """What each run wrote, by the names of its files: ``<run>-<batch>-<rest>.parquet``."""
+    """The files of each run, by their names: ``<run>-<batch>-<rest>.parquet``."""
     by_run: dict[str, list[DataFile]] = {}
     for file in files:
         by_run.setdefault(file.path.rpartition("/")[2].partition("-")[0], []).append(file)

@@ -13,10 +13,10 @@ STILL_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class QueryPlace:
-    """Where a query stands in one stream."""
+    """The position of a query in one stream."""
 
     stream: str  # Its key
-    id: str  # Of the last entry in a finished batch
+    id: str  # Id of the last entry in a finished batch
     n: int  # Entries that had been added to the stream up to there
     latest_n: int | None  # Entries that had been added in all when the batch ended; None where that is not known
 
@@ -38,8 +38,8 @@ class QuerySample:
     at_ms: float  # When it ended, wall milliseconds
     input_rows_per_second: float | None  # That came in
     rows_per_second: float | None  # That were processed
-    batch_ms: float | None  # How long it took
-    rows: float | None  # Of it
+    batch_ms: float | None  # Its duration
+    rows: float | None  # Number of its rows
     lag: float | None  # Entries that no finished batch had
 
 
@@ -55,24 +55,24 @@ class SinkBatch:
 class QueryStatus:
     """The last that is known of a query (``spark/monitoring/store.py``)."""
 
-    id: str  # Of the query
+    id: str  # Id of the query
     name: str | None  # That its author gave it
-    run: str | None  # Of this start
+    run: str | None  # Id of this run
     driver: str  # The process that drives it
-    host: str | None  # Where that runs
+    host: str | None  # Host of that process
     pid: int | None  # The process there
     state: str  # ``running``, ``stopped``, ``failed``, or ``gone`` where its driver says nothing more
     started_ms: int | None  # When it was started, wall milliseconds
     at_ms: int | None  # When it told this
     batch: int | None  # The last micro-batch
-    rows: int | None  # Of that batch
-    total_rows: int | None  # Of this run
+    rows: int | None  # Rows of that batch
+    total_rows: int | None  # Rows of this run
     rows_per_second: float | None  # That it processes
     input_rows_per_second: float | None  # That come in
-    batch_ms: int | None  # How long the last batch took
+    batch_ms: int | None  # Duration of the last batch
     phases: Mapping[str, int]  # Milliseconds of that by phase, in Spark's words, the longest first
     lag: int | None  # Entries that no finished batch has
-    places: tuple[QueryPlace, ...]  # Where it stands in each stream it reads by itself
+    places: tuple[QueryPlace, ...]  # Its position in each stream that it reads by itself
     watermark_ms: int | None  # Its watermark, wall milliseconds
     state_rows: int | None  # Rows that it keeps as state
     recent: tuple[QuerySample, ...]  # The last batches
@@ -81,11 +81,11 @@ class QueryStatus:
 
     @property
     def title(self) -> str:
-        """What people call it: its name, or the beginning of its id."""
+        """The name for people: its own, or the beginning of its id."""
         return self.name or self.id[:8]
 
     def still_ms(self, now_ms: int) -> int | None:
-        """How long it has told nothing, where that is longer than is usual for it; None where it is not."""
+        """Time since its last report in milliseconds, if that is longer than usual for it; None otherwise."""
         if self.state != "running" or self.at_ms is None:
             return None
         ends = [sample.at_ms for sample in self.recent]
