@@ -60,7 +60,7 @@ def micros(microseconds: float) -> str:
 
 
 def ago(milliseconds: float | None) -> str:
-    """How long ago."""
+    """The time since then, in words."""
     return DASH if milliseconds is None else "now" if milliseconds < 1000 else f"{span(milliseconds)} ago"
 
 

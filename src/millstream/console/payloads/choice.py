@@ -15,13 +15,13 @@ COLUMNS = ("stream", "id", "time_ms", "fields", "repeated")
 
 @dataclass(frozen=True, slots=True)
 class EntryChoice:
-    """How entries are decoded, and which are wanted."""
+    """The form to decode entries as, and the conditions that choose them."""
 
-    form: Form | None = None  # Of values; None to find out
+    form: Form | None = None  # Form of the values; None to detect it
     conditions: tuple[Condition, ...] = ()  # All of them hold for those wanted
 
     def payload(self, entry: EntryView) -> EntryPayload:
-        """What is in an entry."""
+        """The content of an entry."""
         return EntryPayload(entry.fields, self.form)
 
     def fits(self, entry: EntryView) -> bool:

@@ -1,8 +1,9 @@
-"""Which entries are wanted: conditions over their decoded values. PURE.
+"""Conditions over the decoded values of entries. PURE.
 
-``parse("amount > 100 and status = failed")`` gives what :meth:`Condition.holds` asks each entry. Numbers are compared
-as numbers where both sides are some, everything else as text. Where a name leads to several values (through a list),
-one that fits is enough. ``!=`` and ``!~`` are the opposites of ``=`` and ``~``, so they hold where the name is missing.
+``parse("amount > 100 and status = failed")`` returns a condition, and :meth:`Condition.holds` applies it to each entry.
+Numbers are compared as numbers where both sides are numbers, everything else as text. If a name leads to several
+values (through a list), one that fits is enough. ``!=`` and ``!~`` are the opposites of ``=`` and ``~``, so they hold
+where the name is missing.
 """
 
 import re
@@ -19,7 +20,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What an entry has to fulfil."""
+    """A condition for entries."""
 
     text: str  # As it was typed
     test: Callable[[EntryPayload], bool]  # Asked with each entry
@@ -143,7 +144,7 @@ def _fits(value: object, operator: str, text: str, number: Number | None) -> boo
     if number is not None and (other := _number_of(value)) is not None:
         return _ordered((other > number) - (other < number), operator)
     if number is not None and operator != "=":
-        return False  # what is no number is neither above nor below one
+        return False  # a value that is not a number is neither above nor below one
     shown = plain_text(value)
     return _ordered((shown > text) - (shown < text), operator)
 
@@ -164,7 +165,7 @@ def _number_of(value: object) -> Number | None:
 
 
 def _number(text: str) -> Number | None:
-    """The number that a text is, None where it is no number: whole ones exactly, however large."""
+    """The number in a text, None where it is not a number: whole ones exactly, however large."""
     if len(text) > 90 or (found := _NUMBER.fullmatch(text.strip())) is None:
         return None
     return float(text) if found[1] or found[2] else int(text)

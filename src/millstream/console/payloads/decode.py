@@ -1,8 +1,15 @@
-"""One value of an entry, decoded: as what it is, or as what somebody says it is. PURE.
+"""One value of an entry, decoded: in a form that is detected, or in a given one. PURE.
 
-The kind is found in this order: the workers' envelope by its magic bytes, a JSON object or list, text in UTF-8, a
-MessagePack map or list, text with few bytes that are no text, and hex for what is left. A number that stands as
-text stays text: that is what its writer sent.
+The form is detected in this order:
+
+- The workers' envelope, by its magic bytes.
+- A JSON object or list.
+- Text in UTF-8.
+- A MessagePack map or list.
+- Text with few bytes that are not text.
+- Hex for the rest.
+
+A number that was written as text stays text, as its writer sent it.
 """
 
 import re
@@ -31,15 +38,15 @@ class Decoded:
     """A value, decoded."""
 
     form: Form  # As what
-    # What JSON has, and bytes: text for ``text`` (bytes in it that are no text stand as ``surrogateescape`` has them),
-    # the bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
+    # The value in the types of JSON, and bytes: text for ``text`` (other bytes in it as ``surrogateescape`` has them),
+    # bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
     value: object
-    size: int  # Of the value in bytes, as it stands in the entry
+    size: int  # Size of the value in bytes, as it is in the entry
     note: str = ""  # Why it is not what was asked for; empty where it is
 
 
 def decode(data: bytes, form: Form | None = None) -> Decoded:
-    """What a value says; never raises, whatever the bytes."""
+    """A value, decoded; never raises, whatever the bytes."""
     if form is None:
         return _envelope(data) or _content(data)
     if form == "hex":
@@ -74,7 +81,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _json(data: bytes, begins: str) -> Decoded | None:
-    """What its JSON says; None where it is no JSON, or begins with none of these characters."""
+    """The value of its JSON; None where it is not JSON, or begins with none of these characters."""
     if len(data) > LARGEST or (begins and data[:64].lstrip()[:1].decode("latin-1") not in tuple(begins)):
         return None
     try:

@@ -1,8 +1,8 @@
-"""An entry as a document that a person may change, and back: what was not changed stays the bytes it was. PURE.
+"""An entry as a document that a person may change, and back: unchanged values keep their bytes. PURE.
 
-The document is JSON: an object of the entry's fields, or a list of ``[name, value]`` where a name comes twice or is no
-text. JSON, MessagePack and the workers' envelope are opened in it; what is no text is ``{"base64": "..."}``. A value
-that was changed is written again as what it was before, where it still can be.
+The document is JSON: an object of the entry's fields, or a list of ``[name, value]`` where a name comes twice or is not
+text. JSON, MessagePack and the workers' envelope are opened in it; other bytes are ``{"base64": "..."}``. A changed
+value is written in its earlier form, where that is still possible.
 """
 
 import base64
@@ -34,7 +34,7 @@ class _Value:
     form: Form  # As what it is written again
     data: bytes  # As it is stored
     shown: object  # As it stands in the document
-    body: "_Value | None" = None  # Of an envelope; None of anything else
+    body: "_Value | None" = None  # Body of an envelope; None for anything else
 
 
 def document_of(pairs: Pairs) -> str:

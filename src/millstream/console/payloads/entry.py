@@ -1,7 +1,7 @@
-"""All values of an entry, decoded, and where a name leads in them. PURE.
+"""All values of an entry, decoded, and the values that a name leads to. PURE.
 
-A name is looked for where a handler finds it: the entry is its fields, unless it is an envelope, or the single field
-``data`` with JSON in it; then it is what is inside.
+A name is looked for where a handler finds it: in the entry's fields. If the entry is an envelope, or the single
+field ``data`` with JSON in it, the name is looked for in the content of that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ class EntryPayload:
 
     @cached_property
     def record(self) -> dict[str, object]:
-        """The entry as a handler gets it: what is in its envelope or its field ``data``, else its fields.
+        """The entry as a handler gets it: the content of its envelope or of its field ``data``, else its fields.
 
-        Of a name that comes twice, the last value counts, as it does for a handler.
+        The last value of a repeated name counts, as it does for a handler.
         """
         by_name = dict(self.fields)
         if _ENVELOPE in by_name and by_name[_ENVELOPE].form == "envelope":
@@ -99,7 +99,7 @@ def plain_text(value: object) -> str:
 
 
 def _walk(place: object, path: str) -> list[object]:
-    """Where a path leads from here."""
+    """The values that a path leads to from here."""
     if isinstance(place, list):
         head, _, rest = path.partition(".")
         if head.isascii() and head.isdigit() and len(head) < 10:

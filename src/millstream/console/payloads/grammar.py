@@ -31,7 +31,7 @@ class Token(NamedTuple):
 
     kind: str  # ``sign``, ``word`` or ``quoted``
     text: str  # Without its quotes
-    at: int  # Where it begins
+    at: int  # Its offset
 
 
 def tokens(text: str) -> list[Token]:

@@ -60,7 +60,7 @@ def _walk(data: bytes) -> None:
 
 
 def _step(data: bytes, at: int) -> tuple[int, int]:
-    """Where the next value begins behind the head or the whole of this one, and how many values it announces."""
+    """The offset after the head or the whole of this value, and the number of values that its head announces."""
     if at >= len(data):
         raise ValueError("no MessagePack: it ends too early")
     kind = data[at]
@@ -96,7 +96,7 @@ def _behind(data: bytes, at: int) -> int:
 
 
 def _plain(value: object) -> object:
-    """What JSON has, and bytes; at most :data:`DEEPEST` levels."""
+    """The value in the types of JSON, and bytes; at most :data:`DEEPEST` levels."""
     if isinstance(value, dict):
         return {_name(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list):

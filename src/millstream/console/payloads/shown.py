@@ -35,18 +35,18 @@ def light_value(value: bytes) -> bytes:
 class Shown:
     """One field."""
 
-    name: str  # Of the field
+    name: str  # Name of the field
     form: str  # As what its value was decoded
-    size: int  # Of the value in bytes
+    size: int  # Size of the value in bytes
     text: str  # The value; nothing in it moves a cursor
-    cut: int = 0  # How many letters were left out
-    note: str = ""  # What is odd about it
+    cut: int = 0  # Number of characters that were left out
+    note: str = ""  # A remark on an odd value
 
 
 def in_brief(payload: EntryPayload) -> list[Shown]:
     """The fields of an entry for a row of a table.
 
-    Of the workers' envelope, what is in it: its headers are on the entry's own page.
+    An envelope shows only its content: its headers are on the entry's own page.
     """
     if any(found.form == "envelope" for _, found in payload.fields):
         return [_brief(name, value) for name, value in payload.record.items()]

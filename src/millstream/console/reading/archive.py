@@ -14,7 +14,7 @@ from millstream.spark.archiving.manifest import ArchiveManifest
 
 
 async def archive(line: Line, path: Path | str) -> ArchiveSeen:
-    """What an archive holds, and how far its streams are ahead of it."""
+    """The content of an archive, and the number of entries that its streams are ahead of it."""
     seen = ArchiveSeen(SystemClock().wall_time(), str(path))
     try:
         manifest, changed_ms = await asyncio.to_thread(_manifest, path)

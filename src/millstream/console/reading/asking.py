@@ -1,4 +1,4 @@
-"""What every reading function needs: the server's time limit, and refusals as errors that say what was asked."""
+"""Parts of every reading function: the server's time limit, and refusals as errors with their subject."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,9 +12,9 @@ PATIENCE = 10.0
 
 
 class NotReadableError(MillstreamError):
-    """Nothing has that name, or it is no stream, or the server does not let us look; the text says which.
+    """The name does not exist, or is not a stream, or the server does not let us look; the text says which.
 
-    What to do: list what there is (`millstream stream ls`), or name another server with --url.
+    Remedy: list the existing names (`millstream stream ls`), or name another server with --url.
     """
 
     exit_code: ClassVar[int] = 4
@@ -23,7 +23,7 @@ class NotReadableError(MillstreamError):
 class NotAllowedError(NotReadableError):
     """The server does not let this user look.
 
-    What to do: connect as a user with the rights that the text names.
+    Remedy: connect as a user with the rights that the text names.
     """
 
     exit_code: ClassVar[int] = 5
@@ -51,7 +51,7 @@ def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
 
 
 def explained(said: str, stream: str, group: str | None = None) -> str:
-    """What the server's refusal means for whoever named a stream and a group."""
+    """The meaning of the server's refusal, for the person who named a stream and a group."""
     if "no such key" in said:
         return f"there is no stream {stream!r}: look at the name, and at the database in the URL"
     if said.startswith("WRONGTYPE"):

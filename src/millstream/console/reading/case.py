@@ -22,7 +22,7 @@ _PENDING = 100  # of each group, where several are read
 
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
-    """What is known of a group: its consumers, its oldest pending entries, and who works."""
+    """The known facts about a group: its consumers, its oldest pending entries, and its workers."""
     case = Case(await read_group(line, stream, name, count=count), workers=await fleet.workers(line))
     return replace(case, pending=await _oldest(line, stream, name)) if case.seen.group.pending else case
 
@@ -37,7 +37,7 @@ async def _oldest(line: Line, stream: str, name: str) -> tuple[PendingEntry, ...
 async def read_cases(
     line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus], done: Mapping[tuple[str, str], GroupRate]
 ) -> tuple[Case, ...]:
-    """What is known of several groups, in two round trips."""
+    """The known facts about several groups, in two round trips."""
     asked: list[Command] = []
     for group in groups:
         asked.append(("XINFO", "CONSUMERS", group.stream, group.name))

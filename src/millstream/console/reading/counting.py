@@ -54,7 +54,7 @@ async def count_undecided(
 
 
 async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, bool]:
-    """How many entries come after this one, and whether that is all of them."""
+    """The number of entries after this one, and True if that is all of them."""
     found, size = 0, 0
     start: str | None = f"({entry}" if order(entry) > (0, 0) else "-"
     while start is not None:

@@ -104,7 +104,7 @@ class ScannedEntries:
     """Entries that were looked for, within bounds."""
 
     entries: tuple[EntryView, ...]  # Those that fit, in the order they were looked at
-    looked_at: int  # How many entries were looked at
+    looked_at: int  # Number of entries that were looked at
     last: str | None  # Id of the last one of these; None where there was none
     more: bool  # There are entries that were not looked at
 
@@ -150,7 +150,7 @@ async def between(
 
 
 def _place(entry: EntryView) -> tuple[tuple[int, int], str]:
-    """What entries of several streams are sorted by."""
+    """The sort key for entries of several streams."""
     return order(entry.id), entry.stream
 
 

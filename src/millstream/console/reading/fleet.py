@@ -1,7 +1,7 @@
-"""Who works on a server's streams, and what became of entries: workers, Spark queries, dead letters.
+"""The workers of a server's streams, and the fate of entries: workers, Spark queries, dead letters.
 
-Each is read where it is kept by those who write it: ``worker/registry``, ``spark/monitoring/store``, dead-letter
-streams. A server that refuses one of them refuses that one, with its reason, and the others are read.
+Each is read from the place that its writer keeps: ``worker/registry``, ``spark/monitoring/store``, dead-letter streams.
+If a server refuses one of them, that one is reported with its reason, and the others are read.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
-"""Entries as they are added: from a position on, through restarts of the server, without one left out in silence.
+"""Entries as they are added: from a position on, through restarts of the server, with a notice for every gap.
 
-A blocking read waits for at most a share of what the connection waits for a reply. Where the server goes away this says
-so, tries again, and goes on behind the last entry it had. Where a stream begins anew (the server lost it, or somebody
-deleted it), its ids may be lower than that: then it says so too, and goes on from its start.
+A blocking read waits for at most a share of the connection's time limit for a reply. If the server goes away, this says
+so, tries again, and continues after the last entry it had. If a stream begins again (the server lost it, or a client
+deleted it), its ids may be lower than that. Then this says so too, and continues from the stream's start.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What came."""
+    """Entries that arrived, or a notice."""
 
     entries: tuple[EntryView, ...] = ()  # Added since, in the order of their stream
-    said: str = ""  # What happened that a person should know, such as that the server is away; empty with entries
+    said: str = ""  # A notice for a person, for example that the server is away; empty with entries
 
 
 async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arrived, None]:
-    """What is added behind these positions; never ends by itself.
+    """The entries that are added after these positions; never ends by itself.
 
-    Something arrives at least every few seconds, be it nothing, so that a caller can look whether it is still wanted.
+    An item arrives at least every few seconds, even an empty one, so that a caller can check if it is still wanted.
     """
     places: dict[Line, dict[str, str]] = {}
     for stream, position in positions.items():  # one read for all streams of a server, one for each slot of a cluster

@@ -12,7 +12,7 @@ SCAN = 10_000
 
 
 async def read_gaps(line: Line, stream: str, *, scan: int = SCAN) -> StreamGaps:
-    """What is known of entries that are missing."""
+    """The known facts about missing entries."""
     near = line.near(stream)
     status = await one(near, stream)
     finder, looked_at, whole = GapFinder(), 0, True

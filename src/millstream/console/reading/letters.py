@@ -24,7 +24,7 @@ class ErrorClass:
     reason: str  # Error, nack, reject, invalid, overdue
     error: str  # The type of the error, or its text where it has none
     group: str  # That gave up on them
-    letters: int  # How many, of those looked at
+    letters: int  # Number of letters, of those looked at
     newest: StoredLetter  # The last one
 
 
@@ -35,7 +35,7 @@ async def read_letters(line: Line, key: str) -> tuple[list[StoredLetter], int]:
 
 
 def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
-    """What they died of, the most frequent first."""
+    """Their causes of death, the most frequent first."""
     found: dict[tuple[str, str, str], list[StoredLetter]] = {}
     for one in letters:
         letter = one.letter
@@ -46,7 +46,7 @@ def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
 
 
 def letter_payload(one: StoredLetter) -> EntryPayload:
-    """The entry that died; of what is no letter, its own fields."""
+    """The entry that died; for an entry that is not a letter, its own fields."""
     flat = one.letter.fields if one.letter is not None else one.flat
     return EntryPayload(list(zip(flat[::2], flat[1::2], strict=True)))
 

@@ -31,7 +31,7 @@ _LOOKED_FOR = 50  # entries that are looked for in one round trip, which brings 
 
 
 async def summary(line: Line, stream: str, group: str) -> PendingSummary:
-    """How much is pending in a group, and with whom."""
+    """The number of pending entries in a group, in all and by consumer."""
     (reply,) = await calls(line, [("XPENDING", stream, group)])
     return replies.pending_summary(checked(reply, stream, group))
 
@@ -49,8 +49,8 @@ async def page(
 ) -> PendingPage:
     """Some pending entries, in the order of their ids.
 
-    Whatever is chosen, a server looks at a thousand entries at once and no more: ``XPENDING ... IDLE`` would look at a
-    million of them, with everybody else waiting, to find that none fits.
+    For any choice, a server looks at a thousand entries at once and no more. ``XPENDING ... IDLE`` would look at a
+    million of them, with all other clients waiting, to find that none fits.
     """
     found: list[PendingEntry] = []
     looked_at, following = 0, str(start)
@@ -124,10 +124,10 @@ async def with_due(line: Line, entries: list[PendingEntry]) -> list[PendingEntry
 
 
 async def _marked(line: Line, stream: str, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
-    """Pending entries in the order of their ids, each with whether it is gone from the stream.
+    """Pending entries in the order of their ids, each marked if it is gone from the stream.
 
-    What is older than the oldest entry was trimmed, and nothing is asked about it: no command tells whether an entry is
-    there without sending it.
+    An entry older than the oldest one in the stream was trimmed, and nothing is asked about it: no command checks for
+    an entry without sending it.
     """
     (reply,) = await calls(line, [("XRANGE", stream, "-", "+", "COUNT", 1)])
     oldest = next((text_of(row[0]) for row in checked(reply, stream)), None)

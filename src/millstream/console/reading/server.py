@@ -1,4 +1,4 @@
-"""How a server is: INFO, and the commands that took long; how several follow each other."""
+"""The state of a server: INFO, and the commands that took long; the replication tree of several."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,10 @@ _OTHER = "its answer is none of this command's: is it a Redis?"
 
 
 async def server(line: Line) -> list[ServerStatus]:
-    """Each server: one, or the nodes of a cluster that have slots. What one refuses to tell lacks, with its reason."""
+    """Each server: one, or the nodes of a cluster that have slots.
+
+    Figures that a server refuses are left out, with the reason.
+    """
     return [await _one(node) for node in await line.nodes()]
 
 
@@ -65,7 +68,7 @@ async def _standing(line: Line) -> ServerStatus:
 
 
 async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
-    """Who follows whom among servers, all of which are asked at once; one that does not answer is told of as that."""
+    """The replication tree of servers, all of which are asked at once; one that does not answer is reported as such."""
     asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
     named = sorted(addresses(asked))
     return standings(asked, dict(zip(named, await asyncio.gather(*map(_name, named)), strict=True)))

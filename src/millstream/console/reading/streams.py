@@ -1,7 +1,7 @@
-"""Streams and their groups: which there are, and how they are, in one round trip for a hundred of them.
+"""Streams and their groups: their names, and their state, in one round trip for a hundred of them.
 
-The ages of a group's oldest entries are asked for where the group has any, by its id and not by a scan: with the next
-page of streams, so that they cost no round trip of their own.
+The ages of a group's oldest entries are asked for where the group has any, by their ids and not by a scan. They are
+asked with the next page of streams, so that they cost no round trip of their own.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ async def read_one(line: Line, key: str) -> StreamsSeen:
 
 
 async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
-    """Streams of these keys; what is no stream is in ``refused``."""
+    """Streams of these keys; a key that is not a stream is in ``refused``."""
     at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}

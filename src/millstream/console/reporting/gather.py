@@ -1,7 +1,7 @@
-"""What a report holds, the most needed first, so that one that is cut by time or size has that.
+"""The content of a report, the most needed first, so that a report that is cut by time or size has that.
 
-First all streams with their groups, the server, who works, what died; then the groups that look worst, each with its
-consumers and pending entries; then entries. All of it by the functions that pages read with.
+First all streams with their groups, the server, the workers, the dead letters. Then the groups that look worst, each
+with its consumers and pending entries; then entries. All of it by the functions that pages read with.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _BULK = 2 << 20  # bytes of entries in one reply, about
 
 @dataclass(frozen=True, slots=True)
 class ReportBounds:
-    """How much a report may take."""
+    """The bounds of a report."""
 
     streams: int = 1000  # Most streams, the first by name
     seconds: float = 60.0  # After which nothing more is asked
@@ -114,6 +114,6 @@ class Gathering:
 
 
 def _worst(group: GroupStatus, line: Line) -> tuple[int, int]:
-    """What groups are sorted by: the oldest entry that nobody has finished, the oldest first."""
+    """The sort key of groups: the oldest entry that is not finished, the oldest first."""
     now = line.wall_time()
     return -max(group.oldest_pending.age(now) or 0, group.oldest_undelivered.age(now) or 0), -group.pending

@@ -1,4 +1,4 @@
-"""What the server answers, redacted, in the file of a report."""
+"""The server's replies, redacted, in the file of a report."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class ReportWriter:
         self._redactor = redactor
         self._most = most
         self._seen: set[tuple[int, tuple[bytes, ...]]] = set()
-        self.left_out: dict[str, str] = {}  # What is not in it -> why
+        self.left_out: dict[str, str] = {}  # Part that is not in it -> the reason
         self.size = 0  # Characters written
         self.replies = 0  # That are in it
 

@@ -1,7 +1,7 @@
-"""What is taken out of replies before they are written down: values of entries, addresses, secrets. Pure.
+"""Redaction of replies before they are written down: values of entries, addresses, secrets. Pure.
 
 Names stay (streams, groups, consumers, workers, fields, users), since a report without them says nothing; so do ids,
-times and figures. Whatever is not known to be harmless goes.
+times and figures. Everything that is not known to be harmless is removed.
 """
 
 import json
@@ -158,7 +158,7 @@ class Redactor:
 
 
 def _values_at(words: Sequence[bytes]) -> int:
-    """Where the fields of an XADD begin, which may be named as options are; the end of any other command."""
+    """The place of the first field of an XADD (fields may be named as options are); the end of any other command."""
     if words[0].upper() != b"XADD":
         return len(words)
     for at, word in enumerate(words[2:], 2):
@@ -176,7 +176,7 @@ def _is_counted(words: Sequence[bytes], at: int) -> bool:
 
 
 def size_of(value: bytes) -> bytes:
-    """What stands for a value that was taken out."""
+    """The replacement for a value that was taken out."""
     return b"(%d bytes)" % len(value)
 
 
@@ -200,7 +200,7 @@ def _class(error: bytes) -> bytes:
 
 
 def _without_error(record: bytes, *names: str) -> bytes:
-    """A JSON record of ours with an error's text taken out; what is no such record is taken out whole."""
+    """A JSON record of ours with an error's text taken out; any other record is taken out whole."""
     try:
         found = parse_record(record)
         place = found
@@ -214,7 +214,7 @@ def _without_error(record: bytes, *names: str) -> bytes:
 
 
 def _commit(record: bytes) -> bytes:
-    """What a sink says of its last batch, which has keys and figures; of anything else its size."""
+    """A sink's record of its last batch, which has keys and figures; for anything else its size."""
     try:
         found = parse_record(record)
         return json.dumps({name: found[name] for name in ("version", "parts")}).encode()

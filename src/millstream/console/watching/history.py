@@ -32,7 +32,7 @@ class TrendPoint:
     """One reading of a value that may be unknown."""
 
     at_ms: float  # When
-    value: float | None  # What it was; None where nobody knows
+    value: float | None  # The value; None where it is unknown
     least: float  # It was no less
     most: float  # It was no more
 

@@ -1,7 +1,9 @@
-"""Changes that are under way: each goes on whoever looks, tells how far it is, and can be broken off between two parts.
+"""Changes that are under way: each continues without a viewer, reports its progress, and can be interrupted.
 
-A job has a connection of its own, since putting letters back watches keys. What a job that was broken off had done by
-then is done, and in the audit stream; the same change again goes on with the rest.
+An interruption takes effect between two parts of a change.
+
+A job has a connection of its own, since putting letters back watches keys. The finished part of an interrupted job is
+done, and in the audit stream; the same change again continues with the rest.
 """
 
 import asyncio
@@ -30,12 +32,12 @@ class ChangeJob:
 
     id: str  # Names it in addresses and in the audit stream
     prepared: Prepared  # The change
-    words: dict[str, str]  # Of the form that was confirmed, for the same again
-    actor: Actor  # Who makes it
+    words: dict[str, str]  # Words of the form that was confirmed, to repeat the change
+    actor: Actor  # Author of the change
     began_ms: int  # When it was confirmed, wall milliseconds
-    done: int = 0  # How many entries or letters were looked at so far
+    done: int = 0  # Number of entries or letters that were looked at so far
     stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to break it off
-    outcome: ChangeOutcome | None = None  # What became of it; None while it is under way, and where it failed
+    outcome: ChangeOutcome | None = None  # Its outcome; None while it is under way, and where it failed
     error: MillstreamError | None = None  # Why it failed; None where it did not
     task: "asyncio.Task[None] | None" = None
 

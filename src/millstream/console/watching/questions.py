@@ -32,7 +32,7 @@ Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate
 class PendingWanted:
     """Which pending entries are asked for."""
 
-    key: str  # Of the stream
+    key: str  # Key of the stream
     group: str  # Name of the group
     count: int  # Most of them
     choice: PendingChoice | None = None  # Which; None for all
@@ -99,7 +99,7 @@ async def pending_reading(watch: ServerWatch, wanted: PendingWanted) -> Reading[
 
 
 async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
-    """What every Spark query told."""
+    """The last report of every Spark query."""
     return await watch.read("queries", fleet.queries)
 
 
@@ -109,7 +109,7 @@ async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
 
 
 def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
-    """What there is to say of the servers, also by how far their replicas came since the reading before."""
+    """The findings about the servers, also by the progress of their replicas since the reading before."""
     before = reading.before
     earlier = () if before is None else tuple(before.value)
     return servers_advice(reading.value, earlier)
@@ -121,7 +121,7 @@ async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[Strea
 
 
 async def archive_reading(watch: ServerWatch, path: Path | str) -> Reading[ArchiveSeen]:
-    """What an archive holds, and how far its streams are ahead of it."""
+    """The content of an archive, and the number of entries that its streams are ahead of it."""
     return await watch.read(("archive", path), lambda line: archive(line, path))
 
 
@@ -133,7 +133,7 @@ async def refused_actions(watch: ServerWatch, key: str) -> dict[str, str]:
 
 
 def rates_of(reading: Reading[StreamsSeen]) -> Rates:
-    """How streams and groups did between a reading and the one before; empty for a first one."""
+    """The rates of streams and groups between a reading and the one before; empty for a first one."""
     return _between(None if reading.before is None else reading.before.value, reading.value)
 
 

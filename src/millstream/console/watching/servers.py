@@ -24,7 +24,7 @@ class ConsoleServer:
 
     @property
     def name(self) -> str:
-        """What people call it by: its URL without secrets, and without what they do not need."""
+        """The name for people: its URL without secrets, and without the default parts."""
         return without_password(self.url).partition("?")[0].removeprefix("redis://").removesuffix("/0")
 
     @property

@@ -1,9 +1,9 @@
-"""One server that is looked at: each question asked once for all who look, no more often than the server can bear.
+"""One server under watch: each question is asked once for all viewers, no more often than the server can bear.
 
-Nothing is asked by itself. A page or view that is loaded, or kept live, wants a reading; if there is one that is fresh
-enough it is that one, if one is under way it is waited for. How long a reading stays fresh follows from what all the
-readings that somebody looks at took: together they take at most :data:`SHARE` of the time. Where the server does not
-answer, the last reading is shown with its age and the reason.
+Nothing is asked without a viewer. A page or view that is loaded, or kept live, wants a reading. It gets one that is
+fresh enough, or waits for one that is under way. The time that a reading stays fresh follows from the duration of all
+readings that are viewed: together they take at most :data:`SHARE` of the time. If the server does not answer, the last
+reading is shown with its age and the reason.
 """
 
 import asyncio
@@ -53,13 +53,13 @@ _OLDEST = 600_000  # milliseconds over which a rate is still shown, with the tim
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """What a server said."""
+    """A server's answer to a question."""
 
     value: T  # The facts
     at_ms: int  # Wall milliseconds when it had answered
     took: float  # Seconds it took
     commands: tuple[Command, ...]  # The first of those that were sent
-    sent: int  # How many were sent
+    sent: int  # Number of commands that were sent
     trouble: str = ""  # Why there is no newer one, in words; empty where it is fresh
     # The same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None for the
     # first one
@@ -233,7 +233,7 @@ class ServerWatch:
 
 
 def _cost(took: tuple[float, ...]) -> float:
-    """What a reading costs the server: the least of the last times, and at first no more than a moment."""
+    """The cost of a reading for the server: the least of the last times, and at first no more than a moment."""
     return min(took) if len(took) >= _SURE else min(*took, _UNSURE)
 
 

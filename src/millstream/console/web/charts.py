@@ -161,7 +161,7 @@ def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far one group is."""
+    """The progress of one group."""
 
     name: str  # For people
     delivered_ms: int | None  # Its position; None where it was delivered nothing that is there

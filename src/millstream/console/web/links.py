@@ -1,8 +1,8 @@
 """Addresses of pages, in which names may hold any bytes. Pure.
 
 A name is a word of the query (``/group?key=orders&group=billing``): there it may be empty, hold slashes and dots, and
-any byte as ``%FF``. A form cannot send bytes that are no UTF-8, or an end of line as it is; for those the word has
-``64`` behind its name and base64 as its value.
+any byte as ``%FF``. A form can send neither bytes that are not UTF-8 nor an end of line as it is. For those the word
+has ``64`` after its name and base64 as its value.
 """
 
 import base64

@@ -13,23 +13,23 @@ from millstream.errors import MillstreamError, UsageError
 
 
 class NoPageError(MillstreamError):
-    """An address that no page has, or that lacks a word; the text says which.
+    """An address that does not lead to a page, or in which a word is missing; the text says which.
 
-    What to do: begin at the console's first page and follow its links.
+    Remedy: begin at the console's first page and follow its links.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a page is asked for."""
+    """A request for a page."""
 
-    settings: ConsoleSettings  # Of the console
+    settings: ConsoleSettings  # Settings of the console
     watch: ServerWatch  # The server
-    number: int  # Of the server among those the console shows
-    path: str  # Of the page, without ``.json``
-    words: Mapping[str, str]  # Of the query; names are text with ``surrogateescape``
+    number: int  # Number of the server among those of the console
+    path: str  # Path of the page, without ``.json``
+    words: Mapping[str, str]  # Words of the query; names are text with ``surrogateescape``
     query: str = ""  # As it came
-    user: str = ""  # Who asks, where the console knows
+    user: str = ""  # Name of the user, where the console knows it
     peer: str = ""  # The address of who asks
 
     def word(self, name: str) -> str:
@@ -65,23 +65,23 @@ class Asked:
 class WebPage:
     """All that is to be shown."""
 
-    name: str  # Of the template, and ``page`` in the JSON
+    name: str  # Name of the template, and ``page`` in the JSON
     title: str  # For the window, and the last of ``trail``
     facts: Mapping[str, Any]  # The JSON twin: its fields never change their meaning
-    # What the template needs beside the facts: drawings, links, words
+    # Values for the template in addition to the facts: drawings, links, words
     view: Mapping[str, Any] = field(default_factory=dict)
     shell: Sequence[Sequence[str]] = ()  # Command lines that show the same
     commands: Sequence[Command] = ()  # The first raw commands that were sent
-    sent: int = 0  # How many were sent
+    sent: int = 0  # Number of commands that were sent
     at_ms: int = 0  # When the server had answered
     trouble: str = ""  # Why there is nothing newer
     live: bool = True  # True if it is worth refreshing by itself
-    status: int = 200  # Of HTTP
+    status: int = 200  # Status code of HTTP
     location: str = ""  # Address of the page to go to instead; empty for this one
 
     @staticmethod
     def source(*readings: Reading[Any]) -> dict[str, Any]:
-        """What a page says of the readings it is made of: of several, the oldest counts."""
+        """The sources that a page shows for its readings; the oldest of several counts."""
         oldest = min(readings, key=lambda one: one.at_ms)
         return {
             "commands": [command for one in readings for command in one.commands],

@@ -61,7 +61,7 @@ def static(name: str) -> bytes:
 
 @cache
 def version(name: str) -> str:
-    """What changes with a file, for its address: it may then be kept for ever."""
+    """A text for a file's address that changes with the file, which may then be cached for ever."""
     return hashlib.sha256(static(name)).hexdigest()[:12]
 
 
@@ -105,13 +105,16 @@ def prepare() -> None:
 
 
 def html(page: WebPage, asked: Asked) -> bytes:
-    """The whole page. What is shown of names has no half characters in it; one that was missed must not be the end."""
+    """The whole page.
+
+    Names are shown without half characters; one that was missed must not fail the page.
+    """
     text = environment().get_template(f"{page.name}.html").render(_context(page, asked, whole=True))
     return text.encode(errors="backslashreplace")
 
 
 def beginning(asked: Asked) -> bytes:
-    """How a page begins whose facts are being asked for: its bar, and that somebody is asking."""
+    """The beginning of a page whose facts are still being asked for: its bar, and a notice of that."""
     named = asked.words.get("group") or asked.words.get("key") or asked.words.get("id")
     title = next((title for path, title, _ in SECTIONS if path == asked.path), "Millstream")
     page = WebPage(
@@ -123,13 +126,13 @@ def beginning(asked: Asked) -> bytes:
 
 
 def rest(page: WebPage, asked: Asked) -> bytes:
-    """What of a page comes behind :func:`beginning`."""
+    """The part of a page that comes after :func:`beginning`."""
     whole = html(page, asked)
     return whole[whole.index(_REST) :]
 
 
 def inner(page: WebPage, asked: Asked) -> str:
-    """What is inside its ``main``: the part that is refreshed."""
+    """The content of its ``main``: the part that is refreshed."""
     template = environment().get_template(f"{page.name}.html")
     context = template.new_context(_context(page, asked, whole=False))
     return "".join(template.blocks["content"](context))
@@ -156,7 +159,7 @@ def event(kind: str, facts: dict[str, Any]) -> bytes:
 
 
 def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
-    """What the templates may use."""
+    """The values that the templates may use."""
     context = {
         "page": page,
         "asked": asked,

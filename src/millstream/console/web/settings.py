@@ -1,4 +1,4 @@
-"""What the console was started with: which servers, who may come in, what may be changed."""
+"""The settings of the console: its servers, the users that may enter, and the permission to change."""
 
 import hashlib
 import ipaddress
@@ -13,7 +13,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may come in."""
+    """The rules of admission."""
 
     # Names a browser may call the console by, beside numbers of addresses and ``localhost``; lower case
     hosts: frozenset[str] = frozenset()
@@ -44,12 +44,12 @@ class ConsoleSettings:
     """All of it."""
 
     servers: tuple[ConsoleServer, ...]  # At least one
-    access: Access = Access()  # Who may come in
+    access: Access = Access()  # Rules of admission
     allow_changes: bool = False  # True if buttons that change something are there and obeyed
     archive: Path | str | None = None  # Place of an archive of the streams; None for none
     base: str = ""  # Path below which a proxy shows the console, such as ``/millstream``; empty for the root
 
 
 def digest(password: str) -> bytes:
-    """What is kept of a password: enough to know it again, in the same time whatever is guessed."""
+    """The stored form of a password: enough to recognize it, in the same time for every guess."""
     return hashlib.sha256(password.encode(errors="surrogateescape")).digest()

@@ -39,7 +39,7 @@ def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:
 
 
 def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[Standing]:
-    """How far a stream is archived."""
+    """The place up to which a stream is archived."""
     return [
         Standing("archive", milliseconds(one.upto) or None, None, f"{count(one.waiting)} not archived")
         for one in archived

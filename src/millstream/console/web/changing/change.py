@@ -1,8 +1,8 @@
 """A change: its preview, and, where the console may, the change itself. The words are those of the shell.
 
-The preview is made of what the server has, and forgotten. Who confirms it sends its digest back; the plan is made anew,
-and where it is another one by now, nothing is done but to show that one. The server looks at the facts once more in the
-step that acts (``console/changes``).
+The preview is made of the server's facts, and forgotten. The confirmation sends its digest back, and the plan is made
+again. If the digest differs by now, nothing is done and the new plan is shown. The server looks at the facts once more
+in the step that acts (``console/changes``).
 """
 
 import time
@@ -66,7 +66,7 @@ def result_page(asked: Asked, job: ChangeJob) -> WebPage:
 
 
 def _who(asked: Asked) -> str:
-    """Who asks, as far as the console knows."""
+    """The user's name, as far as the console knows it."""
     return asked.user or "somebody at the console"
 
 
@@ -172,7 +172,7 @@ def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
 
 
 def _view(asked: Asked, action: Action, plan: ChangePlan) -> dict[str, Any]:
-    """What the page shows of a plan, before and after."""
+    """The page's view of a plan, before and after."""
     return {
         "action": action,
         "plan": plan,

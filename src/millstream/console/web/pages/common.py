@@ -1,4 +1,4 @@
-"""What several pages are made of: command lines, rows of groups."""
+"""Parts of several pages: command lines, rows of groups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class GroupRow:
     """A group in a table."""
 
     group: GroupStatus  # As it was read
-    rate: GroupRate | None  # How it did of late
+    rate: GroupRate | None  # Its rates of late
     spark: Markup  # Its lag as a drawing
-    late: bool  # What it has not read yet is old
-    stuck: bool  # What it has in hand is old, or nobody has it in hand
+    late: bool  # Its oldest unread entry is old
+    stuck: bool  # Its oldest entry in hand is old, or in no consumer's hands
 
 
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:

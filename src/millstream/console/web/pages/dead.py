@@ -23,8 +23,8 @@ class LetterRow:
     """A letter in the table."""
 
     id: str  # In the dead-letter stream
-    letter: DeadLetter | None  # What it says of itself; None where something else wrote the entry
-    fields: list[Shown]  # Of the entry that died
+    letter: DeadLetter | None  # The letter's own record; None where another program wrote the entry
+    fields: list[Shown]  # Fields of the entry that died
 
 
 async def dead_page(asked: Asked) -> WebPage:

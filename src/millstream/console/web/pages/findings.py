@@ -1,4 +1,4 @@
-"""What needs a person, as a page shows it: with a link, its evidence and the command that helps."""
+"""Problems that need a person, as a page shows them: with a link, evidence and the command that helps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class ShownAdvice:
     evidence: str  # The facts that say so, in words
     remedy: str  # The command line that helps; empty where there is none
     raw: str  # The command of the server; empty where there is none, or a command line
-    form: str = ""  # Address of the preview of what helps; empty where that is no change, or the console makes none
+    form: str = ""  # Address of the preview of the remedy; empty where that is not a change, or the console makes none
 
 
 def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
-    """What there is to say of them, what matters most first."""
+    """The findings about them, the most important first."""
     return [_finding(asked, advice) for advice in advice_on(found, besides)]
 
 

@@ -49,7 +49,7 @@ class FoundEntries:
     """The entries of a page."""
 
     entries: tuple[EntryView, ...]  # In the order they are shown
-    looked_at: int  # How many entries were looked at
+    looked_at: int  # Number of entries that were looked at
     last: str | None  # Id of the last of these, in the order they were looked at; None where there was none
     further: bool  # There are more, in the direction they were looked at
 

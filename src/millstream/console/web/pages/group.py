@@ -54,7 +54,7 @@ class ConsumerRow:
 
     consumer: ConsumerStatus  # As it was read
     worker: WorkerStatus | None  # It belongs to; None where none that is alive says so
-    job: RunningJob | None  # What its worker has in hand for longest
+    job: RunningJob | None  # Its worker's longest-running entry in hand
     hot: bool  # It holds entries and has asked for nothing for long
     other: str = ""  # The group's consumer that asked for something last, of the others; empty where there is none
 

@@ -1,4 +1,4 @@
-"""How the server is: memory, clients, its log on disk, replicas, what commands cost, and those that took long."""
+"""The state of the server: memory, clients, its log on disk, replicas, costs of commands, and slow commands."""
 
 from dataclasses import asdict, dataclass
 

@@ -10,7 +10,7 @@ _MOST = 100
 
 
 async def search_page(asked: Asked) -> WebPage:
-    """What fits the words of ``q``; of consumers those that hold entries."""
+    """The names that fit the words of ``q``; of consumers only those that hold entries."""
     wanted = asked.words.get("q", "")
     reading = await everything(asked.watch)
     every = search(reading.value, wanted)

@@ -20,11 +20,11 @@ class Window:
     high: str  # The greatest one
     newest_first: bool  # The order they are shown in
     rising: bool  # The order they are read in: towards newer ones
-    count: int  # Of entries
+    count: int  # Most entries shown
     at_edge: bool  # Nothing was left out before the first one shown: it is the newest (or oldest) of the range
 
     def command(self, key: str) -> Command:
-        """What reads it, and one entry more, to know whether there are any."""
+        """The command that reads it, and one entry more, to know if there are any."""
         if self.rising:
             return ("XRANGE", key, self.low, self.high, "COUNT", self.count + 1)
         return ("XREVRANGE", key, self.high, self.low, "COUNT", self.count + 1)
@@ -36,7 +36,7 @@ class Window:
 
 
 def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
-    """What the words of an address ask for: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id."""
+    """The window for the words of an address: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id."""
     low = _bound("from", words.get("from", ""), now_ms, "-")
     high = _bound("to", words.get("to", ""), now_ms, "+")
     newest_first = words.get("order") != "oldest"

@@ -1,4 +1,4 @@
-"""Who works: workers with what they have in hand and since when, those that vanished, and what is paused."""
+"""Workers with their entries in hand and the times of these, workers that vanished, and paused handlers."""
 
 from dataclasses import asdict
 

@@ -1,1 +1,1 @@
-"""How the pages get to a browser: ``guard`` lets requests in, ``app`` makes answers, ``process`` listens."""
+"""The way of pages to a browser: ``guard`` lets requests in, ``app`` makes answers, ``process`` listens."""

@@ -100,7 +100,7 @@ class _Form:
         return Response(rendering.html(page, asked), page.status, headers, _HTML)
 
     async def posted(self, request: Request) -> Response:
-        """What came of a form that changes something."""
+        """The answer to a form that changes something."""
         body = b""
         try:
             async for piece in request.stream():

@@ -100,7 +100,7 @@ class BrowserConnection(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """What is smaller the longer a request is awaited; None where one is under way, or its answer."""
+        """A time that is earlier the longer a request is awaited; None where one is under way, or its answer."""
         if self._asking is None or self.transport.get_write_buffer_size():
             return None
         return self._asking.when()

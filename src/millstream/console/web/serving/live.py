@@ -1,7 +1,7 @@
-"""A page kept live: made again when there is a newer reading, and sent where it is another than before.
+"""A page kept live: made again when there is a newer reading, and sent when it differs from the one before.
 
-What a reader costs is bounded, whatever it reads: so many live pages at most, of each no more than one event that goes
-out in pieces, and whoever takes none of them is hung up on (``connections``).
+The cost of a reader is bounded. The number of live pages is limited, and each has no more than one event that is sent
+in pieces. A client that takes none of these pieces is hung up on (``connections``).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PIECE = 1 << 16  # bytes that wait in the connection of somebody who does not r
 
 
 class LivePages:
-    """How many pages of a console are live."""
+    """The number of live pages of a console, bounded."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -26,7 +26,7 @@ _GRACE = 1  # seconds for answers under way when it ends; live pages never end b
 class PortError(UsageError):
     """The console cannot listen there; the text says what to do.
 
-    What to do: choose another port, or end what listens there.
+    Remedy: choose another port, or end the process that listens there.
     """
 
 
@@ -55,7 +55,7 @@ def bind(host: str, port: int | None) -> socket.socket:
 
 
 def address_of(host: str, opened: socket.socket) -> str:
-    """Where a browser finds it."""
+    """The console's address for a browser."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{opened.getsockname()[1]}/"
 
