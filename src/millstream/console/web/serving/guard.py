@@ -4,8 +4,8 @@ A browser is on this machine, so pages of others reach the console as easily as 
 
 - A name of the attacker's own may lead to 127.0.0.1 (DNS rebinding): only known names in ``Host`` are answered.
 - A page elsewhere may send forms and ask for images: a change needs an ``Origin`` that is this console. Only
-  whole pages (a link that was followed) may be asked for from elsewhere. ``Sec-Fetch-Site`` says so where the browser sends
-  it; another port of this machine is elsewhere, too.
+  whole pages (a link that was followed) may be asked for from elsewhere. ``Sec-Fetch-Site`` says so where the browser
+  sends it; another port of this machine is elsewhere, too.
 - A page elsewhere may show ours in a frame: it must not (``frame-ancestors``).
 - Strangers may write into a stream: its content is escaped, and no script, style or image is taken that is not a file
   of ours (the content security policy). Text never becomes HTML in the browser but through the one place allowed
