@@ -65,22 +65,22 @@ async def rewind(
              hint="also if the group reads on meanwhile"),
     ] = False,
 ) -> ChangePlan:  # fmt: skip
-    """Set GROUP of STREAM to another place: what lies behind it is delivered again, or skipped.
+    """Set GROUP of STREAM to another place: entries after it are delivered again, those before it are not.
 
     \b
     PLACE is one of
-      1h-ago, or a time     what was added then and later is delivered again; 2026-03-01T12:00:00 is in UTC
+      1h-ago, or a time     entries added then and later are delivered again; 2026-03-01T12:00:00 is in UTC
       1763721600000-0       an entry's id: the last one that counts as delivered
-      start, end            everything that is there again; nothing of it
-      -100, +100            so many entries back, or on, from where the group stands
+      start, end            all entries of the stream again; none of them
+      -100, +100            this number of entries back, or on, from the group's place
 
-    Before anything changes you see the position, the next entry and the lag before and after, how many entries are
-    delivered again or skipped, and how many of them are pending still. The entries read are set as well, where the
-    server counts them, so that the lag stays known. Pending entries stay pending.
+    Before anything changes you see the position, the next entry and the lag before and after. You also see the number
+    of entries that are delivered again or skipped, and the number of them that are still pending. The entries read are
+    set as well, where the server counts them, so that the lag stays known. Pending entries stay pending.
 
     If the group has moved on when you say yes, nothing is changed: pause its workers first (`millstream worker pause`).
-    With --even-if-moved it is set to the place that was shown all the same, unless somebody has set it back meanwhile,
-    or it is past a place that it was to skip to.
+    With --even-if-moved it is set to the shown place nevertheless. The exceptions: another user has set it back
+    meanwhile, or it is past a place that it was to skip to.
 
     \b
     Examples:
@@ -116,15 +116,15 @@ async def create(
     ],
     mkstream: Annotated[bool, Word("flag", says="Make an empty stream where there is none.")] = False,
 ) -> ChangePlan:  # fmt: skip
-    """Make GROUP of STREAM, which begins at PLACE: start, end, a time such as 1h-ago, or an entry's id.
+    """Create GROUP of STREAM, which begins at PLACE: start, end, a time such as 1h-ago, or an entry's id.
 
     \b
     Examples:
-      millstream group create orders billing                  what is added from now on
-      millstream group create orders billing --at start       everything that is there
+      millstream group create orders billing                  entries added from now on
+      millstream group create orders billing --at start       all entries of the stream
       millstream group create orders audit --at 1d-ago --yes
       millstream group create orders second --like billing
-      millstream group create orders billing --mkstream       also where there is no stream yet
+      millstream group create orders billing --mkstream       even if there is no stream yet
     """
     try:
         status = await reading_streams.one(change.line, stream)
@@ -147,11 +147,11 @@ async def create(
     undo="group create",
 )
 async def remove(change: ActionCall, stream: Stream, group: Group) -> ChangePlan:
-    """Remove GROUP of STREAM, with its position and what is pending in it.
+    """Remove GROUP of STREAM, with its position and its pending entries.
 
-    You see first how many entries are pending, and how many were never delivered. The line that makes it anew at the
-    same place is shown; its pending entries are kept in the audit stream, up to 5,000 of them, and `millstream audit
-    undo` puts them back.
+    You see first the number of entries that are pending, and the number that were never delivered. The line that
+    creates it again at the same place is shown. Its pending entries are kept in the audit stream, up to 5,000 of them,
+    and `millstream audit undo` puts them back.
 
     \b
     Examples:
@@ -182,10 +182,10 @@ async def remove_consumer(
         Word("option", "OTHER", "Move what it holds to this consumer first.", title="its entries to", hint="web-1"),
     ] = None,
 ) -> ChangePlan | Prepared:
-    """Remove CONSUMER of GROUP of STREAM. What it holds is dropped by the server, unless --claim-to moves it first.
+    """Remove CONSUMER of GROUP of STREAM. The server drops its pending entries, unless --claim-to moves them first.
 
-    Dropped entries are pending no more and were not processed: nobody is given them again. `millstream audit undo` puts
-    up to 5,000 of them back. A consumer that is alive is made anew by its next read.
+    Dropped entries are not pending any more and were not processed: no consumer gets them again. `millstream audit
+    undo` puts up to 5,000 of them back. The next read of a consumer that is alive creates it again.
 
     \b
     Examples:

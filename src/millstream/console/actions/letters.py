@@ -36,7 +36,7 @@ ChosenLetters: TypeAlias = LetterFilter | Sequence[str]
 RATE = 100.0
 """Entries a second that are put back at most, unless asked otherwise."""
 
-_STREAMS = 20  # whose rights are looked at before letters are put back there
+_STREAMS = 20  # most streams whose rights are looked at before letters are put back there
 _PAGE = 200
 
 FITTING = (
@@ -52,7 +52,7 @@ FITTING = (
 
 
 def fitting(values: Mapping[str, Any]) -> LetterFilter:
-    """The letters that fit; without any word, all."""
+    """The letters that fit; all without any word."""
     names = ("reason", "error", "group", "since", "until")
     return LetterFilter(*(None if values[name] == "" else values[name] for name in names))
 
@@ -103,14 +103,15 @@ async def retry(
 ) -> Prepared:  # fmt: skip
     """Put entries back on the streams they came from, and remove their letters.
 
-    Both happen in one transaction that looks first, so a letter is put back once, whoever else tries. The entry's
-    fields are unchanged; its history goes with it (in a field _dead.history, which our workers take off before the
-    handler) and is in the letter again if it dies again. It is a new entry at the stream's end, for the group that gave
-    up: workers of other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are
-    none of our workers, Spark or your own programs, get it either way.
+    Both happen in one transaction that looks first, so a letter is put back once, even if others try at the same time.
+    The entry's fields are unchanged. Its history goes with it in a field _dead.history, which our workers take off
+    before the handler. If it dies again, the history is in the new letter.
+
+    The entry is new at the stream's end, for the group that gave up: workers of other groups acknowledge it and run
+    nothing. With --all-groups every group runs it. Other readers, Spark or your own programs, get it either way.
 
     STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all: then it
-    asks first. Broken off, the same command line goes on with the letters that are left.
+    asks first. After an interruption, the same command line continues with the letters that are left.
 
     \b
     Examples:
@@ -145,10 +146,10 @@ async def edit(
 ) -> Prepared:
     """Correct the entry of one letter in your editor, put it back for the group that gave up, and remove the letter.
 
-    VISUAL or EDITOR opens its fields as JSON: JSON, MessagePack and the workers' envelope are opened, bytes that are no
-    text are {"base64": ...}, and what is not changed stays the bytes it was. Then the difference is shown and it asks.
-    It is put back as `retry` does, in one transaction with the letter's removal, and its history says that it was
-    edited. If the editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
+    VISUAL or EDITOR opens its fields as JSON. JSON, MessagePack and the workers' envelope are decoded, other bytes are
+    {"base64": ...}, and unchanged values keep their bytes. Then the difference is shown and it asks. The entry is put
+    back as `retry` does, in one transaction with the letter's removal, and its history says that it was edited. If the
+    editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
 
     STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
 
@@ -200,7 +201,7 @@ async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
                 return
             ids = wanted[at : at + _PAGE]
             removed = await admin_of(line, key).remove(ids)
-            # which of them were gone already is not told: so many were, whichever
+            # the reply is only a number, so the last ids count as those that were already gone
             results += [StepResult(Step((), entry=each), "done", 1) for each in ids[:removed]]
             results += [StepResult(Step((), entry=each), "moved", why="it was gone already") for each in ids[removed:]]
             tell(at + len(ids))
@@ -209,7 +210,7 @@ async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
 
 
 async def _settled(change: ActionCall, key: str, chosen: ChosenLetters) -> ChosenLetters:
-    """The choice with its times fixed where the preview is forgotten: what dies while it is read is not chosen."""
+    """The choice with its times fixed where the preview is forgotten: entries that die meanwhile are not chosen."""
     if not change.kept or not isinstance(chosen, LetterFilter):
         return chosen
     until = chosen.until if chosen.until is not None else await _after_newest(change.line, key)
@@ -264,7 +265,7 @@ async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | No
 
 
 async def _may_add(line: Line, streams: Sequence[str]) -> None:
-    """Refuse what the user may not add to the streams that the letters came from."""
+    """Refuse the change if the user may not add to the streams that the letters came from."""
     for stream in streams[:_STREAMS]:
         rights = await rights_on(line, stream)
         if (why := rights.refusal("XADD")) is not None:

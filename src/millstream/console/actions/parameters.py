@@ -1,4 +1,4 @@
-"""The words that several actions share, and how their texts are read."""
+"""The words that several actions share, and the readers of their texts."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ def instant(text: str) -> int:
 
 
 def place(text: str) -> StreamPlace:
-    """A place in a stream as somebody wrote it."""
+    """A place in a stream, from a user's text."""
     return place_of(text, now_ms())
 
 
@@ -59,7 +59,7 @@ ALL = Word("flag", says="Everything that is pending in the group.", name="all")
 
 
 def choice_of(texts: Mapping[str, str]) -> PendingChoice:
-    """Which pending entries a form or an address means; without any word, all."""
+    """The pending entries that a form or an address chooses; all without any word."""
     return _choice({word.name: word.value(texts, None) for word in (*CHOOSING, GONE)})
 
 
@@ -83,7 +83,7 @@ def _choice(values: Mapping[str, Any]) -> PendingChoice:
 
 
 def _chosen(values: Mapping[str, Any]) -> Chosen:
-    """Which entries: by id, or those that fit."""
+    """The chosen entries: by id, or those that fit."""
     ids: tuple[str, ...] = values["ids"]
     choice = _choice(values)
     if ids and (values["all"] or choice != PendingChoice()):

@@ -1,4 +1,4 @@
-"""``pending ack``, ``claim``, ``nack`` and ``dead``; and ``audit undo``, which puts back what they took out."""
+"""``pending ack``, ``claim``, ``nack`` and ``dead``; and ``audit undo``, which puts their entries back."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, TypeAlias
@@ -34,9 +34,9 @@ _DROPPED = "What is no longer in the stream is dropped from the pending entries.
 async def acknowledge(change: ActionCall, stream: Stream, group: Group, chosen: EntriesOrGone) -> Prepared:
     """Acknowledge entries that are pending in GROUP of STREAM: they count as processed.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages. One that was processed,
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    makes them pending again, with the same consumer and deliveries; not what is gone, which cannot be pending again.
+    makes them pending again, with the same consumer and deliveries. Entries that are gone cannot be pending again.
 
     \b
     Examples:
@@ -63,9 +63,9 @@ async def claim(
 ) -> Prepared:
     """Move entries that are pending in GROUP of STREAM to another consumer; their deliveries stay as they are.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages. One that was processed,
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    gives them back to whom they were.
+    gives them back to their earlier consumers.
 
     \b
     Examples:
@@ -100,9 +100,10 @@ async def nack(
 ) -> Prepared:
     """Give entries that are pending in GROUP of STREAM back: any consumer may take them, at once.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages. One that was processed,
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
     claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    gives them to whom they were. A server without XNACK (Redis before 8.8) has them held by a consumer named ''.
+    gives them back to their earlier consumers. On a server without XNACK (Redis before 8.8), a consumer named '' holds
+    them.
 
     \b
     Examples:
@@ -158,11 +159,11 @@ async def set_aside(
     *,
     at_ms: Annotated[int | None, Word("hidden", read=number(0))] = None,
 ) -> Prepared:  # fmt: skip
-    """Make dead letters of entries that are pending in GROUP of STREAM: nobody tries them again.
+    """Make dead letters of entries that are pending in GROUP of STREAM: no worker tries them again.
 
     Name entries by ID, or choose them by options, or say --all. The letter is written and the entry acknowledged in one
-    step. An entry that was processed, claimed or given back since it was looked at is left alone, and the exit code
-    is 1 then. `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
+    step. An entry that was processed, claimed or given back since it was looked at is left alone, and the exit code is
+    1 then. `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
 
     \b
     Examples:
@@ -272,9 +273,9 @@ async def undo(
 ) -> Prepared:
     """Put back the pending entries that CHANGE acknowledged, moved, gave back or dropped.
 
-    CHANGE is as `ls` shows it, or the id of its entry there. Entries are put back with the consumer and the deliveries
-    they had. One that is not as the change left it (processed, claimed or pending again since) is left alone, and one
-    that is no longer in the stream cannot be pending. The other changes are undone by the line that `ls` shows.
+    CHANGE is its name in `ls`, or the id of its entry there. Entries are put back with their earlier consumer and
+    deliveries. An entry that has changed since (processed, claimed or pending again) is left alone. One that is no
+    longer in the stream cannot be pending. The line that `ls` shows undoes the other changes.
 
     \b
     Examples:

@@ -47,7 +47,7 @@ def _fields(text: str) -> _Fields:
 
 
 def _raw(text: str) -> bytes:
-    """The very bytes of a word that may be none of UTF-8."""
+    """The exact bytes of a word, which may not be UTF-8."""
     return text.encode(errors="surrogateescape")
 
 
@@ -73,7 +73,7 @@ async def add(
 
 
 def _bound(values: Mapping[str, Any]) -> tuple[str | None, int]:
-    """The oldest id that stays, or None and how many entries do."""
+    """The oldest id that stays, or None and the number of entries that stay."""
     maxlen, minid, before = values["maxlen"], values["minid"], values["before"]
     if sum(given is not None for given in (maxlen, minid, before)) != 1:
         raise UsageError("what goes? Give one of --maxlen, --minid and --before")
@@ -103,11 +103,11 @@ async def trim(
         bool, Word("flag", says="Leave what the server keeps together with entries that stay: cheaper.")
     ] = False,
 ) -> ChangePlan:  # fmt: skip
-    """Remove the oldest entries of STREAM; first it shows how many go, and which groups still need some of them.
+    """Remove the oldest entries of STREAM; first it shows their number, and the groups that still need some.
 
-    A group needs what it has pending, and what it was not delivered yet. However the bound is given, what goes is what
-    was shown: entries that are added meanwhile stay, and a group that was made meanwhile has it refused. Up to a
-    million entries are counted.
+    A group needs its pending entries, and those it was not delivered yet. With every kind of bound, exactly the shown
+    entries are removed: entries that are added meanwhile stay. The change is refused if a group was created
+    meanwhile. Up to a million entries are counted.
 
     \b
     Examples:
@@ -150,11 +150,11 @@ async def rename(
         Word("flag", says="Also if NAME is a stream: it is lost.", title="replace", hint="also if that is a stream"),
     ] = False,
 ) -> ChangePlan:  # fmt: skip
-    """Rename STREAM to NAME: its entries, its groups and what is pending in them stay as they are.
+    """Rename STREAM to NAME: its entries, its groups and their pending entries stay as they are.
 
-    A key that is there under NAME is left alone, unless it is a stream and --replace gives it up. The due times of
-    delayed entries and the failures on record go with their groups; dead letters and pauses keep the old name. Programs
-    know the stream by its name: those that add to the old one make it anew, and those that read it fail.
+    An existing key NAME is left alone, unless it is a stream and --replace gives it up. The due times of delayed
+    entries and the recorded failures go with their groups; dead letters and pauses keep the old name. Programs know the
+    stream by its name: those that add to the old one create it again, and those that read it fail.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ AnyGroup: TypeAlias = Annotated[str | None, Word("argument", "[GROUP]")]
 
 @action("worker quiet", "Let workers read nothing more; they stay.", "HSET", undo="worker resume", writes="registry")
 async def quiet(change: ActionCall, ids: Workers, everyone: Everyone = False) -> Prepared:
-    """Let workers read nothing more: what they have not begun goes back at once, what runs is finished.
+    """Let workers read nothing more: entries not begun go back at once, running ones are finished.
 
     They stay, and `millstream worker resume ID` sets them to work again.
 
@@ -46,21 +46,21 @@ async def quiet(change: ActionCall, ids: Workers, everyone: Everyone = False) ->
 async def drain(change: ActionCall, ids: Workers, everyone: Everyone = False) -> Prepared:
     """Let workers finish what they have in hand, however long it takes, and then end.
 
-    What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it
-    again. --dry-run shows what they have in hand, and which groups nobody else reads.
+    Entries that they have not begun go back at once. The process ends with exit code 0; `millstream run` does not start
+    it again. --dry-run shows the entries in hand, and the groups that no other worker reads.
 
     \b
     Examples:
       millstream worker drain web-1-4711 --dry-run
       millstream worker drain web-1-4711
-      millstream worker drain --all --wait && deploy    when nobody works any more
+      millstream worker drain --all --wait && deploy    when no worker is left
     """
     return await _order(change, ids, everyone=everyone)
 
 
 @action("worker stop", "Stop workers as SIGTERM does.", "HSET", writes="registry")
 async def stop(change: ActionCall, ids: Workers, everyone: Everyone = False) -> Prepared:
-    """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
+    """Stop workers as SIGTERM does: running entries get the grace time, then they are handed back.
 
     `millstream run` does not start them again.
 
@@ -73,7 +73,7 @@ async def stop(change: ActionCall, ids: Workers, everyone: Everyone = False) -> 
 
 
 async def _order(change: ActionCall, wanted: Sequence[str], *, everyone: bool = False) -> Prepared:
-    """Leave an order for workers, or take it back; they are named by their ids, or what these begin with."""
+    """Leave an order for workers, or take it back; they are named by their ids, or by the beginnings of these."""
     seen = await _workers(change.line)
     known = {one.id: one for one in seen.workers}
     ids = lookup.pick(list(known), wanted, everyone=everyone)
@@ -107,14 +107,13 @@ async def pause(
 ) -> ChangePlan:  # fmt: skip
     """Let no worker run anything for GROUP of STREAM until it is resumed.
 
-    All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when
-    workers are started again, and for workers that are started later. A group that is not there yet is paused with
-    --ahead.
+    All workers see it within five seconds: entries not begun go back, running ones are finished. It holds when workers
+    are started again, and for workers that are started later. A group that does not exist yet is paused with --ahead.
 
     \b
     Examples:
       millstream worker pause orders billing --reason 'the card provider is down'
-      millstream worker ls                                       shows what is paused, why, by whom
+      millstream worker ls                                       shows the pauses, with reason and author
     """
     if not reason.strip():
         raise UsageError("why? A reason is for whoever looks later")
@@ -163,9 +162,9 @@ async def reap(
              usual="1h"),
     ] = 3_600_000,
 ) -> ChangePlan:  # fmt: skip
-    """Remove consumers of STREAM's groups, or of GROUP alone, that are idle and hold nothing.
+    """Remove consumers of STREAM's groups, or of GROUP alone, that are idle and hold no entries.
 
-    One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
+    One script on the server looks and removes, so no pending entry gets lost; workers that are alive keep their
     consumers. Workers do the same by themselves for consumers idle for an hour.
 
     \b

@@ -36,7 +36,7 @@ MOST_KEPT = 5_000
 class ChangeRefusedError(MillstreamError):
     """A change is not made: the facts, the server or the user's rights do not allow it; the text says why.
 
-    Remedy: correct the cause that the text names and try again; nothing was changed.
+    What to do: correct the cause that the text names and try again; nothing was changed.
     """
 
     exit_code: ClassVar[int] = 5
@@ -45,7 +45,7 @@ class ChangeRefusedError(MillstreamError):
 class TargetMissingError(ChangeRefusedError):
     """The target of a change, or another thing that it needs, does not exist; the text says which.
 
-    Remedy: list the existing names (`millstream stream ls`, `millstream group ls`) and use one of them.
+    What to do: list the existing names (`millstream stream ls`, `millstream group ls`) and use one of them.
     """
 
     exit_code: ClassVar[int] = 4

@@ -14,7 +14,7 @@ PATIENCE = 10.0
 class NotReadableError(MillstreamError):
     """The name does not exist, or is not a stream, or the server does not let us look; the text says which.
 
-    Remedy: list the existing names (`millstream stream ls`), or name another server with --url.
+    What to do: list the existing names (`millstream stream ls`), or name another server with --url.
     """
 
     exit_code: ClassVar[int] = 4
@@ -23,7 +23,7 @@ class NotReadableError(MillstreamError):
 class NotAllowedError(NotReadableError):
     """The server does not let this user look.
 
-    Remedy: connect as a user with the rights that the text names.
+    What to do: connect as a user with the rights that the text names.
     """
 
     exit_code: ClassVar[int] = 5

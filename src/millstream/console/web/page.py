@@ -15,7 +15,7 @@ from millstream.errors import MillstreamError, UsageError
 class NoPageError(MillstreamError):
     """An address that does not lead to a page, or in which a word is missing; the text says which.
 
-    Remedy: begin at the console's first page and follow its links.
+    What to do: begin at the console's first page and follow its links.
     """
 
 

@@ -26,7 +26,7 @@ _GRACE = 1  # seconds for answers under way when it ends; live pages never end b
 class PortError(UsageError):
     """The console cannot listen there; the text says what to do.
 
-    Remedy: choose another port, or end the process that listens there.
+    What to do: choose another port, or end the process that listens there.
     """
 
 
