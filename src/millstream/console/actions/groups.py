@@ -91,7 +91,7 @@ async def rewind(
       millstream group rewind orders billing --to 1h-ago --even-if-moved
     """
     facts = await gather.rewind_facts(change.line, stream, group, to, tell=change.tell)
-    # a group that is read moves on before anybody has read a page's preview
+    # a group in use moves on before a person has read a page's preview
     anyway = even_if_moved or (change.kept and bool(facts.read_by.names))
     change.settle(to=facts.there.id, like=None, even_if_moved="1" if anyway else None)
     places = (facts.here, facts.there, facts.between, facts.read_by)

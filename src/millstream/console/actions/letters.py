@@ -31,7 +31,7 @@ from millstream.errors import UsageError
 from millstream.worker.dead_letter_admin import DeadLetterAdmin, LetterFilter
 
 ChosenLetters: TypeAlias = LetterFilter | Sequence[str]
-"""Which letters of a dead-letter stream: those that fit, or those of these ids."""
+"""Chosen letters of a dead-letter stream: those that fit, or those of these ids."""
 
 RATE = 100.0
 """Entries a second that are put back at most, unless asked otherwise."""
@@ -48,7 +48,7 @@ FITTING = (
     Word("option", "TIME", "Written at this time or later.", name="since", read=instant),
     Word("option", "TIME", f"Written before: {times.TIME_HELP}.", name="until", read=instant),
 )  # fmt: skip
-"""What chooses among letters, also for ``dead ls`` and ``dead export``."""
+"""Words that choose among letters, also for ``dead ls`` and ``dead export``."""
 
 
 def fitting(values: Mapping[str, Any]) -> LetterFilter:

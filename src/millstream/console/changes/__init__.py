@@ -1,6 +1,7 @@
-"""Changes that are safe: previewed, guarded against what moved meanwhile, written down, and undone where that can be.
+"""Changes that are safe: previewed, guarded against changes meanwhile, written down, and undone where that is possible.
 
-PURE: ``plan`` is what a change is, ``actions`` which there are, ``writing`` how one is typed, ``positions`` how a place
-is; ``groups``, ``removals`` and ``pending`` decide what each of them does. ``gather`` asks a server for what they need,
-``guard`` applies a plan, ``audit`` keeps who did what, ``rights`` knows what the connection may not do.
+PURE: ``plan`` is the plan of a change, ``actions`` the declarations, ``writing`` the typed form of a change,
+``positions`` that of a place; ``groups``, ``removals`` and ``pending`` decide the effect of each. ``gather`` asks a
+server for their facts, ``guard`` applies a plan, ``audit`` keeps the record of changes, ``rights`` knows the actions
+that the connection may not take.
 """

@@ -16,7 +16,7 @@ from millstream.console.model.names import command_words
 from millstream.errors import UsageError
 
 Texts: TypeAlias = Mapping[str, str]
-"""What a person wrote, by the names of the words; a flag is there or not."""
+"""A user's texts, by the names of the words; a flag is there or not."""
 
 Kind = Literal["argument", "option", "flag", "hidden"]
 """Where a word is written; ``hidden``: only in forms."""
@@ -29,9 +29,9 @@ class Word:
     """One word of a change, in every door."""
 
     kind: Kind  # Argument, option, flag or hidden
-    metavar: str = ""  # In the shell; ``STREAM``
-    says: str = ""  # For the help
-    name: str = ""  # In forms, and of the option; that of the parameter unless given
+    metavar: str = ""  # Placeholder in the shell; ``STREAM``
+    says: str = ""  # Text for the help
+    name: str = ""  # Name in forms, and of the option; that of the parameter unless given
     typed: str = ""  # The name for click, by which a shell completes it; ``name`` unless given
     title: str = ""  # Precedes its input in a form; without one the form has no input for it
     hint: str = ""  # An example in the input; of a flag what it means
@@ -52,7 +52,7 @@ class Word:
 
     @property
     def option(self) -> str:
-        """As it is typed."""
+        """The option as it is typed."""
         return f"--{self.name.replace('_', '-')}"
 
     def several(self, text: str) -> list[str]:
@@ -89,13 +89,13 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several words that make one value: which entries, where a group is to stand."""
+    """Several words that make one value: a choice of entries, a group's new place."""
 
     read: Callable[[Mapping[str, Any]], Any]  # Makes the value of those of the words, by their names; raises UsageError
     words: tuple[Word, ...]  # The words
 
     def value(self, texts: Texts, _default: Any) -> Any:
-        """As of :meth:`Word.value`."""
+        """The value, as of :meth:`Word.value`."""
         return self.read({word.name: word.value(texts, None) for word in self.words})
 
 
@@ -153,7 +153,7 @@ class Action:
         return {name: word.value(texts, default) for name, (word, default) in self.parameters.items()}
 
     def typed(self, texts: Texts) -> tuple[str, ...]:
-        """The command line of what was written, as words."""
+        """The command line for these texts, as words."""
         arguments, options = list[str](), list[str]()
         for word in self.words:
             text = texts.get(word.name)

@@ -37,7 +37,7 @@ class Actor:
     who: str  # The person, as far as is known: ``alice@host``, or a name that a proxy vouches for
     place: str  # A host and process, or a browser's address
     via: str = "shell"  # ``shell`` or ``console``
-    user: str = ""  # The server's own name of the user, where it told it
+    user: str = ""  # The server's own name of the user, where it reports it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class AuditEntry:
     line: str  # The command line that does the same
     commands: str  # The raw commands, one a line; a long list is cut
     undo: str  # The command line that undoes it; empty where there is none
-    note: str  # Why it cannot be undone, or what of it cannot
+    note: str  # The reason why all or a part of it cannot be undone
     done: int  # Steps that were taken
     moved: int  # Steps that were not, since their facts moved or the server refused
     # Pending entries as they were, for the undo; None where they cannot be read
@@ -65,7 +65,7 @@ class AuditEntry:
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
-    """The XADD of a change; what became of it, ``done`` and ``moved`` with their counts, is to be put behind it."""
+    """The XADD of a change; the caller appends its outcome, ``done`` and ``moved`` with their counts."""
     values = {
         "change": change,
         "action": plan.action,
@@ -161,7 +161,7 @@ def _is_count(value: object) -> bool:
 
 
 def entry_of(row: Any) -> AuditEntry:
-    """An entry of the audit stream, whatever somebody wrote into it."""
+    """An entry of the audit stream, for any content."""
     flat = row[1]
     raw: dict[str, bytes] = {
         name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)

@@ -102,8 +102,8 @@ async def consumer_facts(line: Line, stream: str, group: str, consumer: str) -> 
 class RewindFacts:
     """The facts that a rewind needs."""
 
-    stream: StreamStatus  # As it is
-    group: GroupStatus  # As it is
+    stream: StreamStatus  # State of the stream
+    group: GroupStatus  # State of the group
     here: Ahead  # Its present place
     there: Ahead  # Its new place
     between: Between  # Entries between the two
@@ -113,7 +113,7 @@ class RewindFacts:
 async def rewind_facts(
     line: Line, stream: str, group: str, place: StreamPlace, *, most: int = MOST_COUNTED, tell: Counting | None = None
 ) -> RewindFacts:
-    """Look up a place for a group, and count what lies between it and where the group stands."""
+    """Look up a place for a group, and count the entries between it and the group's present place."""
     seen = await groups.read_group(line, stream, group)
     status, found = seen.streams.streams[0], seen.group
     near = line.near(stream)
@@ -157,7 +157,7 @@ async def trim_facts(
 
 
 async def _last_of(line: Line, status: StreamStatus, goes: int, stays: int) -> str:
-    """Id of the newest of so many entries from the oldest on, found from the nearer end."""
+    """The id of the newest of this number of entries from the oldest on, found from the nearer end."""
     if goes == 0:
         return NEVER
     if goes <= stays:
@@ -172,7 +172,8 @@ async def _trimmed(
     held, more = (0, False)
     if group.pending:
         held, more = await _pending_between(line, status.key, group.name, NEVER, last_gone)
-    if group.lag.entries is not None and left is not None:  # those not delivered are the newest, and nobody counts
+    # those not delivered are the newest, and the server does not count them
+    if group.lag.entries is not None and left is not None:
         return TrimmedGroup(group.name, held, more, max(group.lag.entries - left, 0), undelivered_more=False)
     near = line.near(status.key)
     ahead = await _count(near, status.key, group.last_delivered_id, last_gone, MOST_COUNTED, None)
@@ -180,7 +181,7 @@ async def _trimmed(
 
 
 def _above(entry: str) -> str:
-    """The lowest id behind one; the highest there is, where there is none."""
+    """The lowest id after one; the highest possible id, where there is none."""
     milliseconds, number = order(entry)
     if number < 2**64 - 1:
         return f"{milliseconds}-{number + 1}"
@@ -221,7 +222,7 @@ async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: s
 
 
 async def _before(line: Line, stream: str, ms: int) -> str:
-    """The last entry that was added before a moment: behind it lies what was added then and later."""
+    """The last entry before a moment: the entries after it were added then and later."""
     if ms == 0:
         return NEVER
     rows = checked((await calls(line, [("XREVRANGE", stream, ms - 1, "-", "COUNT", 1)]))[0], stream)
@@ -229,11 +230,11 @@ async def _before(line: Line, stream: str, ms: int) -> str:
 
 
 async def _shifted(line: Line, status: StreamStatus, here: str, by: int) -> str:
-    """So many entries on, at most to the end, or back, at most to the start."""
+    """The place this number of entries on, at most the end, or back, at most the start."""
     if by >= 0:
         found = await _count(line, status.key, here, status.last_id, by, None)
         return (found.last or here) if found.entries == by else status.last_id
-    # the entry it stands at, which may be gone, is not one of those that it goes back by
+    # the entry at its place, which may be gone, is not counted when it goes back
     there = bool(checked((await calls(line, [("XRANGE", status.key, here, here)]))[0], status.key))
     left, end = -by + there, here
     while left > 0:
@@ -257,7 +258,7 @@ _HIGHEST = f"{2**64 - 1}-{2**64 - 1}"
 
 
 async def _count(line: Line, stream: str, low: str, high: str, most: int, tell: Counting | None) -> Counted:
-    """Entries behind ``low``, up to and with ``high``."""
+    """Entries after ``low``, up to and including ``high``."""
     found = Counted(0)
     start = f"({low}"
     while low != _HIGHEST and order(low) < order(high):
@@ -276,7 +277,7 @@ async def _count(line: Line, stream: str, low: str, high: str, most: int, tell: 
 
 
 async def _count_behind(line: Line, status: StreamStatus, entry: str, most: int) -> int | None:
-    """Entries behind one, of those that were there; counted from both ends at once, so the nearer one decides."""
+    """Entries after one, of those that were there; counted from both ends at once, so the nearer one decides."""
     first, last = status.first_entry_id, status.last_entry_id
     if first is None or last is None or order(entry) >= order(last):
         return 0
@@ -298,9 +299,9 @@ async def _count_behind(line: Line, status: StreamStatus, entry: str, most: int)
 class _Walk:
     """A count from one end of a range."""
 
-    low: str  # Behind which it goes on
+    low: str  # The id after which it goes on
     high: str  # The last one
-    entries: int = 0  # That were counted
+    entries: int = 0  # Number of entries counted
     over: bool = False  # True if the end is reached
 
     def command(self, stream: str) -> Command:
@@ -313,7 +314,7 @@ class _Walk:
 
 
 async def _pending_between(line: Line, stream: str, group: str, low: str, high: str) -> tuple[int, bool]:
-    """Pending entries behind ``low``, up to and with ``high``; and whether there are more."""
+    """Pending entries after ``low``, up to and including ``high``; and True if there are more."""
     (reply,) = await calls(line.near(stream), [("XPENDING", stream, group, f"({low}", high, _PENDING_COUNTED + 1)])
     number = len(checked(reply, stream, group))
     return min(number, _PENDING_COUNTED), number > _PENDING_COUNTED

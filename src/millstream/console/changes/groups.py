@@ -27,7 +27,7 @@ class Ahead:
     """A place in a stream that was looked up."""
 
     id: str  # The last delivered id of a group at that place
-    after: int | None  # Entries behind it; None where they are too many to be counted
+    after: int | None  # Entries after it; None where they are too many to be counted
     next: str | None  # Id of the first of them; None where there is none
 
 
@@ -72,9 +72,9 @@ def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
 
 
 def read_of(stream: StreamStatus, place: Ahead) -> int | None:
-    """The entries read of a group that stands at a place, so that its lag is known.
+    """The entries read of a group at a place, so that its lag is known.
 
-    The server takes the lag to be entries added less entries read, as long as nothing behind the place was deleted.
+    The server takes the lag to be entries added less entries read, as long as no entry after the place was deleted.
     None where the server does not count, or the entries were not counted.
     """
     if stream.entries_added is None or place.after is None:
@@ -169,7 +169,7 @@ def _hold(stream: str, group: str) -> str:
 
 
 def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
-    """That the group will have moved on before somebody has read the preview, and what helps."""
+    """A warning that the group will have moved on before the preview is read, and the remedy."""
     if not read_by.names:
         return []
     first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []

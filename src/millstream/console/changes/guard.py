@@ -33,19 +33,20 @@ _NO_SCRIPT = (
 )
 
 Became = Literal["done", "moved", "refused", "late"]
-"""What became of a step: taken; not taken, as its facts moved; not taken, or not wholly, as the server refused; taken,
-though its facts moved in the moment between the look and the step."""
+"""Results of a step: taken; not taken, as its facts changed; not taken, or not wholly, as the server refused; taken,
+though its facts changed in the moment between the look and the step.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """The result of one step."""
 
-    step: Step  # Which
+    step: Step  # The step
     became: Became  # See :data:`Became`
     count: int = 0  # Entries that its last command touched, where that says so
     why: str = ""  # The fact that changed, or the server's words; of a letter that was put back, its new place
-    reply: str = ""  # To its last command, as text: the id of an entry that was added
+    reply: str = ""  # Reply to its last command, as text: the id of an entry that was added
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ class ChangeOutcome:
     results: tuple[StepResult, ...] = ()  # Results of its steps, in their order
     audit: tuple[str, ...] = ()  # Ids of its audit entries
     change: str = ""  # The name its audit entries share, for ``millstream audit undo``
-    unaudited: str = ""  # Why it is not, or not wholly, in the audit stream; empty where it is
+    unaudited: str = ""  # The reason why it is not, or not wholly, in the audit stream; empty where it is
     unguarded: bool = False  # No script could be run, so that look and step were two
-    stopped: bool = False  # It was broken off, so that there are steps that nobody looked at
+    stopped: bool = False  # It was interrupted, so that some steps were not looked at
 
     @property
     def written(self) -> str:
@@ -161,10 +162,10 @@ class _StepBatch:
         )
 
     async def _transaction(self) -> ChangeOutcome:
-        """Look, then act on what is as it was, and look again in the same step."""
+        """Look, then act on the unchanged facts, and look again in the same step."""
         steps = self.plan.steps
         reads = [check.read for step in steps for check in step.checks]
-        # an empty one first: behind a MULTI that the user may not send, the commands would run one by one
+        # an empty one first: after a MULTI that the user may not send, the commands would run one by one
         opened, ended, *answers = await self.near.calls([("MULTI",), ("EXEC",), *reads])
         refused = next((reply for reply in (opened, ended) if isinstance(reply, Exception)), None)
         if refused is not None:

@@ -1,6 +1,6 @@
-"""Each change, from what a person wrote to a plan that can be previewed, and from there to what became of it.
+"""Each change, from a user's texts to a plan that can be previewed, and from there to its outcome.
 
-The shell and the page call these, and nothing below: what one of them can do the other can.
+The shell and the page call these, and nothing below, so that both can do the same.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ how many there were, and ends between two parts when the event is set."""
 class Prepared:
     """A change that can be previewed and then made."""
 
-    plan: ChangePlan  # The whole, or what stands for it where it is made page by page
+    plan: ChangePlan  # The whole plan, or a summary of it where it is made page by page
     entries: int = 0  # Number of entries that it concerns; 0 for none
     pages: Pages | None = None  # Its parts; None where the plan is all
-    work: Work | None = None  # Makes it, where its steps only show what is done; None where they are what is done
+    work: Work | None = None  # Makes it, where its steps only show the commands; None where the steps are the commands
     # Result for each letter, where it puts letters back
     letters: PutBackOutcome = field(default_factory=PutBackOutcome)
     rights: Rights = field(default_factory=Rights)  # The user's rights to its key
@@ -50,16 +50,18 @@ class Prepared:
 class ActionCall:
     """One change while it is planned: the first argument of every action."""
 
-    action: Action  # Which
-    line: Line  # To the server
+    action: Action  # The action
+    line: Line  # Connection to the server
     texts: dict[str, str]  # The words as written; :meth:`settle` replaces them by the facts that were looked up
     tell: Counting  # Called with how many entries were counted so far
-    kept: bool  # The preview is forgotten and made again when it is confirmed, so the texts must say what was looked up
-    who: str  # Makes it, for what is kept of it
+    # The preview is forgotten and made again for the confirmation, so the texts must contain the facts that were looked
+    # up
+    kept: bool
+    who: str  # Author of the change, for the record
     rights: Rights = field(default_factory=Rights)  # The user's rights to the key that it writes
 
     def settle(self, **texts: str | None) -> None:
-        """Put what was looked up in place of what was written; None takes a word out."""
+        """Replace a user's texts by the facts that were looked up; None takes a word out."""
         self.texts = {name: text for name, text in {**self.texts, **texts}.items() if text is not None}
 
     async def require_rights(self, key: str) -> None:
@@ -123,10 +125,10 @@ _LONG = 50  # entries, from which on that is worth an entry
 async def _worked(
     line: Line, prepared: Prepared, work: Work, audit: Command, signs: tuple[Counting, asyncio.Event]
 ) -> ChangeOutcome:
-    """A change that is made in a way of its own; the audit stream has it also where it is interrupted.
+    """A change that is made in a way of its own; the audit stream has it also after an interruption.
 
-    One that takes long is in it from the start: where the server or this process ends amid it, nobody can write down
-    what was done.
+    A long one is in it from the start: if the server or this process ends in the middle, the finished part could not be
+    recorded afterwards.
     """
     results: list[StepResult] = []
     if prepared.entries > _LONG:
@@ -144,6 +146,6 @@ async def _worked(
 
 
 async def _noted(line: Line, results: list[StepResult], audit: Command) -> tuple[str, str]:
-    """The audit entry of what was done; as of :func:`write_down`, and twice nothing where nothing was done."""
+    """The audit entry of the finished part; as of :func:`write_down`, and two empty texts where nothing was done."""
     done = sum(result.became == "done" for result in results)
     return await write_down(line, audit, done=done, moved=len(results) - done) if done else ("", "")

@@ -28,10 +28,10 @@ from millstream.console.changes.plan import (
 
 Mode = Literal["silent", "fail", "fatal"]
 MODES: tuple[Mode, ...] = ("silent", "fail", "fatal")
-"""How an entry is given back: the delivery is taken back; it stays counted; nobody is to process the entry."""
+"""Ways to give an entry back: the delivery is taken back; it stays counted; no consumer is to process the entry."""
 
 FIRST = 20
-"""Raw commands of a preview that stands for many pages: those of its first entries."""
+"""Number of raw commands in a preview of many pages: those of its first entries."""
 
 _NAMED = 8  # consumers that a preview names
 
@@ -47,7 +47,7 @@ _VERBS = {
 class Tally:
     """Counts over a choice of pending entries, without the entries themselves."""
 
-    # Consumer -> how many of the entries it holds; ``""`` for what nobody holds
+    # Consumer -> number of the entries it holds; ``""`` for those without a holder
     held: Counter[str] = field(default_factory=Counter)
     waiting: int = 0  # Entries whose delay is not over
 
@@ -63,7 +63,7 @@ class PendingList:
 
     stream: str  # Key of the stream
     group: str  # Name of the group
-    # True if the server keeps entries that nobody holds (XNACK), or they are held by a consumer ``""``
+    # True if the server keeps entries without a holder (XNACK), or a consumer ``""`` holds them
     xnack: bool = False
     due: str = ""  # Key of the group's due times
 
@@ -91,7 +91,7 @@ def claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> Chang
 
 
 def give_back(where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]) -> ChangePlan:
-    """Give entries back, for anybody to take."""
+    """Give entries back, for any consumer to take."""
     plan = _plan("pending nack", where, held, command)
     return replace(plan, undo=replace(plan.undo, now=NOBODY))
 
@@ -103,7 +103,7 @@ def set_aside(where: PendingList, dead: str, letters: Sequence[tuple[HeldEntry, 
     steps = tuple(
         replace(step, commands=(*step.commands, ("XACK", where.stream, where.group, step.entry))) for step in plan.steps
     )
-    # outside of a script XACK would run behind an XADD that the server refused
+    # outside of a script XACK would run after an XADD that the server refused
     return replace(plan, steps=steps, undo=Undo(note=note), facts={"dead": dead}, needs_script=True)
 
 
@@ -120,7 +120,7 @@ def _plan(
 
 
 def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
-    """The command that ends the delay of an entry that waits: what a person decides comes before it."""
+    """The command that ends the delay of an entry: a person's decision comes before it."""
     return (("ZREM", where.due, held.id),) if held.waits else ()
 
 

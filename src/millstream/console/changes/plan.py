@@ -24,10 +24,10 @@ MOST_SHOWN = 200
 """Steps whose raw commands are shown and written down; a part that is made at once has no more."""
 
 ABSENT = "-"
-"""What is said of a fact where there is no such row."""
+"""The text for a fact where there is no such row."""
 
 NOBODY = ""
-"""The consumer of entries that nobody holds, as XPENDING and XCLAIM have it."""
+"""The consumer of entries without a holder, as XPENDING and XCLAIM have it."""
 
 MOST_KEPT = 5_000
 """Pending entries that are kept for an undo: of a longer list it is said that they cannot be put back."""
@@ -131,7 +131,7 @@ def _facts(row: Sequence[Any]) -> dict[str, Any]:
 class Step:
     """Commands that run together, if their facts hold."""
 
-    commands: tuple[Words, ...]  # In their order; each names the stream's key
+    commands: tuple[Words, ...]  # Raw commands in their order; each names the stream's key
     checks: tuple[FactCheck, ...] = ()  # Facts that must hold
     entry: str = ""  # Id of the pending entry it is about; empty where it is about none
 
@@ -141,8 +141,8 @@ class BeforeAfter:
     """One row of the table that a preview shows."""
 
     fact: str  # The fact, in words
-    before: int | str | None  # As it is; None where that is not known
-    after: int | str | None  # As it will be; None where that will not be known
+    before: int | str | None  # Present value; None where that is not known
+    after: int | str | None  # Value afterwards; None where that will not be known
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class HeldEntry:
 
     id: str  # Id of the entry
     consumer: str  # Its holder; empty for none
-    since_ms: int  # Wall milliseconds of its last delivery; 0 where nobody held it
+    since_ms: int  # Wall milliseconds of its last delivery; 0 without a holder
     deliveries: int  # Number of deliveries
     waits: bool = False  # Its delay is not over yet; an undo does not bring that back
 
@@ -167,11 +167,11 @@ class Undo:
     held: tuple[HeldEntry, ...] = ()  # Pending entries as they were, for ``millstream audit undo``
     # Their holder after the change, ``""`` for none; None where they are not pending any more
     now: str | None = None
-    note: str = ""  # Why it cannot be undone, or what of it cannot; empty where all can
+    note: str = ""  # The reason why all or a part of it cannot be undone; empty where all can
 
     @property
     def by_audit(self) -> bool:
-        """True if what was pending is put back by ``millstream audit undo``."""
+        """True if ``millstream audit undo`` puts its pending entries back."""
         return bool(self.held)
 
 
@@ -188,16 +188,16 @@ class ChangePlan:
     steps: tuple[Step, ...] = ()  # Its steps; none where there is nothing to do
     undo: Undo = field(default_factory=Undo)  # Its undo
     facts: Mapping[str, object] = field(default_factory=dict)  # Figures for programs, by field name
-    # Its command line, as words, with what was looked up: the same change again is the same line. The one who prepares
-    # a change fills it in, where it is empty.
+    # Its command line, as words, with the facts that were looked up: the same change again is the same line. The
+    # preparation of a change fills it in, where it is empty.
     words: tuple[str, ...] = ()
-    key: str = ""  # That the steps write, where it is not the stream
+    key: str = ""  # Key that the steps write, where it is not the stream
     selection: str = ""  # Its subject, where the steps are only the first ones of many: a part of the digest
     difference: tuple[str, ...] = ()  # Changes of a correction, in lines as ``diff -u`` has them
     removes: bool = False  # Its subject does not exist afterwards, under its name
     # Without a script, between the look and the step, something could be lost: so not without one
     needs_script: bool = False
-    live: bool = False  # The group is being read, so that it moves on before somebody has read the preview
+    live: bool = False  # The group is in use, so that it moves on before a person has read the preview
     moving: bool = False  # Its facts may change until it is made: the digest is of the commands alone
     if_moved: str = ""  # Advice where its facts change again and again; empty where there is none
 
@@ -256,20 +256,20 @@ def _is_id(word: Word) -> bool:
 
 
 def group_check(stream: str, group: str, **expected: object) -> FactCheck:
-    """That a group is as it was."""
+    """A check that a group is unchanged."""
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     read = ("XINFO", "GROUPS", stream)
     return FactCheck(f"the group {group!r}", read, "rows", group, facts or (("name", ABSENT),))
 
 
 def position_check(stream: str, group: str, low: str, high: str) -> FactCheck:
-    """That a group stands between two places, wherever it is by now."""
+    """A check that the group's present place is between two others."""
     between = (("last-delivered-id", low, high),)
     return FactCheck(f"the group {group!r}", ("XINFO", "GROUPS", stream), "rows", group, (), between)
 
 
 def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object]:
-    """The fields of XINFO GROUPS that say where it stands."""
+    """The fields of XINFO GROUPS that give its place."""
     facts: dict[str, object] = {"last_delivered_id": group.last_delivered_id}
     if stream.entries_added is not None:
         facts["entries_read"] = group.entries_read
@@ -277,30 +277,30 @@ def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object
 
 
 def consumer_check(stream: str, group: str, consumer: str, pending: int) -> FactCheck:
-    """That a consumer holds as many entries as it did."""
+    """A check that the number of a consumer's entries is unchanged."""
     read = ("XINFO", "CONSUMERS", stream, group)
     return FactCheck(f"the consumer {consumer!r}", read, "rows", consumer, (("pending", as_fact(pending)),))
 
 
 def entry_check(stream: str, group: str, held: HeldEntry) -> FactCheck:
-    """That a pending entry is held as it was: by the same consumer, delivered as often."""
+    """A check that a pending entry is unchanged: the same consumer, the same number of deliveries."""
     read = ("XPENDING", stream, group, held.id, held.id, 1)
     return FactCheck(f"entry {held.id}", read, "first", "", (("2", held.consumer), ("4", as_fact(held.deliveries))))
 
 
 def stream_check(stream: str, **expected: object) -> FactCheck:
-    """That a stream is as it was."""
+    """A check that a stream is unchanged."""
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     return FactCheck(f"the stream {stream!r}", ("XINFO", "STREAM", stream), "map", "", facts)
 
 
 def no_stream_check(stream: str) -> FactCheck:
-    """That nothing is at a key."""
+    """A check that a key does not exist."""
     return key_check(stream, there=False)
 
 
 def key_check(key: str, *, there: bool = True) -> FactCheck:
-    """That something is at a key, or nothing."""
+    """A check that a key exists, or does not."""
     return FactCheck(f"the key {key!r}", ("EXISTS", key), "value", "", (("", str(int(there))),))
 
 
@@ -310,7 +310,7 @@ def counted(number: int, *, more: bool = False) -> str:
 
 
 def delays_end(entries: int) -> str:
-    """The note of a change that gives so many delayed entries to somebody."""
+    """The note of a change that gives this number of delayed entries to a consumer."""
     waits = "waits" if entries == 1 else "wait"
     return (
         f"{counted(entries)} of them {waits} until a delay is over: this ends the delay, and an undo does not bring it "

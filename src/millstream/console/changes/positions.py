@@ -19,10 +19,10 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class StreamPlace:
-    """A place in a stream, before anybody looked at the stream."""
+    """A place in a stream, before the stream was looked at."""
 
-    # ``time``: what was added at this moment or later is delivered; ``id``: what comes behind that entry is; ``shift``:
-    # so many entries on or back; ``like``: where another group stands
+    # ``time``: entries added at this moment or later are delivered; ``id``: entries after that one are; ``shift``: a
+    # number of entries on or back; ``like``: the place of another group
     kind: Literal["start", "end", "time", "id", "shift", "like"]
     ms: int = 0  # Wall milliseconds of a time
     id: str = ""  # Id of the entry
@@ -40,7 +40,7 @@ def entry_id(text: str) -> str:
 
 
 def place_of(text: str, now_ms: int) -> StreamPlace:
-    """A place as somebody wrote it."""
+    """A place, from a user's text."""
     word = text.strip().lower()
     if word == "start":
         return StreamPlace("start")

@@ -74,7 +74,7 @@ def _by_both(held: Sequence[HeldEntry]) -> str:
 class ConsumerFacts:
     """The known facts about a consumer that will be removed."""
 
-    status: ConsumerStatus  # As the server tells it
+    status: ConsumerStatus  # State of the consumer, from the server
     held: tuple[HeldEntry, ...]  # Its pending entries, or the first of them where they are more than can be kept
     others: tuple[str, ...] = ()  # Names of the group's other consumers
 

@@ -15,7 +15,7 @@ from millstream.client.recorded.report import ONLY_READ
 from millstream.console.changes.actions import REGISTERED, Action
 from millstream.console.model.names import text_of
 
-#: A group that nobody has; the forms below do nothing to it.
+#: A group that does not exist; the forms below do nothing to it.
 _NO_GROUP = "millstream:no-such-group"
 
 #: Command -> a whole one, for DRYRUN, and whether it may be sent as it is, since it changes nothing.
@@ -41,12 +41,12 @@ class Rights:
     """A user's rights to one stream."""
 
     user: str = ""  # Its name; empty where the server does not tell
-    # Command -> the server's reason; what lacks is allowed, or not known beforehand
+    # Command -> the server's reason; other commands are allowed, or not known beforehand
     refused: Mapping[str, str] = field(default_factory=dict)
     capabilities: Capabilities = field(default_factory=Capabilities)  # Newer commands that the server has
 
     def why_not(self, action: Action) -> str | None:
-        """Why an action is not open to this user; None where it is, as far as is known."""
+        """The reason why an action is not open to this user; None where it is, as far as is known."""
         for command in action.commands:
             emulated = command == "XNACK" and not self.capabilities.xnack
             run = "XCLAIM" if emulated else command
@@ -55,10 +55,10 @@ class Rights:
         return None
 
     def refusal(self, command: str) -> str | None:
-        """Why a command is not open to this user; None where it is, as far as is known."""
+        """The reason why a command is not open to this user; None where it is, as far as is known."""
         if command not in self.refused:
             return None
-        if ONLY_READ in self.refused[command]:  # no user of a server, and nobody's rights
+        if ONLY_READ in self.refused[command]:  # not a matter of the server's users and rights
             return f"{ONLY_READ}: name the server itself by --url to change something"
         name = f" {self.user!r}" if self.user else ""
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"

@@ -33,7 +33,7 @@ class TrimmedGroup:
 class TrimFacts:
     """The known facts before a stream is trimmed."""
 
-    stream: StreamStatus  # As it is
+    stream: StreamStatus  # State of the stream
     oldest: str  # The lowest id that stays; entries below it go
     entries: int  # Number of removed entries, as far as they were counted
     more: bool  # True if there are more

@@ -1,6 +1,6 @@
-"""Facts about streams, groups, consumers and pending entries, and what follows from them. PURE: no I/O, no clock.
+"""Facts about streams, groups, consumers and pending entries, and the conclusions from them. PURE: no I/O, no clock.
 
-``streams``, ``pending`` and ``entries`` are the facts, ``replies`` makes them of what a server answered. ``lag`` says
-how far a group is behind, or why nobody can say, ``rates`` what two readings say. ``workers``, ``letters`` and
-``server`` are the facts of what stands around the streams, ``spark`` those of its queries and the archive.
+``streams``, ``pending`` and ``entries`` are the facts, ``replies`` makes them of a server's replies. ``lag`` is a
+group's lag, or the reason why it is unknown, ``rates`` compares two readings. ``workers``, ``letters`` and ``server``
+are the facts from outside the streams, ``spark`` those of its queries and the archive.
 """

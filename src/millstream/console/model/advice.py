@@ -17,7 +17,7 @@ from millstream.console.words import plural
 from millstream.texts import span_text
 
 Level = Literal["problem", "warning", "hint"]
-"""Somebody has to act; somebody should look; something to know."""
+"""A person has to act; a person should look; for information."""
 
 LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
 
@@ -35,7 +35,7 @@ class Advice:
     evidence: Mapping[str, object] = field(default_factory=dict)
     remedy: tuple[str, ...] | None = None  # The command line that helps; None where there is none
     raw: tuple[tuple[str, ...], ...] = ()  # The commands of the server that it comes to, as far as they are known here
-    consumer: str | None = None  # That it is about; None for the group
+    consumer: str | None = None  # The consumer that it concerns; None for the group
     query: tuple[str, str] | None = None  # Id of the Spark query that it is about, with its title; None for none
     # Name of the server that it concerns, which has no stream then; None for a group's finding
     server: str | None = None
@@ -43,13 +43,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From when on something is worth saying."""
+    """Thresholds above which a finding is reported."""
 
-    stuck_ms: int = 300_000  # A consumer that holds entries and asked for nothing for so long is stuck
-    idle_ms: int = 60_000  # One of which no worker tells may be, after so long, where others of its group go on
-    away_ms: int = 60_000  # A group whose consumers all asked for nothing for so long is read by nobody
-    left_ms: int = 86_400_000  # A consumer that holds nothing and asked for nothing for so long was left behind
-    deliveries: int = 5  # An entry that was delivered so often fails again and again
+    stuck_ms: int = 300_000  # A consumer that holds entries and asked for nothing for this time is stuck
+    idle_ms: int = 60_000  # One that no worker reports may be stuck, after this time, where others of its group go on
+    away_ms: int = 60_000  # A group whose consumers all asked for nothing for this time has no readers
+    left_ms: int = 86_400_000  # A consumer that holds nothing and asked for nothing for this time was left
+    deliveries: int = 5  # An entry that was delivered this number of times fails again and again
 
 
 _SILENT_MS = 15_000  # three heartbeats
@@ -61,7 +61,7 @@ class Case:
 
     seen: GroupSeen  # The group, its stream and consumers
     pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or those delivered most often
-    workers: WorkersSeen | None = None  # Everybody who works; None where they were not asked for
+    workers: WorkersSeen | None = None  # All workers; None where they were not asked for
     rate: GroupRate | None = None  # Rates since the reading before; None for the first one
     at: Thresholds = Thresholds()  # Thresholds
 
@@ -83,14 +83,15 @@ class Case:
 
 
 def advise(case: Case) -> list[Advice]:
-    """Everything there is to say of a group, what matters most first."""
+    """All findings about a group, the most important first."""
     found = [advice for rule in _RULES for advice in rule(case)]
     return sorted(found, key=lambda advice: LEVELS.index(advice.level))
 
 
 def _unknown_lag(case: Case) -> Iterable[Advice]:
     lag, group = case.seen.group.lag, case.seen.group
-    if lag.reason in (None, "no-counters"):  # of a server that counts none every group would say the same, without end
+    # on a server that does not count, every group would have the same finding, for ever
+    if lag.reason in (None, "no-counters"):
         return
     evidence: dict[str, object] = {"server_lag": lag.server, "lag_at_least": lag.at_least, "lag_at_most": lag.at_most}
     evidence |= {"entries_read": group.entries_read, "last_delivered_id": group.last_delivered_id}
@@ -108,7 +109,7 @@ def _lost(case: Case) -> Iterable[Advice]:
     added, read, first = stream.entries_added, group.entries_read, stream.first_entry_id
     if added is None or read is None:
         return
-    # only where nothing that is there was delivered is it sure that what is missing was not either
+    # only if no present entry was delivered, the missing entries were certainly not delivered either
     if first is not None and order(group.last_delivered_id) >= order(first):
         return
     missing = added - read - stream.length
@@ -172,7 +173,7 @@ def _silent_ms(one: WorkerStatus, now_ms: int) -> int:
 
 
 def _who_reads(case: Case) -> tuple[str, ...]:
-    """The command line that shows who reads a group: workers, where one of them says that it does."""
+    """The command line that shows the readers of a group: workers, where one of them reports that it reads it."""
     where = (case.seen.group.stream, case.seen.group.name)
     return ("worker", "ls") if _worker_reads(case) else ("consumer", "ls", *where)
 
@@ -242,7 +243,7 @@ def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     where = (group.stream, group.name)
     if others:
         remedy: tuple[str, ...] = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
-    else:  # nobody there could be given them: see first what they are
+    else:  # no consumer there could take them: look at the entries first
         remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
     return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
 
@@ -329,7 +330,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
 
 
-_IDS = 20  # of a raw command
+_IDS = 20  # most ids in a raw command
 
 _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _stuck,

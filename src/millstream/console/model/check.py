@@ -19,8 +19,9 @@ EXIT_CODES: dict[CheckStatus, int] = {"ok": 0, "warning": 1, "critical": 2, "unk
 _WORST_FIRST: tuple[CheckStatus, ...] = ("critical", "warning", "unknown", "ok")
 
 Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "dead"]
-"""What is checked: entries not delivered and the age of the oldest, pending entries and the age of the oldest, pending
-ones that nobody holds, dead letters."""
+"""The checked figure: entries not delivered and the age of the oldest, pending entries and the age of the oldest,
+pending ones without a holder, dead letters.
+"""
 
 FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "dead")
 
@@ -30,7 +31,7 @@ AGES: frozenset[Figure] = frozenset({"behind", "pending-age"})
 
 @dataclass(frozen=True, slots=True)
 class CheckBounds:
-    """From when on a figure is a warning, and critical."""
+    """Thresholds above which a figure is a warning, and critical."""
 
     warning: int | None = None  # This much or more; None for never
     critical: int | None = None  # This much or more; None for never
@@ -46,13 +47,13 @@ class CheckBounds:
 class Measured:
     """One figure of a group, or of a dead-letter stream."""
 
-    figure: Figure  # Which one
+    figure: Figure  # The figure
     stream: str  # Key of the stream; empty for dead letters of all, where there are none or they are not known
     group: str | None  # Name of the group; None for a dead-letter stream
-    value: int | None  # As it is; None when it is not known
+    value: int | None  # Its value; None when it is not known
     at_least: int = 0  # It is no less
     at_most: int | None = None  # It is no more; None when nothing is known of that
-    why: str = ""  # Why it is not known
+    why: str = ""  # The reason why it is not known
 
 
 @dataclass(frozen=True, slots=True)

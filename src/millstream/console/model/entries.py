@@ -1,4 +1,4 @@
-"""An entry as a stream has it: its id, and names and values that anybody wrote. Pure."""
+"""An entry as a stream has it: its id, and names and values of its writer. Pure."""
 
 from dataclasses import dataclass
 
@@ -9,4 +9,4 @@ class EntryView:
 
     stream: str  # Key of the stream
     id: str  # Id of the entry
-    fields: tuple[tuple[bytes, bytes], ...]  # Names and values in their order; a name may stand there twice
+    fields: tuple[tuple[bytes, bytes], ...]  # Names and values in their order; a name may come twice

@@ -17,8 +17,9 @@ from typing import Literal
 from millstream.console.model.names import NEVER, order
 
 UnknownLag = Literal["no-counters", "deleted", "position-set", "counters-wrong", "refused"]
-"""Why a lag is unknown: the server has no counters; an entry not delivered yet was deleted; somebody set the position;
-what the server counts cannot be; the server does not let us ask."""
+"""The reason why a lag is unknown: the server has no counters; an undelivered entry was deleted; a client set the
+position; the server's counters contradict each other; the server does not let us ask.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def lag_of(at: GroupPosition) -> Lag:
 
 
 def _bounds(at: GroupPosition) -> tuple[int, int]:
-    """The least and the most a lag can be: the group stands at an entry or between two, and has not read the last."""
+    """The least and the most a lag can be: the group's position is at an entry or between two, and before the last."""
     least, most = 1, max(at.length - 1, 1)
     if at.read is not None and at.added is not None and 0 < at.added - at.read < most:
         most = at.added - at.read

@@ -9,8 +9,8 @@ class LettersStatus:
 
     key: str  # Its key
     letters: int  # Number of its entries
-    first_ms: int  # When the oldest was written, wall milliseconds
-    last_ms: int  # When the newest was
+    first_ms: int  # Time of the oldest letter, wall milliseconds
+    last_ms: int  # Time of the newest letter
     streams: tuple[str, ...]  # Sources of its oldest and its newest letter
 
 
@@ -19,12 +19,12 @@ class LettersSeen:
     """All dead-letter streams of a server, read at one moment."""
 
     at_ms: int  # Wall milliseconds when they were asked for
-    streams: tuple[LettersStatus, ...] = ()  # By key
-    why: str | None = None  # Why nothing is known of them; None when it is
+    streams: tuple[LettersStatus, ...] = ()  # Dead-letter streams by key
+    why: str | None = None  # The reason why nothing is known of them; None when it is
 
     @property
     def letters(self) -> int:
-        """In all of them."""
+        """The number of letters in all of them."""
         return sum(one.letters for one in self.streams)
 
     def of(self, stream: str | None) -> "LettersSeen":

@@ -1,7 +1,7 @@
-"""Names and ids as this part of the project holds them: text, whatever bytes they are. Pure.
+"""Names and ids in this part of the project: text, for any bytes. Pure.
 
 Keys, groups and consumers may hold any bytes. They are text with ``surrogateescape``, which a line sends back as the
-very bytes; what shows them escapes them. Ids are text too, ``"1763721600000-0"``, and compare by :func:`order`.
+same bytes; every display escapes them. Ids are text too, ``"1763721600000-0"``, and compare by :func:`order`.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def order(entry: str) -> tuple[int, int]:
 
 
 def milliseconds(entry: str) -> int:
-    """When an entry was added, by its id: wall milliseconds."""
+    """The time at which an entry was added, by its id: wall milliseconds."""
     return int(entry.partition("-")[0])
 
 

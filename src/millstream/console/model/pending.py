@@ -1,4 +1,4 @@
-"""Entries that were delivered and not acknowledged: who holds them, since when, how often they were delivered. Pure."""
+"""Entries that were delivered and not acknowledged: their holders, idle times and deliveries. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class PendingEntry:
     group: str  # The group it is pending in
     id: str  # Id of the entry
     consumer: str | None  # Its holder; None when it has none, since it was given back (``XNACK``)
-    idle_ms: int | None  # Since it was last delivered or claimed; None when nobody holds it
+    idle_ms: int | None  # Time since it was last delivered or claimed; None without a holder
     deliveries: int  # Number of deliveries
     entry: EntryView | None = None  # Its payload, where it was asked for and is still in the stream
     # The entry is no longer in the stream; None where neither that nor its payload was asked for
@@ -29,7 +29,7 @@ class PendingEntry:
 
     @property
     def fatal(self) -> bool:
-        """True if it was released as one that nobody can process."""
+        """True if it was released as one that no consumer can process."""
         return self.deliveries >= FATAL
 
     @property
@@ -39,7 +39,7 @@ class PendingEntry:
 
 
 PendingOrder = Literal["idle", "deliveries"]
-"""What pending entries may be sorted by, the highest first."""
+"""The orders of pending entries, the highest first."""
 
 
 def badness(entry: PendingEntry, by: PendingOrder) -> float:
@@ -51,14 +51,14 @@ def badness(entry: PendingEntry, by: PendingOrder) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PendingChoice:
-    """Which pending entries are meant; what is None or False does not narrow."""
+    """A choice of pending entries; a field that is None or False does not narrow it."""
 
     consumer: str | None = None  # Held by this one
-    # Last delivered so long ago at least; what nobody holds fits always, as it does for a claim
+    # Least time since the last delivery; entries without a holder always fit, as they do for a claim
     idle_ms: int | None = None
-    deliveries: int | None = None  # Delivered so often at least
-    unowned: bool = False  # Held by nobody
-    gone: bool = False  # No longer in the stream; whoever reads them has to look for that (``PendingEntry.gone``)
+    deliveries: int | None = None  # Least number of deliveries
+    unowned: bool = False  # Without a holder
+    gone: bool = False  # No longer in the stream; the reading function has to check that (``PendingEntry.gone``)
 
     def fits(self, entry: PendingEntry) -> bool:
         """True if this entry is meant."""
@@ -72,7 +72,7 @@ class PendingChoice:
 
 
 Chosen: TypeAlias = PendingChoice | tuple[str, ...]
-"""Which of a group's pending entries: those that fit, or those of these ids."""
+"""Chosen entries among a group's pending ones: those that fit, or those of these ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ class PendingSummary:
     first: str | None  # The lowest id among them; None without any
     last: str | None  # The highest id
     held: Mapping[str, int] = field(default_factory=dict)  # Consumer -> entries it holds, of those that hold any
-    unowned: int = 0  # Entries that nobody holds
+    unowned: int = 0  # Entries without a holder
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPage:
     """Some of a group's pending entries, by id."""
 
-    entries: tuple[PendingEntry, ...]  # In the order of their ids
+    entries: tuple[PendingEntry, ...]  # Entries in the order of their ids
     next: str | None  # Start of the next page, for ``start`` of the reading function; None at the end
     looked_at: int  # Entries that were read to find these; with a choice more than ``entries``

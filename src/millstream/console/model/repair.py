@@ -40,7 +40,7 @@ def uncounted(stream: StreamStatus, group: GroupStatus, looked_at: int) -> Lag:
 
 
 def _again(stream: StreamStatus, group: GroupStatus) -> str:
-    """When a lag is known again that is unknown because entries were deleted."""
+    """The event after which a lag is known again that is unknown because entries were deleted."""
     deleted = stream.max_deleted_id or "0-0"
     if order(deleted) < order(group.last_delivered_id):
         return ""

@@ -16,7 +16,7 @@ class AskedServer:
 
     address: str  # Host and port
     status: ServerStatus | None  # Its own report; None if it did not answer
-    error: str = ""  # Why it did not
+    error: str = ""  # The reason why it did not
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +24,22 @@ class ReplicationPlace:
     """The place of one server in the tree."""
 
     address: str  # Host and port
-    depth: int  # 0 for one that follows nobody, or nobody that is known
+    depth: int  # Depth in the tree; 0 for one without a known primary
     role: str | None = None  # ``primary`` or ``replica``; None where it is not known
     follows: str | None = None  # Address of its primary
-    # To that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it for ten
-    # seconds, or else its primary's word for it
+    # Link to that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it for
+    # ten seconds, or else its primary's word for it
     link: str | None = None
     behind_bytes: int | None = None  # Bytes of its primary's stream that it does not have; None where that is not known
-    silent_seconds: int | None = None  # Since it was last heard of by its primary, or else since it last heard of that
-    down_seconds: int | None = None  # Since its link went down; None while it is up
+    # Time since its primary last heard of it, or else since it last heard of its primary
+    silent_seconds: int | None = None
+    down_seconds: int | None = None  # Time since its link went down; None while it is up
     id: str | None = None  # Id of the history that it holds
     offset: int | None = None  # Its offset in that history
     copies: int | None = None  # Whole copies that it has taken over since it started; None where it does not tell
-    copied_seconds: int | None = None  # Since the last of these; None for none
-    copy_bytes: int | None = None  # That it was; None for none, and where it does not tell
-    dialect: str | None = None  # In which it tells its replicas, or will; None where it does not tell
+    copied_seconds: int | None = None  # Time since the last of these; None for none
+    copy_bytes: int | None = None  # Size of that copy; None for none, and where the server does not report it
+    dialect: str | None = None  # Dialect of its stream to its replicas; None where it does not report it
     problem: str = ""  # The problem, in words; empty for none
 
 
@@ -54,7 +55,7 @@ def addresses(asked: Sequence[AskedServer]) -> set[str]:
 
 
 def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[ReplicationPlace]:
-    """The tree, each server behind the one that it follows."""
+    """The tree, each server after its primary."""
     tree = _Tree(names)
     for one in asked:
         tree.add(one)
@@ -123,7 +124,7 @@ class _Tree:
     def walk(self) -> Iterator[ReplicationPlace]:
         shown: set[str] = set()
         roots = [name for name, place in self._places.items() if place.parent is None]
-        for name in [*roots, *self._places]:  # behind the roots only those that follow each other in a ring are left
+        for name in [*roots, *self._places]:  # after the roots only those that follow each other in a ring are left
             yield from self._walk(name, 0, shown)
 
     def _walk(self, name: str, depth: int, shown: set[str]) -> Iterator[ReplicationPlace]:
@@ -137,7 +138,7 @@ class _Tree:
             yield from self._walk(child, depth + 1, shown)
 
     def _with_ring(self, name: str, found: ReplicationPlace) -> ReplicationPlace:
-        """Say of one that follows itself by way of others that nobody leads."""
+        """Mark a server that follows itself by way of others: its ring does not have a primary."""
         ring = [name]
         while (above := self._places[ring[-1]].parent) is not None and above not in ring:
             ring.append(above)
@@ -202,7 +203,7 @@ def _silence(seen: ReplicaStatus | None) -> str:
 
 
 def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> int | None:
-    """By the offsets of both where both told them, which is later than what the primary was told."""
+    """The difference of both offsets where both servers report them, which is later than the primary's figure."""
     there = None if above is None or above.asked is None else above.asked.status
     if there is not None and there.replication is not None and status.replication is not None:
         ends, offset = there.replication, status.replication.offset

@@ -93,7 +93,7 @@ def pending_summary(reply: Reply) -> PendingSummary:
     """The short form of XPENDING; an entry that was given back is in the total and under no consumer."""
     total, first, last, holders = reply
     held = {text_of(row[0]): int(row[1]) for row in holders or ()}
-    held.pop("", None)  # the consumer that stands for nobody on servers without XNACK
+    held.pop("", None)  # the consumer of entries without a holder on servers without XNACK
     return PendingSummary(total, _maybe_text(first), _maybe_text(last), held, total - sum(held.values()))
 
 

@@ -11,7 +11,7 @@ from millstream.console.model.names import text_of
 from millstream.console.words import plural
 
 SILENT_SECONDS = 10
-"""A replica that was not heard of for so long counts as gone; Redis's own ``min-replicas-max-lag``."""
+"""A replica that was silent for this time counts as gone; Redis's own ``min-replicas-max-lag``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ReplicaStatus:
 
     address: str  # Host and port
     state: str  # ``online`` when it follows
-    lag_seconds: int | None  # Since it last said how far it is; None when that is not known
+    lag_seconds: int | None  # Time since it last reported its offset; None when that is not known
     behind_bytes: int | None  # Bytes of the primary's stream of changes that it does not have; None as above
 
     @property
@@ -35,15 +35,16 @@ class PrimaryLink:
 
     address: str  # Host and port of the primary
     state: str  # ``up`` or ``down``
-    heard_seconds: int | None  # Since it last sent anything; None while the link is down
-    down_seconds: int | None  # Since the link went down; None while it is up
+    heard_seconds: int | None  # Time since it last sent anything; None while the link is down
+    down_seconds: int | None  # Time since the link went down; None while it is up
     is_syncing: bool  # The primary is sending all its data
     read_only: bool  # Writes are refused
-    error: str = ""  # Why the link is down, or was last; empty for nothing, and where the server does not tell
+    # The reason why the link is down, or was last; empty for none, and where the server does not report it
+    error: str = ""
     divergences: int = 0  # Number of times that the data differed from the primary's and were copied again
     copies: int | None = None  # Whole copies that were taken over; None where the server does not tell
-    copied_seconds: int | None = None  # Since the last of them; None for none
-    copy_bytes: int | None = None  # That it was; None for none, and where the server does not tell
+    copied_seconds: int | None = None  # Time since the last of them; None for none
+    copy_bytes: int | None = None  # Size of that copy; None for none, and where the server does not report it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class SyncReplicas:
 class Replication:
     """The role of a server among its primary and replicas, from INFO's section."""
 
-    id: str | None  # Id of the history of changes, which a replica shares with its primary; None where it is not told
+    # Id of the history of changes, which a replica shares with its primary; None where it is not reported
+    id: str | None
     offset: int | None  # Bytes of that history so far
     backlog_bytes: int | None  # Its bytes that are kept for replicas that come back; None where none are
     failover: str | None  # ``no-failover``, or how far one is; None before Redis 6.2
@@ -67,11 +69,11 @@ class Replication:
     # Version of the oldest Redis that may follow, by its setting; None where the server does not tell
     dialect: str | None = None
     good_replicas: int | None = None  # Those that count for ``min-replicas-to-write``; None where that is not set
-    needs_replicas: int | None = None  # That setting; None where it was not asked for, or is not told
+    needs_replicas: int | None = None  # That setting; None where it was not asked for, or is not reported
     sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None where that is not set
 
     def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Why a primary refuses writes for lack of replicas: sentences with their facts; nothing of others."""
+        """The reasons why a primary refuses writes for missing replicas, with their facts; none for a replica."""
         if self.primary is not None:
             return
         sync, good, needs = self.sync, self.good_replicas, self.needs_replicas
@@ -104,12 +106,12 @@ class CommandCost:
 class SlowCommand:
     """One command that took long, as SLOWLOG keeps it."""
 
-    id: int  # In the server's list
-    at_ms: int  # When it ran, wall milliseconds
+    id: int  # Number in the server's list
+    at_ms: int  # Time at which it ran, wall milliseconds
     microseconds: int  # It took
     words: tuple[bytes, ...]  # The command; the server cuts long ones
     client: str = ""  # Address of the client; empty before Redis 4
-    name: str = ""  # That the client gave itself
+    name: str = ""  # Name that the client gave itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +123,16 @@ class ServerStatus:
     version: str  # Its own
     redis_version: str  # The version of Redis that it behaves as
     role: str | None  # ``master`` or ``slave``, in the server's words
-    uptime_seconds: int | None  # Since it started
+    uptime_seconds: int | None  # Time since its start
     clients: int | None  # Connections
     blocked_clients: int | None  # Those that wait for entries
-    memory_bytes: int | None  # In use
-    memory_limit: int | None  # Above which it refuses writes; 0 for none
-    commands_per_second: int | None  # At the moment
+    memory_bytes: int | None  # Memory in use
+    memory_limit: int | None  # Limit above which it refuses writes; 0 for none
+    commands_per_second: int | None  # Present rate
     log_enabled: bool | None  # True if it keeps a log on disk
     log_bytes: int | None  # Size of that log
     log_status: str | None  # ``ok``, or how the last write ended
-    replicas: tuple[ReplicaStatus, ...] = ()  # That follow it
+    replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
     primary_link: str | None = None  # ``up`` or ``down``, of a replica to its primary; None for a primary
     replication: Replication | None = None  # More of that; None where the server does not tell
     costs: tuple[CommandCost, ...] = ()  # Per command, the most expensive in all first

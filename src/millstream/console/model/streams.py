@@ -15,8 +15,8 @@ from millstream.console.model.names import age_ms, is_time, order
 class OldestEntry:
     """The oldest entry of some kind, such as pending ones."""
 
-    id: str | None = None  # Its id; None when there is none, and when nobody knows
-    why: str | None = None  # Why it is not known; None when it is known, also that there is none
+    id: str | None = None  # Its id; None when there is none, and when it is unknown
+    why: str | None = None  # The reason why it is not known; None when it is known, also that there is none
 
     def age(self, now_ms: int) -> int | None:
         """Milliseconds since it was added: 0 when there is none, None when that is not known."""
@@ -26,7 +26,7 @@ class OldestEntry:
 
     @property
     def why_no_age(self) -> str | None:
-        """Why its age is not known; None where it is, or nothing is there."""
+        """The reason why its age is not known; None where it is, or nothing is there."""
         if self.id is None or is_time(self.id):
             return self.why
         return f"the id {self.id} is no time: whoever added the entry numbers them otherwise"
@@ -45,17 +45,17 @@ class ConsumerStatus:
 
     stream: str  # Key of the stream
     group: str  # Its group
-    name: str  # Its own; ``""`` is where servers without XNACK keep entries that nobody holds
+    name: str  # Its name; ``""`` is where servers without XNACK keep entries without a holder
     pending: int  # Entries it holds
-    idle_ms: int  # Since it last asked for something
-    # Since it was last given something; None when it never was, or the server (before Redis 7.2) does not tell: see
-    # ``inactive_known``
+    idle_ms: int  # Time since it last asked for something
+    # Time since it was last given something; None when it never was, or the server (before Redis 7.2) does not report
+    # it: see ``inactive_known``
     inactive_ms: int | None
     inactive_known: bool = True  # True if the server tells it
 
     @property
     def reads(self) -> bool:
-        """True if somebody can be behind the name: not where entries wait for anybody, or for their next try."""
+        """True if the name can be that of a process: not where entries wait for any consumer, or for their next try."""
         return self.name not in {"", WAITING}
 
     @property
@@ -96,13 +96,13 @@ class StreamStatus:
     last_entry_id: str | None  # Id of the newest entry that is there; None when it is empty
     entries_added: int | None  # Entries ever added; None when the server (before Redis 7.0) does not tell
     max_deleted_id: str | None  # The highest id that was deleted by XDEL, ``"0-0"`` for none; None as above
-    # By name; empty also where they could not be read, and then ``missing`` has ``"groups"``
+    # Groups by name; empty also where they could not be read, and then ``missing`` has ``"groups"``
     groups: tuple[GroupStatus, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)  # Fact that the server did not tell -> why, in words
 
     @property
     def worst_lag(self) -> Lag | None:
-        """The lag of the group that is furthest behind, an unknown one by the most it may be; None without groups."""
+        """The largest lag of a group, an unknown one by the most it may be; None without groups."""
         return max((group.lag for group in self.groups), key=lambda lag: lag.worst, default=None)
 
     @property
@@ -126,7 +126,7 @@ class StreamsSeen:
     """Streams of a server, read at one moment."""
 
     at_ms: int  # Wall milliseconds when they were asked for
-    streams: tuple[StreamStatus, ...]  # By key
+    streams: tuple[StreamStatus, ...]  # Streams by key
     refused: Mapping[str, str] = field(default_factory=dict)  # Key -> why it could not be read, in words
     more: bool = False  # True if there are streams beyond the limit that was asked for
 
@@ -137,9 +137,9 @@ class GroupSeen:
 
     streams: StreamsSeen  # Its stream alone, with the moment
     group: GroupStatus  # The group
-    # By name; empty where they could not be read, and then ``consumers_why`` says why
+    # Consumers by name; empty where they could not be read, and then ``consumers_why`` has the reason
     consumers: tuple[ConsumerStatus, ...]
-    consumers_why: str | None = None  # Why they could not be read; None when they were
+    consumers_why: str | None = None  # The reason why they could not be read; None when they were
 
     @property
     def at_ms(self) -> int:

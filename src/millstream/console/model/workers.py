@@ -19,7 +19,7 @@ class RunningJob:
     stream: str  # Key of the stream
     group: str  # The handler's group
     id: str  # Id of the entry
-    since_ms: int  # When the handler began, by the worker's clock, known to about five seconds
+    since_ms: int  # Time at which the handler began, by the worker's clock, known to about five seconds
     for_ms: int  # Its run time at the worker's last beat
     deliveries: int  # Number of deliveries of the entry
 
@@ -38,7 +38,7 @@ class SubscriberStatus:
     handled: int  # Entries done since the worker started
     failed: int  # Attempts that failed since then
     dead: int  # Entries given up since then
-    paused: str | None  # Why it is paused; None when it is not
+    paused: str | None  # Reason of its pause; None when it is not paused
     jobs: tuple[RunningJob, ...]  # Entries in hand, the longest first
 
 
@@ -46,18 +46,18 @@ class SubscriberStatus:
 class WorkerStatus:
     """One worker that is alive."""
 
-    id: str  # In the registry
+    id: str  # Id in the registry
     host: str  # Its host
     pid: int  # Its process there
     version: str  # Version of Millstream
     state: str  # ``running``, ``quiet``, ``draining``, ``blocked`` and so on, as it says itself
-    started_ms: int  # When it started, wall milliseconds
+    started_ms: int  # Time of its start, wall milliseconds
     beat_ms: int  # Its last heartbeat
     blocked_ms: int | None  # Time that its event loop was blocked at the last beat; None while it goes on
-    blocked_at: str | None  # File, line and function where it stands; None while it goes on
+    blocked_at: str | None  # File, line and function that block it; None while it goes on
     subscribers: tuple[SubscriberStatus, ...]  # Its handlers
     error: str | None  # Its last error; None without any
-    error_ms: int | None  # When that was
+    error_ms: int | None  # Time of that error
     error_entry: str | None  # The entry it was about
     ordered: str | None = None  # An order that it has not carried out yet; None for none
 
@@ -70,23 +70,23 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class VanishedWorker:
-    """A worker that told nothing for a while and did not sign off."""
+    """A worker that was silent for a while and did not sign off."""
 
-    id: str  # In the registry
+    id: str  # Id in the registry
     beat_ms: int  # Its last heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersSeen:
-    """Everybody who works, read at one moment."""
+    """All workers, read at one moment."""
 
     at_ms: int  # Wall milliseconds when they were asked for
     workers: tuple[WorkerStatus, ...] = ()  # Those alive, the oldest first
     # Those of the last day that are gone without signing off, the latest first
     vanished: tuple[VanishedWorker, ...] = ()
     pauses: tuple[HandlerPause, ...] = ()  # Handlers that are paused
-    strange: tuple[str, ...] = ()  # Keys in which no worker's record stands
-    why: str | None = None  # Why nothing is known of workers; None when it is
+    strange: tuple[str, ...] = ()  # Keys that do not hold a worker's record
+    why: str | None = None  # The reason why nothing is known of workers; None when it is
 
     def holder(self, stream: str, group: str, consumer: str) -> WorkerStatus | None:
         """The worker that a consumer belongs to; None when none says so."""

@@ -1,4 +1,4 @@
-"""Which entries are wanted, and as what their values are decoded; and an entry as a row for programs. PURE."""
+"""The choice of entries and the form to decode their values as; and an entry as a row for programs. PURE."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,9 @@ from millstream.console.payloads.decode import Form
 from millstream.console.payloads.entry import EntryPayload
 
 COLUMNS = ("stream", "id", "time_ms", "fields", "repeated")
-"""Of a row: time is in milliseconds, fields are by name, and what came before under the same name is repeated."""
+"""Columns of a row: time is in milliseconds, fields are by name, and earlier values of the same name are in
+``repeated``.
+"""
 
 
 @dataclass(frozen=True, slots=True)

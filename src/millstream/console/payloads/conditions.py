@@ -22,11 +22,11 @@ Number = int | float
 class Condition:
     """A condition for entries."""
 
-    text: str  # As it was typed
+    text: str  # The value as it was typed
     test: Callable[[EntryPayload], bool]  # Asked with each entry
 
     def holds(self, payload: EntryPayload) -> bool:
-        """True if an entry fulfils it; never raises, whatever the entry holds."""
+        """True if an entry fulfils it; never raises, for any entry."""
         return self.test(payload)
 
 
@@ -48,7 +48,7 @@ Test = Callable[[EntryPayload], bool]
 
 
 class _Parser:
-    """From words to a test, by recursive descent."""
+    """A parser from words to a test, by recursive descent."""
 
     def __init__(self, words: list[Token]) -> None:
         self._words = words
@@ -165,7 +165,7 @@ def _number_of(value: object) -> Number | None:
 
 
 def _number(text: str) -> Number | None:
-    """The number in a text, None where it is not a number: whole ones exactly, however large."""
+    """The number in a text, None where it is not a number: whole ones exactly, at any size."""
     if len(text) > 90 or (found := _NUMBER.fullmatch(text.strip())) is None:
         return None
     return float(text) if found[1] or found[2] else int(text)

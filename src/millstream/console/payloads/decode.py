@@ -21,12 +21,12 @@ from millstream.client.payloads import envelope
 from millstream.console.payloads import messagepack
 
 Form = Literal["json", "msgpack", "envelope", "text", "hex"]
-"""What a value was decoded as."""
+"""The form of a decoded value."""
 
 FORMS: tuple[Form, ...] = get_args(Form)
 
 LARGEST = 1 << 20
-"""Bytes of a value of which the JSON or MessagePack is read; what is larger is text or hex."""
+"""Most bytes of a value that is read as JSON or MessagePack; a larger one is text or hex."""
 
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\x1b") + b"\x7f"
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -37,16 +37,16 @@ _SAMPLE = 4096
 class Decoded:
     """A value, decoded."""
 
-    form: Form  # As what
+    form: Form  # Form of the value
     # The value in the types of JSON, and bytes: text for ``text`` (other bytes in it as ``surrogateescape`` has them),
     # bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
     value: object
     size: int  # Size of the value in bytes, as it is in the entry
-    note: str = ""  # Why it is not what was asked for; empty where it is
+    note: str = ""  # The reason why it is not the requested form; empty where it is
 
 
 def decode(data: bytes, form: Form | None = None) -> Decoded:
-    """A value, decoded; never raises, whatever the bytes."""
+    """A value, decoded; never raises, for any bytes."""
     if form is None:
         return _envelope(data) or _content(data)
     if form == "hex":
@@ -64,7 +64,7 @@ _TITLES = {"json": "JSON", "msgpack": "MessagePack", "envelope": "envelope"}
 
 
 def _content(data: bytes) -> Decoded:
-    """As what it is, envelopes apart."""
+    """A value in its detected form, envelopes apart."""
     found = _json(data, "{[")
     if found is None and messagepack.is_container(data) and not _is_text(data):
         found = _messagepack(data)

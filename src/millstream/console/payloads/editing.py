@@ -31,9 +31,9 @@ def difference(before: str, after: str) -> list[str]:
 class _Value:
     """One value in a document."""
 
-    form: Form  # As what it is written again
-    data: bytes  # As it is stored
-    shown: object  # As it stands in the document
+    form: Form  # Form in which it is written again
+    data: bytes  # Stored bytes
+    shown: object  # Its value in the document
     body: "_Value | None" = None  # Body of an envelope; None for anything else
 
 
@@ -45,7 +45,7 @@ def document_of(pairs: Pairs) -> str:
             return opened
     except ValueError:
         pass
-    # nested more deeply than is shown, a number too large: then all of it stands as it is stored
+    # nested more deeply than is shown, a number too large: then all of it stays as it is stored
     return _document([(plain(name), plain(value)) for name, value in pairs])
 
 
@@ -80,7 +80,7 @@ def fields_from(text: str | bytes, before: Pairs) -> list[tuple[bytes, bytes]]:
 
 
 def _value(data: bytes) -> _Value:
-    """A stored value as it stands in a document: opened only if it could be written again as it is."""
+    """A stored value for a document: opened only if it could be written again unchanged."""
     found = decode(data)
     if found.form == "envelope":
         opened = envelope.parse(data)
@@ -145,7 +145,7 @@ def _packed(value: object) -> bytes | None:
 
 
 def _opened(value: object) -> object:
-    """With bytes in the place of ``{"base64": ...}``."""
+    """The value with bytes in the place of ``{"base64": ...}``."""
     if isinstance(value, list):
         return [_opened(each) for each in value]
     if isinstance(value, Mapping):

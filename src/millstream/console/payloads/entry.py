@@ -64,7 +64,7 @@ class EntryPayload:
         return []
 
     def texts(self) -> Iterator[str]:
-        """Every name and every value, however deep, as text."""
+        """Every name and every value, at any depth, as text."""
         for name, found in self.fields:
             yield name
             yield from texts_in(found.value)

@@ -14,7 +14,7 @@ MOST = 100_000
 
 #: First byte -> how many bytes its length has, and values of each item.
 _CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
-#: First byte -> how many bytes its length has, and bytes beside the content.
+#: First byte -> the number of bytes of its length, and of bytes in addition to the content.
 _STRINGS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 _EXTENSIONS = {0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
 #: First byte -> bytes that follow.
@@ -23,7 +23,7 @@ _FIXED |= {0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
 
 
 def is_container(data: bytes) -> bool:
-    """True if the bytes begin like a list or a map: no other value is told from text or chance."""
+    """True if the bytes begin like a list or a map: no other value can be distinguished from text or chance."""
     return bool(data) and (0x80 <= data[0] <= 0x9F or data[0] in _CONTAINERS)
 
 
@@ -50,7 +50,7 @@ def _walk(data: bytes) -> None:
         waiting += inside - 1
         if inside:
             left.append(inside)
-        # what is announced has at least a byte each, so that a lie is found before anything is walked
+        # every announced value has at least one byte, so a lie is found before anything is walked
         if waiting > len(data) - at or len(left) > DEEPEST + 1:
             raise ValueError("no MessagePack, or one with too much in it")
     if waiting:

@@ -16,7 +16,7 @@ LIGHT = 16_384
 """Bytes of a value that a list of entries keeps; all of it is on the entry's own page."""
 
 CUT = b"... (cut: the entry's own page has all of it)"
-"""Stands behind what is kept of a longer value."""
+"""The end of a longer value that was cut."""
 
 
 def light(entry: EntryView) -> EntryView:
@@ -36,7 +36,7 @@ class Shown:
     """One field."""
 
     name: str  # Name of the field
-    form: str  # As what its value was decoded
+    form: str  # Form that its value was decoded as
     size: int  # Size of the value in bytes
     text: str  # The value; nothing in it moves a cursor
     cut: int = 0  # Number of characters that were left out

@@ -42,7 +42,7 @@ _ENDS = {
 class OrderTarget:
     """A worker that is to be ordered something."""
 
-    status: WorkerStatus  # As it tells of itself
+    status: WorkerStatus  # State of the worker, from its own report
     field: str  # Field of the registry's hash, with the order
 
 
@@ -67,7 +67,7 @@ def order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, contro
 
 
 def _blocked(action: str, targets: Sequence[OrderTarget]) -> list[OrderTarget]:
-    """Those whose event loop stands still: they see no order until it goes on."""
+    """Workers whose event loop is blocked: they see no order until it goes on."""
     return [] if action == "worker resume" else [one for one in targets if one.status.blocked_at is not None]
 
 
@@ -76,7 +76,7 @@ def _written(control: str, one: OrderTarget, what: str | None) -> Words:
 
 
 def _unchanged(control: str, one: OrderTarget) -> FactCheck:
-    """That a worker is ordered what it was."""
+    """A check that a worker's order is unchanged."""
     about = f"what {one.status.id} is ordered to do"
     return FactCheck(about, ("HGET", control, one.field), "value", "", (("", one.status.ordered or ""),))
 
@@ -118,7 +118,7 @@ def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tu
 
 
 def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str, str]]:
-    """Stream and group of what nobody reads once these workers do not."""
+    """Streams and groups that no worker reads once these workers do not."""
     leaving = {one.status.id for one in targets}
     others = (one for one in seen.workers if one.id not in leaving and one.ordered is None)
     read = {(sub.stream, sub.group) for one in others for sub in one.subscribers}
@@ -136,7 +136,7 @@ class PauseField:
     pause: HandlerPause | None  # The value, read; None without a pause
 
     def check(self) -> FactCheck:
-        """That nobody has paused or resumed it since."""
+        """A check that the pause is unchanged."""
         read = ("HGET", self.control, self.field)
         return FactCheck("the pause", read, "value", "", (("", as_fact(self.value)),))
 

@@ -1,4 +1,4 @@
-"""Consumers that processes left behind, decided: which are removed. Pure."""
+"""Consumers that processes left, decided: the ones to remove. Pure."""
 
 from collections.abc import Container, Mapping, Sequence
 

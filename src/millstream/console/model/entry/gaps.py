@@ -19,7 +19,7 @@ class EntryGap:
     """Entries that are missing between two neighbours."""
 
     after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
-    before: str  # Id of the entry behind; the last id that was given, where the newest entries are gone
+    before: str  # Id of the entry after; the last id that was given, where the newest entries are gone
     missing: int  # Least number of missing entries
     evidence: str  # The evidence for them, in words
 
@@ -38,21 +38,21 @@ class GonePending:
 class StreamGaps:
     """The known facts about missing entries."""
 
-    stream: StreamStatus  # As it is
-    gaps: tuple[EntryGap, ...]  # By id, in the part that was looked at
-    pending: tuple[GonePending, ...]  # By group
+    stream: StreamStatus  # State of the stream
+    gaps: tuple[EntryGap, ...]  # Gaps by id, in the part that was looked at
+    pending: tuple[GonePending, ...]  # Gone pending entries by group
     looked_at: int  # Entries that were looked at, from the oldest on
     whole: bool  # True if these are all
 
     @property
     def missing(self) -> int | None:
-        """Entries that were added and are gone; None where the server does not count, or was told wrong (XSETID)."""
+        """Entries that were added and are gone; None where the server does not count, or XSETID set it wrong."""
         added = self.stream.entries_added
         return None if added is None or added < self.stream.length else added - self.stream.length
 
     @property
     def inside(self) -> bool | None:
-        """True if an entry behind the oldest one that is there was deleted; None where the server does not tell."""
+        """True if an entry after the oldest one that is there was deleted; None where the server does not report it."""
         deleted = self.stream.max_deleted_id
         if deleted is None:
             return None
@@ -85,7 +85,7 @@ class GapFinder:
     """Looks through ids, oldest first, for jumps."""
 
     def __init__(self) -> None:
-        self.gaps: list[EntryGap] = []  # That were found
+        self.gaps: list[EntryGap] = []  # The gaps found
         self.ids: set[str] = set()  # All that were seen
         self._last: str | None = None
 

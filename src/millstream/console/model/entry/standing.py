@@ -9,8 +9,10 @@ from millstream.console.model.names import order
 from millstream.console.model.pending import PendingEntry
 
 Standing = Literal["undelivered", "pending", "passed"]
-"""Where an entry stands in a group: not delivered yet; delivered and not acknowledged; or behind the group's position
-and not pending, since it was acknowledged, or the position was set behind it, which a server does not tell apart."""
+"""The state of an entry in a group: not delivered yet; delivered and not acknowledged; or before the group's position
+and not pending. In the last state, it was acknowledged, or the position was set past it, and a server does not
+distinguish these.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,13 @@ class EntryStanding:
 
 @dataclass(frozen=True, slots=True)
 class EntryFound:
-    """One entry and where it stands."""
+    """One entry and its state in each group."""
 
     stream: str  # Key of the stream
-    id: str  # That was asked for
+    id: str  # The id that was asked for
     entry: EntryView | None  # Its content; None where the stream does not have that id (any more)
-    standings: tuple[EntryStanding, ...] = ()  # By group
-    refused: str | None = None  # Why the groups are not known; None where they are
+    standings: tuple[EntryStanding, ...] = ()  # States by group
+    refused: str | None = None  # The reason why the groups are not known; None where they are
 
     @property
     def pending(self) -> bool:

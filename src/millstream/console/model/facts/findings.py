@@ -29,7 +29,7 @@ def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
 
 
 def letters_waiting(seen: StreamsSeen) -> list[Advice]:
-    """Dead-letter streams, by their usual name, that have letters: the most first; somebody has to look at them."""
+    """Dead-letter streams, by their usual name, that have letters: the most first; a person has to look at them."""
     found = sorted(
         (stream for stream in seen.streams if stream.key.endswith(SUFFIX) and stream.length),
         key=lambda stream: stream.length,
@@ -39,7 +39,7 @@ def letters_waiting(seen: StreamsSeen) -> list[Advice]:
 
 
 def _letters(stream: StreamStatus, now_ms: int) -> Advice:
-    """That entries of a stream are dead."""
+    """The finding that entries of a stream are dead."""
     newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
     says = f"{plural(stream.length, 'entry was', 'entries were')} given up and put aside as dead letters"
     evidence = {"letters": stream.length, "newest_ms": newest}
@@ -79,7 +79,7 @@ def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: in
 
 
 def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
-    """Findings of one kind together, in the order of the first of each: what helps one helps them all."""
+    """Findings of one kind together, in the order of the first of each: they have one remedy."""
     kinds: dict[tuple[str, str], list[Advice]] = {}
     for one in found:
         kinds.setdefault((one.level, one.code), []).append(one)
@@ -96,7 +96,7 @@ def place_of(advice: Advice) -> str:
 
 
 def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Advice]:
-    """Everything there is to say of some groups, and what was found besides, what matters most first."""
+    """All findings about some groups, and the given ones, the most important first."""
     every = [*(advice for case in cases for advice in advise(case)), *besides]
     return sorted(every, key=lambda advice: LEVELS.index(advice.level))
 

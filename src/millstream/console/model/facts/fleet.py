@@ -1,4 +1,4 @@
-"""As much of what workers tell as a page can hold: anybody may have written megabytes under their names. Pure."""
+"""Workers' reports cut to the size of a page: strangers may have written megabytes under their names. Pure."""
 
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
@@ -8,10 +8,11 @@ from millstream.console.model.workers import SubscriberStatus, WorkersSeen, Work
 T = TypeVar("T")
 
 LETTERS = 400_000
-"""Of the texts of each list, with a share for figures and names of fields: some hundreds of usual workers."""
+"""Characters in the texts of each list, with a share for figures and names of fields: some hundreds of usual workers.
+"""
 
 _TEXT = 1000  # letters of one text; a name that is longer leads nowhere
-_ROW = 150  # letters that a row takes beside its texts
+_ROW = 150  # characters that a row takes in addition to its texts
 
 
 def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
@@ -43,7 +44,7 @@ class _Room:
         return tuple(found)
 
     def workers(self, workers: tuple[WorkerStatus, ...]) -> tuple[WorkerStatus, ...]:
-        """The same of workers: of the one that no longer fits, so many handlers and entries as do."""
+        """The first workers that fit; the first one that does not fit keeps as many handlers and entries as do."""
         found: list[WorkerStatus] = []
         for worker in workers:
             kept = self.rows((replace(worker, subscribers=()),))

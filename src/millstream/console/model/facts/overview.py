@@ -7,11 +7,11 @@ from millstream.console.model.facts.streams import Facts
 from millstream.console.model.streams import StreamsSeen, StreamStatus
 
 SORTS = ("worst", "name", "length", "pending")
-"""What streams may be sorted by."""
+"""The orders of streams."""
 
 
 def sorted_streams(seen: StreamsSeen, sort: str) -> list[StreamStatus]:
-    """The streams in their order; the worst are those with the oldest entry that nobody has finished."""
+    """The streams in their order; the worst are those with the oldest unfinished entry."""
 
     def rank(stream: StreamStatus) -> tuple[float, float, str]:
         if sort == "name":

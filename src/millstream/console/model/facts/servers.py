@@ -80,7 +80,7 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
 
 
 def _late(node: ServerStatus, was: ServerStatus | None, behind: int | None) -> int | None:
-    """Milliseconds by which a replica is behind at least; None where it is not known to be too many."""
+    """Milliseconds by which a replica is late at least; None where it is not known to be too many."""
     now, then = node.replication, None if was is None else was.replication
     if now is None or then is None or was is None or behind is None or now.id != then.id:
         return None

@@ -8,14 +8,14 @@ from millstream.console.model.streams import ConsumerStatus, GroupStatus, Stream
 from millstream.console.words import brief, name, plural
 
 Facts = dict[str, object]
-"""Field name -> value; times and lengths of time are milliseconds, what is not known is None."""
+"""Field name -> value; times and durations are milliseconds, unknown values are None."""
 
 
 _NAMED = 5  # streams of one reason
 
 
 def refused_lines(refused: Mapping[str, str]) -> list[str]:
-    """Which streams could not be looked at, and why: a line for each reason, however many there are."""
+    """The streams that could not be looked at, and the reasons: a line for each reason, for any number of streams."""
     reasons: dict[str, list[str]] = {}
     for key, why in refused.items():
         reasons.setdefault(why.removeprefix(f"{key}: "), []).append(key)
@@ -89,7 +89,7 @@ def consumer_facts(consumer: ConsumerStatus) -> Facts:
 
 
 def lag_facts(group: GroupStatus) -> Facts:
-    """Why a lag is not known, and what to do; all null where it is."""
+    """The reason why a lag is not known, and the remedy; all null where it is."""
     lag = group.lag
     return {
         "why": lag.why or None,
@@ -99,5 +99,5 @@ def lag_facts(group: GroupStatus) -> Facts:
 
 
 def rounded(rate: float | None) -> float | None:
-    """So many a second, no more exact than two readings tell."""
+    """A rate per second, no more exact than two readings allow."""
     return None if rate is None else round(rate, 1)

@@ -1,4 +1,4 @@
-"""An archive beside the streams it was made of: how far each is archived, what waits, what keeps the rest. Pure."""
+"""An archive and its streams: the archived part of each, the waiting entries, the cause that keeps the rest. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from millstream.console.model.streams import StreamStatus
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 
 NEWEST = 20
-"""Data files that are told of, the newest."""
+"""Most data files that are listed, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,14 @@ class ArchivedStream:
 
     stream: str  # Its key
     upto: str  # Everything up to this id is archived
-    entries: int  # In the archive
-    files: int  # That hold them
+    entries: int  # Entries in the archive
+    files: int  # Files that hold them
     bytes: int  # Size of these files
     first: str | None  # Id of the oldest entry in the archive; None for none
     waiting: int | None = None  # Entries added and not archived yet; None where the server does not tell
     kept: int | None = None  # Entries that are archived and still in the stream; None as above
     held_by: str = ""  # The cause that keeps the oldest of those in the stream, in words; empty for none
-    why: str | None = None  # Why nothing is known of the stream itself; None when it is
+    why: str | None = None  # The reason why nothing is known of the stream itself; None when it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class ArchiveRun:
     """The files of one run of the job that were not merged into other files since."""
 
     run: str  # Its name, with which those of its files begin
-    files: int  # That it wrote
-    entries: int  # In them
+    files: int  # Files that it wrote
+    entries: int  # Entries in them
     bytes: int  # Size of these files
     last: str  # Id of the newest entry in them
 
@@ -44,12 +44,12 @@ class ArchiveSeen:
 
     at_ms: int  # Wall milliseconds when it was looked at
     path: str  # Path of its directory
-    changed_ms: int | None = None  # When its manifest was last written; None where that is not known
+    changed_ms: int | None = None  # Time at which its manifest was last written; None where that is not known
     generation: int = 0  # Number of times that it was written
-    streams: tuple[ArchivedStream, ...] = ()  # By key
+    streams: tuple[ArchivedStream, ...] = ()  # Streams by key
     runs: tuple[ArchiveRun, ...] = ()  # The one with the newest entries first
     newest: tuple[DataFile, ...] = ()  # The newest data files
-    why: str | None = None  # Why nothing is known of it; None when it is
+    why: str | None = None  # The reason why nothing is known of it; None when it is
 
 
 def archived_streams(
@@ -90,7 +90,7 @@ def _archived(
 
 
 def held_by(stream: StreamStatus, upto: str) -> str:
-    """Which group keeps the oldest entry of a stream that is archived, in words; empty where none does."""
+    """The group that keeps the oldest archived entry of a stream, in words; empty where none does."""
     end, found = order(upto), []
     for group in stream.groups:
         pending, delivered = group.oldest_pending.id, group.last_delivered_id

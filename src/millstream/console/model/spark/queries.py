@@ -8,7 +8,7 @@ from typing import Any
 from millstream.console.model.names import milliseconds
 
 STILL_MS = 300_000
-"""A query that told nothing for so long, and for three times as long as it ever did, makes no progress."""
+"""A query makes no progress if it is silent for this time, and for three times as long as it ever was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +22,22 @@ class QueryPlace:
 
     @property
     def at_ms(self) -> int:
-        """When that entry was added, wall milliseconds."""
+        """The time at which that entry was added, wall milliseconds."""
         return milliseconds(self.id)
 
     @property
     def behind(self) -> int | None:
-        """Entries behind it when the batch ended; None where that is not known."""
+        """Entries after it when the batch ended; None where that is not known."""
         return None if self.latest_n is None else max(self.latest_n - self.n, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySample:
-    """One of the last micro-batches; what is not known of it is None."""
+    """One of the last micro-batches; unknown values are None."""
 
-    at_ms: float  # When it ended, wall milliseconds
-    input_rows_per_second: float | None  # That came in
-    rows_per_second: float | None  # That were processed
+    at_ms: float  # End of the batch, wall milliseconds
+    input_rows_per_second: float | None  # Rows that came in
+    rows_per_second: float | None  # Rows that were processed
     batch_ms: float | None  # Its duration
     rows: float | None  # Number of its rows
     lag: float | None  # Entries that no finished batch had
@@ -56,19 +56,19 @@ class QueryStatus:
     """The last that is known of a query (``spark/monitoring/store.py``)."""
 
     id: str  # Id of the query
-    name: str | None  # That its author gave it
+    name: str | None  # Name that its author gave it
     run: str | None  # Id of this run
     driver: str  # The process that drives it
     host: str | None  # Host of that process
     pid: int | None  # The process there
     state: str  # ``running``, ``stopped``, ``failed``, or ``gone`` where its driver says nothing more
-    started_ms: int | None  # When it was started, wall milliseconds
-    at_ms: int | None  # When it told this
+    started_ms: int | None  # Time of its start, wall milliseconds
+    at_ms: int | None  # Time of this report
     batch: int | None  # The last micro-batch
     rows: int | None  # Rows of that batch
     total_rows: int | None  # Rows of this run
-    rows_per_second: float | None  # That it processes
-    input_rows_per_second: float | None  # That come in
+    rows_per_second: float | None  # Rows that it processes
+    input_rows_per_second: float | None  # Rows that come in
     batch_ms: int | None  # Duration of the last batch
     phases: Mapping[str, int]  # Milliseconds of that by phase, in Spark's words, the longest first
     lag: int | None  # Entries that no finished batch has
@@ -105,7 +105,7 @@ class QueriesSeen:
 
     at_ms: int  # Wall milliseconds when they were asked for
     queries: tuple[QueryStatus, ...] = ()  # Those that reported last first
-    why: str | None = None  # Why nothing is known of them; None when it is
+    why: str | None = None  # The reason why nothing is known of them; None when it is
 
     @property
     def lost(self) -> tuple[QueryStatus, ...]:
