@@ -4,9 +4,9 @@ from millstream.printable import printable
 from millstream.texts import in_one_line, size_text, span_text
 
 DASH = "\N{EN DASH}"
-"""What stands where nothing is known."""
+"""The sign for an unknown value."""
 
-_MIDDLE = 60  # letters of a name that stands in a table
+_MIDDLE = 60  # characters of a name in a table
 
 
 def name(text: str | None) -> str:
@@ -15,7 +15,7 @@ def name(text: str | None) -> str:
 
 
 def brief(text: str, most: int = _MIDDLE) -> str:
-    """A name or value in one line of so many letters."""
+    """A name or value in one line of this number of characters."""
     line = in_one_line(text[: most * 4])
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -31,7 +31,7 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """So many a second."""
+    """A rate per second."""
     if value is None:
         return DASH
     if value == 0:
@@ -50,7 +50,7 @@ def span(milliseconds: float | None) -> str:
 
 
 def idle(idle_ms: int | None, due_in_ms: int | None) -> str:
-    """For how long a pending entry is idle, or when it is due where it is delayed."""
+    """The idle time of a pending entry, or the time until it is due where it is delayed."""
     return span(idle_ms) if due_in_ms is None else f"due in {span(due_in_ms)}"
 
 

@@ -172,7 +172,7 @@ async def _trimmed(
     held, more = (0, False)
     if group.pending:
         held, more = await _pending_between(line, status.key, group.name, NEVER, last_gone)
-    # those not delivered are the newest, and the server does not count them
+    # those not delivered are the newest, so none of them need be counted
     if group.lag.entries is not None and left is not None:
         return TrimmedGroup(group.name, held, more, max(group.lag.entries - left, 0), undelivered_more=False)
     near = line.near(status.key)

@@ -31,7 +31,7 @@ class NotAllowedError(NotReadableError):
 
 def unreadable(text: str, stream: str) -> NotReadableError:
     """The error for what :func:`explained` made of a server's refusal."""
-    # redis-py takes NOPERM off; what is left is Redis's wording since ACLs exist
+    # redis-py takes NOPERM off; the rest is Redis's wording since ACLs exist
     said = text.removeprefix(f"{stream}: ").lower()
     denied = said.startswith(("noperm", "noauth")) or "no permissions" in said
     return (NotAllowedError if denied else NotReadableError)(text)

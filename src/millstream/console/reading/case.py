@@ -1,4 +1,4 @@
-"""Everything that advice about a group goes by, in a few round trips however much is pending."""
+"""All facts that advice about a group needs, in a few round trips for any number of pending entries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from millstream.console.reading.groups import read_group
 _LOOKED_AT = 1000
 """Pending entries that advice goes by, the oldest."""
 
-_PENDING = 100  # of each group, where several are read
+_PENDING = 100  # entries of each group, where several are read
 
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
@@ -30,7 +30,7 @@ async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -
 async def _oldest(line: Line, stream: str, name: str) -> tuple[PendingEntry, ...]:
     try:
         return (await pending.page(line, stream, name, count=_LOOKED_AT)).entries
-    except NotReadableError:  # XPENDING is not for this user, who may see the rest
+    except NotReadableError:  # this user may not run XPENDING, and may see the rest
         return ()
 
 

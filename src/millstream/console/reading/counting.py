@@ -1,7 +1,7 @@
-"""Counting what a group was not delivered, where the server does not know: page by page, and only so far.
+"""Counting the entries that a group was not delivered, where the server does not know: page by page, up to a bound.
 
-Every page carries the entries themselves, since no command counts without them; so it ends after so many entries, and
-after so many bytes.
+Every page carries the entries themselves, since no command counts without them. So it ends after a number of entries,
+and after a number of bytes.
 """
 
 from contextlib import suppress
@@ -18,9 +18,9 @@ from millstream.console.reading.asking import NotAllowedError, NotReadableError,
 COUNT = 1000
 """Entries that are counted, unless asked otherwise."""
 
-_ROWS = 100  # of one page
-_BYTES = 8 << 20  # of all pages
-_GROUPS = 20  # that one check counts: of a server that knows no lag there may be thousands
+_ROWS = 100  # entries of one page
+_BYTES = 8 << 20  # bytes of all pages
+_GROUPS = 20  # groups that one check counts: a server that knows no lag may have thousands
 
 
 async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit: int = COUNT) -> GroupStatus:
@@ -29,7 +29,8 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
         return group
     try:
         found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
-    except NotAllowedError as error:  # who may not read entries sees all else, and why this is not counted
+    # a user that may not read entries sees all else, and the reason why this is not counted
+    except NotAllowedError as error:
         lag = group.lag
         return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
     make = counted if whole else uncounted

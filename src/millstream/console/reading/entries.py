@@ -32,7 +32,7 @@ def size_of(entry: EntryView) -> int:
 
 
 async def find(line: Line, stream: str, entry: str) -> EntryFound:
-    """One entry, and where it stands in each group, in two round trips."""
+    """One entry, and its state in each group, in two round trips."""
     near = line.near(stream)
     about: list[Command] = [("XINFO", "GROUPS", stream), ("XRANGE", stream, entry, entry)]
     groups, rows = await calls(near, about)
@@ -87,7 +87,7 @@ async def newest(
 ) -> list[EntryView]:
     """The last entries that fit, of all these streams together, oldest first."""
     found: list[EntryView] = []
-    most = count if fits is None else _MOST  # of those looked at few may fit
+    most = count if fits is None else _MOST  # few of those looked at may fit
     for stream, (start, end) in bounds.items():
         of_one: list[EntryView] = []
         async with aclosing(_pages(line, stream, start, end, most=most, backwards=True)) as pages:
@@ -120,7 +120,7 @@ async def scan(
     volume: int = _VOLUME,
     backwards: bool = False,
 ) -> ScannedEntries:
-    """Look for entries, at no more than so many: who wants more goes on behind the last one."""
+    """Look for entries, within bounds: a caller that wants more goes on after the last one."""
     found: list[EntryView] = []
     looked_at, size, last = 0, 0, None
     async with aclosing(_pages(line, stream, *bounds, backwards=backwards)) as pages:

@@ -22,7 +22,7 @@ from millstream.worker.registry import protocol
 
 
 async def workers(line: Line) -> WorkersSeen:
-    """Everybody who works, those that vanished lately, and what is paused."""
+    """All workers, those that vanished lately, and the pauses."""
     at_ms = line.wall_time()
     try:
         found, strange = await protocol.read_workers(line)

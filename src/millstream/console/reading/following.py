@@ -17,7 +17,7 @@ from millstream.console.reading.asking import checked
 from millstream.console.reading.entries import last_id_of
 from millstream.errors import Disconnected
 
-#: Seconds that a read waits for entries, if the connection waits for so long; entries of a reply.
+#: Seconds that a read waits for entries, if the connection waits that long; entries of a reply.
 _BLOCK = 5.0
 _COUNT = 100
 #: Seconds between two tries to reach a server that is away.
@@ -107,7 +107,7 @@ class _Follower:
         await self._arrived.put(Arrived())
 
     async def _look(self) -> str:
-        """Set back the position in streams that began anew; what to say of that."""
+        """Set back the position in streams that began again; returns the notice of that."""
         said = []
         streams = list(self._at)
         answers = await self._ask([("XINFO", "STREAM", stream) for stream in streams])

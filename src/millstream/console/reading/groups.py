@@ -1,4 +1,4 @@
-"""One group: how it stands, and each of its consumers."""
+"""One group: its state, and each of its consumers."""
 
 from millstream.client.line import Line
 from millstream.console.model import replies

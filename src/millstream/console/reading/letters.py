@@ -23,7 +23,7 @@ class ErrorClass:
 
     reason: str  # Error, nack, reject, invalid, overdue
     error: str  # The type of the error, or its text where it has none
-    group: str  # That gave up on them
+    group: str  # Group that gave up on them
     letters: int  # Number of letters, of those looked at
     newest: StoredLetter  # The last one
 

@@ -1,4 +1,4 @@
-"""A line that sends over another and shows somebody what passes: to list the commands, to keep the replies."""
+"""A line that sends over another and reports what passes: to list the commands, to keep the replies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +11,7 @@ Note: TypeAlias = Callable[[int, Sequence[Command], Sequence[Reply]], None]
 
 
 class NotedLine(Line):
-    """Sends over another line, and tells of what was answered."""
+    """A line that sends over another, and reports the replies."""
 
     def __init__(self, line: Line, note: Note, node: int = 0) -> None:  # not Line's: there is no connection of its own
         self._to = line
@@ -21,19 +21,19 @@ class NotedLine(Line):
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
     ) -> "asyncio.Future[list[Reply]]":
-        """As :meth:`Line.calls`."""
+        """Send as :meth:`Line.calls` does."""
         return asyncio.ensure_future(self._noted(commands, self._to.calls(commands, timeout=timeout, only_if=only_if)))
 
     def wall_time(self) -> int:
-        """As :meth:`Line.wall_time`."""
+        """The time, as of :meth:`Line.wall_time`."""
         return self._to.wall_time()
 
     def near(self, key: str) -> Line:
-        """As :meth:`Line.near`."""
+        """The line, as of :meth:`Line.near`."""
         return NotedLine(self._to.near(key), self._note)
 
     async def nodes(self) -> list[Line]:
-        """As :meth:`Line.nodes`."""
+        """The nodes, as of :meth:`Line.nodes`."""
         return [NotedLine(each, self._note, number) for number, each in enumerate(await self._to.nodes())]
 
     async def _noted(self, commands: Sequence[Command], asked: Awaitable[list[Reply]]) -> list[Reply]:

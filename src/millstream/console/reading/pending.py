@@ -1,4 +1,4 @@
-"""Pending entries of a group: a summary, and pages of them by id, which cost the same however many there are."""
+"""Pending entries of a group: a summary, and pages of them by id, which cost the same for any number of them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -26,7 +26,7 @@ PAGE = 100
 SCAN = 10_000
 """Entries that are looked at to find them, unless asked otherwise."""
 
-_ROWS = 1000  # of one XPENDING
+_ROWS = 1000  # entries of one XPENDING
 _LOOKED_FOR = 50  # entries that are looked for in one round trip, which brings them whole
 
 
@@ -144,7 +144,7 @@ async def _payloads(line: Line, entries: list[PendingEntry], wanted: bool) -> li
 
 
 async def with_payload(line: Line, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
-    """The same entries with what is in them, or that they are gone from the stream; in one round trip."""
+    """The same entries with their content, or marked as gone from the stream; in one round trip."""
     asked: list[Command] = [("XRANGE", entry.stream, entry.id, entry.id) for entry in entries]
     found = []
     for entry, reply in zip(entries, await calls(line, asked), strict=True):

@@ -19,7 +19,7 @@ from millstream.errors import MillstreamError
 from millstream.printable import without_password
 
 _SLOW = 10_000
-"""Commands of SLOWLOG that are read, so that the longest is among them: servers keep 128 unless told otherwise."""
+"""Commands of SLOWLOG that are read, so that the longest is among them: servers keep 128 by default."""
 _NEEDS = "min-replicas-to-write"
 _OTHER = "its answer is none of this command's: is it a Redis?"
 
@@ -61,7 +61,7 @@ async def _standing(line: Line) -> ServerStatus:
     found = server_status(parse_info(text_of(whole)), at_ms)
     if found.replication is None or found.replication.good_replicas is None:
         return found
-    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # who may not is told less
+    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # a user without the right to it gets less
     needs = text_of(reply[1]) if isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) else ""
     known = int(needs) if needs.isdecimal() and len(needs) < 20 else None
     return replace(found, replication=replace(found.replication, needs_replicas=known))

@@ -21,7 +21,7 @@ STREAMS_A_TRIP = 200
 """Streams that are asked about in one round trip."""
 
 _FIRST_TRIP = 50
-"""Of the first one, when nobody knows yet how large the entries are."""
+"""Streams of the first trip, when the size of the entries is not known yet."""
 
 _BULK = 4 << 20  # bytes of entries in one round trip, as far as they can be foreseen
 
@@ -52,7 +52,7 @@ async def overview(
     """Streams with their groups."""
     keys = await names(line, pattern)
     seen = await read(line, keys[:limit], ages=ages)
-    # removed since it was named: nobody asked for it, and nothing is wrong with it
+    # removed since it was named: it was not asked for, and nothing is wrong with it
     refused = {key: why for key, why in seen.refused.items() if why != explained("no such key", key)}
     return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
 
@@ -113,11 +113,11 @@ def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, 
 
 
 class _Ages:
-    """The second question about some streams: what is oldest in each group."""
+    """The second question about some streams: the oldest entries of each group."""
 
     def __init__(self, streams: Sequence[StreamStatus]) -> None:
         self._streams = streams
-        # To send
+        # Commands to send
         self.commands: list[Command] = [
             command for stream in streams for group in stream.groups for command in _oldest_of(stream, group)
         ]
@@ -172,7 +172,7 @@ def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
 
 
 def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
-    """A group with what is oldest in it."""
+    """A group with its oldest entries."""
     said = replies.refusal(entries)
     undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
     said = replies.refusal(summary)

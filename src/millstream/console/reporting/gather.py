@@ -22,8 +22,8 @@ from millstream.errors import Disconnected
 
 Tell = Callable[[str, int, int], None]
 
-_ENTRIES = 101  # of each end of a stream: a page of the console, and one to know whether there are more
-_LETTERS = 200  # as the page of dead letters, and what the shell reads at once
+_ENTRIES = 101  # entries of each end of a stream: a page of the console, and one to know if there are more
+_LETTERS = 200  # as the page of dead letters, and as the shell reads at once
 _PENDING = 50  # entries whose fields are read, of each order
 _FULL = 10  # entries and pending entries in XINFO STREAM FULL
 _BULK = 2 << 20  # bytes of entries in one reply, about
@@ -49,8 +49,8 @@ class Gathering:
         self.streams_left_out: int | None = None
 
     async def run(self) -> None:
-        """Ask; what is not asked any more is in the writer's ``left_out``."""
-        for node in await self._line.nodes():  # whoever cannot be reached is known here
+        """Ask; questions that are not asked any more are in the writer's ``left_out``."""
+        for node in await self._line.nodes():  # unreachable nodes are known here
             await calls(node, [("CONFIG", "GET", "*"), ("CLIENT", "LIST"), ("ACL", "WHOAMI")])
         try:
             async with asyncio.timeout(self._bounds.seconds):

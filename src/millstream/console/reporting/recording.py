@@ -23,7 +23,7 @@ class ReportWriter:
         self._seen: set[tuple[int, tuple[bytes, ...]]] = set()
         self.left_out: dict[str, str] = {}  # Part that is not in it -> the reason
         self.size = 0  # Characters written
-        self.replies = 0  # That are in it
+        self.replies = 0  # Number of replies in it
 
     @property
     def full(self) -> bool:
@@ -31,7 +31,7 @@ class ReportWriter:
         return self.size >= self._most * 9 // 10
 
     def begin(self, facts: dict[str, object]) -> None:
-        """Write what is known before anything is asked."""
+        """Write the facts that are known before the first question."""
         head = json.dumps(facts, indent=1).rstrip("}\n")
         self._write(f'{head},\n "asked": [')
 
@@ -56,7 +56,7 @@ class ReportWriter:
         self.replies += 1
 
     def end(self, facts: dict[str, object]) -> None:
-        """Write what is known behind all of it."""
+        """Write the facts that are known after the last reply."""
         tail = json.dumps({"left_out": self.left_out, **facts}, indent=1).lstrip("{\n")
         self._write(f"\n ],\n {tail.lstrip()}\n")
 

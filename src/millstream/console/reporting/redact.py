@@ -32,7 +32,7 @@ _OPTIONS = frozenset(
     b"MATCH TYPE EX PX NX XX KEEPTTL SYNC ASYNC".split()
 )
 _COUNTED = frozenset(b"MAXLEN MINID LIMIT COUNT BLOCK IDLE RETRYCOUNT ENTRIESREAD".split())
-_BEFORE_ID = frozenset(b"NOMKSTREAM MAXLEN MINID LIMIT ~ =".split())  # of an XADD
+_BEFORE_ID = frozenset(b"NOMKSTREAM MAXLEN MINID LIMIT ~ =".split())  # words of an XADD
 _SECRET = re.compile(
     rb"pass|auth|secret|key|token|user|acl|host|ip$|bind|replicaof|slaveof|announce|dir$|file|socket|path"
 )
@@ -79,7 +79,7 @@ class Redactor:
         return reply if special is None else special(reply)
 
     def address(self, raw: bytes) -> bytes:
-        """An address, or the name that stands for it everywhere in the report."""
+        """An address, or the name that replaces it everywhere in the report."""
         if self._addresses or not raw:
             return raw
         return self._masks.setdefault(raw, b"address-%d" % (len(self._masks) + 1))

@@ -1,5 +1,5 @@
-"""Looking at a server again and again, for pages and for the terminal: each question asked once for all who look.
+"""Repeated looks at a server, for pages and for the terminal: each question is asked once for all viewers.
 
-``watch`` asks no more often than the server can bear, ``questions`` are those that several doors have, ``history`` is
-what trends are made of.
+``watch`` asks no more often than the server can bear, ``questions`` are those that several doors have, ``history``
+keeps the readings of trends.
 """

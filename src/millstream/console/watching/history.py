@@ -1,7 +1,8 @@
-"""Successive readings in bounded memory: what a trend is made of. Pure.
+"""Successive readings in bounded memory, for trends. Pure.
 
-Kept for each stream and each group are the last :data:`POINTS` readings, packed; of more than :data:`SERIES` streams
-and groups, those that were read longest ago are let go. Nothing is on disk: a trend begins when somebody first looks.
+The last :data:`POINTS` readings of each stream and each group are kept, packed. At most :data:`SERIES` streams and
+groups are kept; those that were read longest ago are dropped first. Nothing is on disk: a trend begins with the first
+viewer.
 """
 
 from array import array
@@ -31,7 +32,7 @@ Name = tuple[str, str | None]
 class TrendPoint:
     """One reading of a value that may be unknown."""
 
-    at_ms: float  # When
+    at_ms: float  # Time of the reading
     value: float | None  # The value; None where it is unknown
     least: float  # It was no less
     most: float  # It was no more
@@ -44,7 +45,7 @@ class History:
         self._series: OrderedDict[Name, array[float]] = OrderedDict()
 
     def note(self, streams: Sequence[StreamStatus], at_ms: int) -> None:
-        """Keep what was read."""
+        """Keep a reading."""
         for stream in streams:
             added = _UNKNOWN if stream.entries_added is None else float(stream.entries_added)
             self._add((stream.key, None), at_ms, added, added, added)

@@ -34,11 +34,11 @@ class ChangeJob:
     prepared: Prepared  # The change
     words: dict[str, str]  # Words of the form that was confirmed, to repeat the change
     actor: Actor  # Author of the change
-    began_ms: int  # When it was confirmed, wall milliseconds
+    began_ms: int  # Time of its confirmation, wall milliseconds
     done: int = 0  # Number of entries or letters that were looked at so far
     stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to break it off
     outcome: ChangeOutcome | None = None  # Its outcome; None while it is under way, and where it failed
-    error: MillstreamError | None = None  # Why it failed; None where it did not
+    error: MillstreamError | None = None  # The reason why it failed; None where it did not
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -47,7 +47,7 @@ class ChangeJob:
         return self.task is not None and not self.task.done()
 
     async def ended(self, seconds: float) -> bool:
-        """Wait for its end, for so many seconds at most; whether it has ended."""
+        """Wait for its end, for this number of seconds at most; True if it has ended."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=seconds)
         if self.error is not None:
@@ -91,7 +91,7 @@ class ChangeJobs:
         return [job for job in self.running if job.prepared.plan.stream == stream]
 
     async def close(self) -> None:
-        """Break off what is under way, between two parts."""
+        """Interrupt the jobs that are under way, between two parts."""
         jobs = self.running
         tasks = [job.task for job in jobs if job.task is not None]
         for job in jobs:

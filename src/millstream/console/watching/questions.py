@@ -1,4 +1,4 @@
-"""The questions that several doors ask a server: under one name, so that one answer is for all who look."""
+"""The questions that several doors ask a server: under one name, so that one answer is for all viewers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate
 
 @dataclass(frozen=True, slots=True)
 class PendingWanted:
-    """Which pending entries are asked for."""
+    """A request for pending entries."""
 
     key: str  # Key of the stream
     group: str  # Name of the group
     count: int  # Most of them
-    choice: PendingChoice | None = None  # Which; None for all
+    choice: PendingChoice | None = None  # The choice; None for all
     by: PendingOrder | None = None  # The worst by this first; None for the order of ids
-    start: str = "-"  # In the order of ids, where to begin
+    start: str = "-"  # Id to begin at
 
 
 async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
@@ -63,7 +63,7 @@ async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
 
 
 async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Case]:
-    """One group with its stream, consumers, oldest pending entries, and who works; with its rate."""
+    """One group with its stream, consumers, oldest pending entries, and workers; with its rate."""
 
     async def work(line: Line) -> Case:
         found = await read_case(line, key, group)

@@ -1,4 +1,4 @@
-"""A server by its URL: what people call it, without the secrets in it."""
+"""A server by its URL: its name for people, without the secrets in it."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,9 @@ from millstream.console.actions.every import BY_NAME
 from millstream.printable import has_password, without_password
 
 ELSEWHERE = "SERVER"
-"""Where a command line of a report's page has the URL of the server: a report takes no change, nor whoever reads it one
-of another server that happens to be the usual one."""
+"""The server's URL in a command line of a report's page: a report takes no change, and its reader must not change
+another server that happens to be the usual one.
+"""
 
 A_CONTEXT = "NAME"
 """Where a command line has the name of a context, for a server with a password that the console was given otherwise: no
@@ -19,7 +20,7 @@ command line takes a password, and without a server it might be run on another o
 class ConsoleServer:
     """One server that is looked at."""
 
-    url: str = field(repr=False)  # As given, perhaps with a password: it is never shown
+    url: str = field(repr=False)  # URL as given, perhaps with a password: it is never shown
     context: str = ""  # The name of the context it was given by; empty for none
 
     @property

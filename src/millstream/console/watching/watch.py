@@ -30,10 +30,10 @@ FRESH = 0.9
 """Seconds for which a reading is always good enough: pages are refreshed once a second."""
 
 KEPT = 64
-"""Readings that are kept, whatever is asked for."""
+"""Most readings that are kept, for any questions."""
 
 STALEST = 5.0
-"""Seconds after which it never is, however long readings take: a page must stay live on a busy machine too."""
+"""Seconds after which a reading is never fresh, even if readings take long: a page must stay live on a busy machine too."""
 
 LONGEST = 15.0
 """Seconds that a reader waits for an answer; a later answer is on the next page."""
@@ -41,9 +41,9 @@ LONGEST = 15.0
 _AGAIN = 1.0  # seconds for the next question, where the last was not answered in time
 
 SHARE = 0.02
-"""Of the time that readings may take, all together."""
+"""Share of the time that readings may take, all together."""
 
-_LOOKED_AT = 30.0  # seconds for which a reading counts as one that somebody looks at
+_LOOKED_AT = 30.0  # seconds for which a reading counts as viewed
 # Readings from which on what they took is believed, and seconds at most before: the first one connects
 _SURE, _UNSURE = 3, 0.02
 _NOTED = 200  # commands that a page shows
@@ -60,7 +60,7 @@ class Reading(Generic[T]):
     took: float  # Seconds it took
     commands: tuple[Command, ...]  # The first of those that were sent
     sent: int  # Number of commands that were sent
-    trouble: str = ""  # Why there is no newer one, in words; empty where it is fresh
+    trouble: str = ""  # The reason why there is no newer one, in words; empty where it is fresh
     # The same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None for the
     # first one
     before: "Reading[T] | None" = None
@@ -77,7 +77,8 @@ class _Kept:
 
     reading: Reading[Any] | None = None
     marks: tuple[Reading[Any], ...] = ()
-    took: tuple[float, ...] = ()  # by the last readings: the least is the server's part, the rest is this machine's
+    # seconds of the last readings: the least is the server's part, the rest is this machine's
+    took: tuple[float, ...] = ()
     made: float = 0.0
     wanted: float = 0.0
     left: bool = False
@@ -93,7 +94,8 @@ class ServerWatch:
         self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}
-        self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()  # of questions that were forgotten
+        # readings of questions that were forgotten
+        self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()
         self._changes = 0
         self._silent = False  # the last question was not answered in time
 
@@ -131,7 +133,7 @@ class ServerWatch:
         if kept.under_way is None:
             self._forget(now)
             kept.under_way = asyncio.create_task(self._make(kept, work))
-        # one who goes away must not take the reading from the others
+        # a viewer that leaves must not take the reading from the others
         under_way = asyncio.shield(kept.under_way)
         if kept.reading is None:
             return await self.answered(under_way)
@@ -172,12 +174,12 @@ class ServerWatch:
         return len(self._kept)
 
     def leave(self) -> None:
-        """The only one who looks turns to something else: what was read is kept, and makes nothing seldom any more."""
+        """The only viewer turns to something else: the readings are kept, and slow down no others any more."""
         for kept in self._kept.values():
             kept.left = True
 
     def changed(self) -> None:
-        """Something was changed through the console: what was read before is no more good enough."""
+        """The console changed something: earlier readings do not count as fresh any more."""
         self._changes += 1
         for kept in self._kept.values():
             kept.made = 0.0
@@ -211,7 +213,7 @@ class ServerWatch:
         at_ms = self.line.wall_time()
         bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
         kept.took = (*kept.took[-4:], bare.took)
-        if changes != self._changes:  # it may show what was before a change that was made meanwhile
+        if changes != self._changes:  # it may show the state before a change that was made meanwhile
             kept.made = 0.0
         kept.marks = tuple(mark for mark in kept.marks if at_ms - mark.at_ms < _OLDEST)
         kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)
@@ -220,7 +222,7 @@ class ServerWatch:
         return kept.reading
 
     def _forget(self, now: float) -> None:
-        """Let go of what nobody looks at, so that memory stays bounded whatever is asked for."""
+        """Drop the readings without a viewer, so that memory stays bounded for any questions."""
         old = [name for name, kept in self._kept.items() if kept.under_way is None and now - kept.wanted > _LOOKED_AT]
         by_use = sorted(
             (name for name, kept in self._kept.items() if kept.under_way is None),

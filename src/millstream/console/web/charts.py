@@ -26,7 +26,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 
 
 
 def frame(width: float, height: float, body: Iterable[str], label: str, kind: str) -> Markup:
-    """A drawing with a text for those who cannot see it."""
+    """A drawing with a text for people who cannot see it."""
     inside = "".join(body)
     return Markup(  # noqa: S704 - made of numbers and of escaped words, here and by those who call
         f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
@@ -92,7 +92,7 @@ _WIDTH = 1100.0
 _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 22.0
 _TREND_HEIGHT, _TREND_LEFT, _TREND_RIGHT, _TREND_TOP, _TREND_BOTTOM = 190.0, 46.0, 12.0, 12.0, 24.0
 _ROW, _TOP, _LEFT, _RIGHT = 26.0, 8.0, 190.0, 12.0
-"""Of the drawing of groups: a row's height, the first row's place, the margins."""
+"""Sizes in the drawing of groups: a row's height, the first row's place, the margins."""
 
 
 def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Markup:
@@ -163,10 +163,11 @@ def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
 class Standing:
     """The progress of one group."""
 
-    name: str  # For people
+    name: str  # Name for people
     delivered_ms: int | None  # Its position; None where it was delivered nothing that is there
-    pending_ms: int | None  # When the oldest pending entry was added; None without one, or where that is not known
-    words: str  # The same in words, for those who cannot see it
+    # Time at which the oldest pending entry was added; None without one, or where that is not known
+    pending_ms: int | None
+    words: str  # The same in words, for people who cannot see it
     hot: bool = False  # It needs a person
 
 

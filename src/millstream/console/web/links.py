@@ -14,7 +14,7 @@ _MOST = 80  # words of a query: a page of letters that are ticked, and some more
 
 
 class AddressError(ValueError):
-    """An address that no page has; the text says what is wrong with it."""
+    """An address that does not lead to a page; the text says what is wrong with it."""
 
 
 def address(page: str, words: Mapping[str, str | int | None], server: int = 0) -> str:
@@ -50,7 +50,7 @@ def words_of(query: bytes) -> dict[str, str]:
 
 
 def _sent(value: str) -> bytes:
-    """A name as the server has it; half a character, which only a record that somebody forged holds, leads nowhere."""
+    """A name as the server has it; half a character, which only a forged record holds, leads nowhere."""
     try:
         return value.encode(errors="surrogateescape")
     except UnicodeEncodeError:

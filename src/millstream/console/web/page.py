@@ -28,9 +28,9 @@ class Asked:
     number: int  # Number of the server among those of the console
     path: str  # Path of the page, without ``.json``
     words: Mapping[str, str]  # Words of the query; names are text with ``surrogateescape``
-    query: str = ""  # As it came
+    query: str = ""  # The query as it came
     user: str = ""  # Name of the user, where the console knows it
-    peer: str = ""  # The address of who asks
+    peer: str = ""  # The browser's address
 
     def word(self, name: str) -> str:
         """A word of the query that must be there; it may be empty."""
@@ -66,15 +66,15 @@ class WebPage:
     """All that is to be shown."""
 
     name: str  # Name of the template, and ``page`` in the JSON
-    title: str  # For the window, and the last of ``trail``
+    title: str  # Title for the window, and the last of ``trail``
     facts: Mapping[str, Any]  # The JSON twin: its fields never change their meaning
     # Values for the template in addition to the facts: drawings, links, words
     view: Mapping[str, Any] = field(default_factory=dict)
     shell: Sequence[Sequence[str]] = ()  # Command lines that show the same
     commands: Sequence[Command] = ()  # The first raw commands that were sent
     sent: int = 0  # Number of commands that were sent
-    at_ms: int = 0  # When the server had answered
-    trouble: str = ""  # Why there is nothing newer
+    at_ms: int = 0  # Time of the server's answer
+    trouble: str = ""  # The reason why there is no newer reading
     live: bool = True  # True if it is worth refreshing by itself
     status: int = 200  # Status code of HTTP
     location: str = ""  # Address of the page to go to instead; empty for this one

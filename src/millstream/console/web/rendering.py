@@ -1,4 +1,4 @@
-"""From a page to what is sent: HTML, the same as JSON, or the part of it that changes. Everything is escaped."""
+"""From a page to the sent bytes: HTML, the same as JSON, or the part of it that changes. Everything is escaped."""
 
 import hashlib
 import json
@@ -67,7 +67,7 @@ def version(name: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates; whatever is not marked as made by us is escaped, and a name that is missing is an error."""
+    """The templates; everything that is not marked as made by us is escaped, and a name that is missing is an error."""
     made = Environment(
         loader=PackageLoader("millstream.console.web"),
         autoescape=True,
@@ -99,7 +99,7 @@ def environment() -> Environment:
 
 
 def prepare() -> None:
-    """Compile the templates, so that whoever looks first need not wait for it."""
+    """Compile the templates, so that the first viewer need not wait for it."""
     for name in environment().list_templates():
         environment().get_template(name)
 

@@ -15,7 +15,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Access:
     """The rules of admission."""
 
-    # Names a browser may call the console by, beside numbers of addresses and ``localhost``; lower case
+    # Names a browser may call the console by, in addition to numbers of addresses and ``localhost``; lower case
     hosts: frozenset[str] = frozenset()
     password: bytes | None = None  # Its digest (:func:`digest`); None for none
     # The header in which a proxy names the user it has let in, lower case; None for none
@@ -25,7 +25,7 @@ class Access:
 
     @property
     def asks(self) -> bool:
-        """True if anybody has to say who they are."""
+        """True if users have to log in."""
         return self.password is not None or self.user_header is not None
 
     def is_proxy(self, peer: str) -> bool:
@@ -43,7 +43,7 @@ class Access:
 class ConsoleSettings:
     """All of it."""
 
-    servers: tuple[ConsoleServer, ...]  # At least one
+    servers: tuple[ConsoleServer, ...]  # Servers, at least one
     access: Access = Access()  # Rules of admission
     allow_changes: bool = False  # True if buttons that change something are there and obeyed
     archive: Path | str | None = None  # Place of an archive of the streams; None for none

@@ -1,4 +1,4 @@
-"""Everybody who reads a stream on one axis of ids: its groups, the Spark queries without one, and its archive. Pure."""
+"""All readers of a stream on one axis of ids: its groups, the Spark queries without one, and its archive. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ from millstream.console.web.charts import Standing, ground
 from millstream.console.words import count, name, plural, span
 
 MOST = 20
-"""Rows of a drawing; how many more there are stands below them."""
+"""Most rows of a drawing; the number of the others is written below them."""
 
 
 def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
@@ -48,7 +48,7 @@ def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[S
 
 
 def standings_drawn(stream: StreamStatus, standings: Sequence[Standing]) -> Markup:
-    """The drawing; nothing for a stream without entries, or that nobody reads."""
+    """The drawing; nothing for a stream without entries, or without readers."""
     if not standings or stream.first_entry_id is None or stream.last_entry_id is None:
         return Markup("")
     first_ms, last_ms = milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id)

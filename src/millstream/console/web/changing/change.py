@@ -40,9 +40,9 @@ async def change_page(asked: Asked) -> WebPage:
 
 
 async def make_change(asked: Asked) -> WebPage:
-    """Make the change that was previewed; or its preview again, where it would be another one by now.
+    """Make the change that was previewed; or show its preview again, where the change would be different by now.
 
-    A form without a digest asks for the preview: what is too long for an address comes so.
+    A form without a digest asks for the preview: a form that is too long for an address comes this way.
     """
     action = _action(asked)
     if not asked.settings.allow_changes:
@@ -71,7 +71,7 @@ def _who(asked: Asked) -> str:
 
 
 async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:
-    """The change that a form says; its words come back with what was looked up, and confirm this very plan."""
+    """The change of a form; its words come back with the facts that were looked up, and confirm this exact plan."""
     words = {word.name: word for word in action.words if word.form}
     texts = {
         name: text
@@ -157,7 +157,7 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
 
 
 def _is_adding(plan: ChangePlan) -> bool:
-    """True if entries are added, whose ids somebody may want to know."""
+    """True if entries are added, whose ids a person may want to know."""
     return plan.action in {"stream add", "dead retry", "dead edit"}
 
 

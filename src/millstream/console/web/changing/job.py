@@ -1,4 +1,4 @@
-"""A change that is under way: how far it is, and the button that breaks it off; at its end, what became of it."""
+"""A change that is under way: its progress, and the button that interrupts it; at its end, its outcome."""
 
 import time
 
@@ -32,7 +32,7 @@ async def job_page(asked: Asked) -> WebPage:
 
 
 async def stop_job(asked: Asked) -> WebPage:
-    """Break a change off; it ends behind the part that is under way."""
+    """Interrupt a change; it ends after the part that is under way."""
     if not asked.settings.allow_changes:
         raise ChangeRefusedError("the console is read-only: start it with --allow-changes")
     job = _job(asked)

@@ -1,1 +1,1 @@
-"""The facts of each page: what is asked of the server for it, and what is shown."""
+"""The facts of each page: its questions to the server, and its content."""

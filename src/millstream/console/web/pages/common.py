@@ -20,7 +20,7 @@ from millstream.console.web.page import Asked
 class GroupRow:
     """A group in a table."""
 
-    group: GroupStatus  # As it was read
+    group: GroupStatus  # Status as it was read
     rate: GroupRate | None  # Its rates of late
     spark: Markup  # Its lag as a drawing
     late: bool  # Its oldest unread entry is old
@@ -37,7 +37,7 @@ def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: 
 
 
 def trend_words(moments: list[TrendPoint]) -> str:
-    """A trend for those who cannot see it."""
+    """A trend in words, for people who cannot see it."""
     if len(moments) < 2:
         return ""
     first, last = moments[0], moments[-1]

@@ -15,14 +15,14 @@ from millstream.console.web.pages.common import closed_actions, command_line
 from millstream.console.words import name
 
 _LISTED = 50
-_STREAMS = 500  # by key
+_STREAMS = 500  # most streams, by key
 
 
 @dataclass(frozen=True, slots=True)
 class LetterRow:
     """A letter in the table."""
 
-    id: str  # In the dead-letter stream
+    id: str  # Id in the dead-letter stream
     letter: DeadLetter | None  # The letter's own record; None where another program wrote the entry
     fields: list[Shown]  # Fields of the entry that died
 
@@ -49,7 +49,7 @@ async def dead_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
-    if len(seen.streams) == 1:  # who follows the link wants the letters, and need not choose the only stream
+    if len(seen.streams) == 1:  # a person who follows the link wants the letters, and need not choose the only stream
         return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
     return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead ls")], **WebPage.source(reading))
 

@@ -1,4 +1,4 @@
-"""One entry: what is in it, decoded, and how it stands in each group."""
+"""One entry: its content, decoded, and its state in each group."""
 
 from dataclasses import dataclass
 from typing import Any

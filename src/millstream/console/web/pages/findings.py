@@ -14,7 +14,7 @@ from millstream.console.web.page import Asked
 class ShownAdvice:
     """A finding as a page shows it."""
 
-    advice: Advice  # As it was found
+    advice: Advice  # The finding
     href: str  # The page it is about
     place: str  # Its group and stream, in words
     evidence: str  # The facts that say so, in words

@@ -26,7 +26,7 @@ KINDS = ("jsonl", "csv")
 
 @dataclass(frozen=True, slots=True)
 class EntrySearch:
-    """Which entries of the window are wanted, as it was typed."""
+    """The choice of entries in the window, as it was typed."""
 
     where: str = ""  # A condition; empty for none
     grep: str = ""  # A text that has to be in a name or a value; empty for none
@@ -48,7 +48,7 @@ class EntrySearch:
 class FoundEntries:
     """The entries of a page."""
 
-    entries: tuple[EntryView, ...]  # In the order they are shown
+    entries: tuple[EntryView, ...]  # Entries in the order they are shown
     looked_at: int  # Number of entries that were looked at
     last: str | None  # Id of the last of these, in the order they were looked at; None where there was none
     further: bool  # There are more, in the direction they were looked at
@@ -81,13 +81,13 @@ async def read_entries(line: Line, key: str, wanted: Window, sought: EntrySearch
 
 
 async def listed_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
-    """The same without the rest of long values: what is kept of a reading must not be as large as they are."""
+    """The same without the rest of long values: the kept part of a reading must not be as large as they are."""
     found = await read_entries(line, key, wanted, sought)
     return replace(found, entries=tuple(map(light, found.entries)))
 
 
 def paging(found: FoundEntries, wanted: Window) -> dict[str, Any]:
-    """The words of the addresses of the pages before and behind this one; None where there is none."""
+    """The words of the addresses of the pages before and after this one; None where there is none."""
     back, on = ("after", "before") if wanted.newest_first else ("before", "after")
     nowhere = {"before": None, "after": None}
     ends = [view.id for view in found.entries] or ([found.last] if found.last else [])

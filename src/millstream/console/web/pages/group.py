@@ -1,4 +1,4 @@
-"""One group: its lag or why it is not known, the trend, its consumers, and what is pending, with payloads."""
+"""One group: its lag or the reason why it is unknown, the trend, its consumers, and pending entries with payloads."""
 
 import shlex
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class PendingRow:
 class ConsumerRow:
     """A consumer in the table."""
 
-    consumer: ConsumerStatus  # As it was read
+    consumer: ConsumerStatus  # Status as it was read
     worker: WorkerStatus | None  # It belongs to; None where none that is alive says so
     job: RunningJob | None  # Its worker's longest-running entry in hand
     hot: bool  # It holds entries and has asked for nothing for long
@@ -119,7 +119,7 @@ async def group_page(asked: Asked) -> WebPage:
 
 
 def _choice(asked: Asked) -> PendingChoice | None:
-    """Which pending entries the address asks for; None for all."""
+    """The pending entries that the address asks for; None for all."""
     try:
         found = choice_of({name: text for name, text in asked.words.items() if text})  # others were left empty
     except UsageError as error:

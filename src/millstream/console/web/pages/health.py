@@ -13,7 +13,7 @@ from millstream.console.words import brief
 
 _COSTS = 12  # commands in the table of costs
 _SLOW = 50  # slow commands in the table
-_LETTERS = 160  # of a slow command
+_LETTERS = 160  # characters of a slow command
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The overview: what needs a person, how much there is in all, and every stream with its groups, the worst first."""
+"""The overview: problems that need a person, totals, and every stream with its groups, the worst first."""
 
 from dataclasses import dataclass
 
@@ -31,11 +31,11 @@ STREAMS = 100
 class StreamRow:
     """A stream in the table."""
 
-    stream: StreamStatus  # As it was read
+    stream: StreamStatus  # Status as it was read
     groups: list[GroupRow]  # Its groups
     added: float | None  # Entries a second that come to it
-    spark: Markup  # That as a drawing
-    quiet_ms: int | None  # Since the newest entry was added; None where it has none
+    spark: Markup  # That rate as a drawing
+    quiet_ms: int | None  # Time since the newest entry was added; None where it has none
 
 
 async def overview_page(asked: Asked) -> WebPage:

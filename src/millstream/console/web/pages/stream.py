@@ -1,4 +1,4 @@
-"""One stream: where each group stands in it, and its entries, by id and time, in either order, live."""
+"""One stream: the position of each group in it, and its entries, by id and time, in either order, live."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ async def stream_page(asked: Asked) -> WebPage:
             stream,
             [standing for one in archived for standing in archive_standings(one.value.streams, key)]
             + query_standings(queries.value, key)
-            + [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # which a table has too
+            + [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # a table has it too
         ),
         "entries": [
             EntryRow(each.id, milliseconds(each.id), in_brief(payload))

@@ -1,4 +1,4 @@
-"""Which entries of a stream a page shows: a range of ids or times, in either order, from page to page. Pure."""
+"""The entries of a stream that a page shows: a range of ids or times, in either order, from page to page. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
 
 
 def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
-    """An id of a range; a time stands for all entries of its millisecond."""
+    """An id of a range; a time means all entries of its millisecond."""
     text = text.strip()
     if not text or text == usual:
         return usual

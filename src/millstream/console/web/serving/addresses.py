@@ -1,4 +1,4 @@
-"""Which path shows which page."""
+"""The paths of the pages."""
 
 from millstream.console.web.changing.change import change_page, make_change
 from millstream.console.web.changing.job import job_page, stop_job

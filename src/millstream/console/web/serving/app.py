@@ -84,7 +84,7 @@ class _Form:
         self._live = live
 
     async def page(self, request: Request) -> Response:
-        """As HTML, or as the events that keep it live."""
+        """Answer with a page as HTML, or as the events that keep it live."""
         try:
             asked = self._asked(request)
         except AddressError as error:
@@ -108,7 +108,7 @@ class _Form:
                 if len(body) > _FORM:
                     return PlainTextResponse("The form is too long.\n", 413)
         except ClientDisconnect:
-            return PlainTextResponse("The form is cut.\n", 400)  # nobody is there to read it
+            return PlainTextResponse("The form is cut.\n", 400)  # the client has left and cannot read it
         try:
             asked = self._asked(request, body)
         except AddressError as error:
@@ -119,7 +119,7 @@ class _Form:
         return Response(rendering.html(page, asked), page.status, media_type=_HTML)
 
     async def twin(self, request: Request) -> Response:
-        """As JSON."""
+        """Answer with a page as JSON."""
         try:
             asked = self._asked(request)
         except AddressError as error:
@@ -171,7 +171,7 @@ class _Form:
 
 
 def refusal(error: MillstreamError, asked: Asked) -> WebPage:
-    """The page for what somebody asked for and did not get."""
+    """The page for a request that was refused."""
     if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
         return trouble("Not here", str(error), 404)
     if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
@@ -193,7 +193,7 @@ async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterato
 
 
 def _back(asked: Asked) -> str | None:
-    """The page that the form of a change stands on; None where that is not known."""
+    """The page that has the form of a change; None where that is not known."""
     key, group = asked.words.get("key"), asked.words.get("group")
     if key is None:
         return None

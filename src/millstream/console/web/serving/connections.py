@@ -1,4 +1,4 @@
-"""A browser's connection that does not wait for ever: neither for a request, nor for somebody who reads nothing."""
+"""A browser's connection that does not wait for ever: neither for a request, nor for a client that reads nothing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,16 +6,18 @@ from collections.abc import Iterable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PATIENCE = 20.0
-"""Seconds in which a request that is awaited comes whole, and in which somebody to whom something is to be sent takes
-some of it; who does not is hung up on."""
+"""Seconds in which an awaited request comes whole, and in which a client takes a part of its answer; slower clients are
+hung up on.
+"""
 
 MOST = 512
-"""Connections at a time. Where there are so many, one that only waits for a request makes room for a new one; where
-none does, requests are answered 503."""
+"""Most connections at a time. At this number, one that only waits for a request makes room for a new one; if there is
+none, requests are answered 503.
+"""
 
 
 class BrowserConnection(H11Protocol):
-    """Uvicorn's connection: what it keeps for somebody who takes none of it is let go of, with the connection."""
+    """Uvicorn's connection: the data for a client that takes none of it is dropped, with the connection."""
 
     _asking: asyncio.TimerHandle | None = None  # while a request is awaited, or is not whole
     _unread = 0  # bytes of the answer before it that were to be sent then
@@ -23,7 +25,7 @@ class BrowserConnection(H11Protocol):
     _left = 0  # bytes to be sent, at the last look
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
-        """Somebody came, and is to say what they want."""
+        """Await the request of a new client."""
         if len(self.connections) >= MOST:
             _make_room(self.connections)
         super().connection_made(transport)
@@ -70,7 +72,7 @@ class BrowserConnection(H11Protocol):
             self._asking = self.loop.call_later(PATIENCE, self._no_request)
 
     def _no_request(self) -> None:
-        """None came; but somebody may be reading the answer before it still."""
+        """Hang up if no request came, unless the client may still be reading the answer before it."""
         self._asking = None
         if 0 < self.transport.get_write_buffer_size() < self._unread:
             self._await_request()
@@ -107,7 +109,7 @@ class BrowserConnection(H11Protocol):
 
 
 def _make_room(connections: Iterable[object]) -> None:
-    """Hang up on whoever has been awaited longest: a new one is likelier to be somebody who asks for something."""
+    """Hang up on the connection that has been awaited longest: a new one is likelier to send a request."""
     ours = (each for each in connections if isinstance(each, BrowserConnection))
     waiting = {each: since for each in ours if (since := each.waits_since) is not None}
     if waiting:

@@ -24,7 +24,7 @@ async def entries_file(asked: Asked, kind: str) -> Response:
     """The entries that the page of a stream shows, whole."""
     key, sought = asked.word("key"), filters(asked.words)
     wanted = window(asked.words, asked.watch.line.wall_time(), asked.count("count", ENTRIES, MOST))
-    await last_ids(asked.watch.line, [key])  # of a stream that is not there, XRANGE says that it is empty
+    await last_ids(asked.watch.line, [key])  # XRANGE says that a missing stream is empty
     found = await read_entries(asked.watch.line, key, wanted, sought)
     if sum(map(size_of, found.entries)) > LARGEST:
         words = "These entries are too large for one file; `millstream stream tail` writes any number of them.\n"
@@ -43,7 +43,7 @@ def _lines(entries: tuple[EntryView, ...]) -> str:
 
 
 def _csv(entries: tuple[EntryView, ...]) -> str:
-    """As the shell's: without the column of what is repeated."""
+    """The entries as CSV, as the shell's: without the column of repeated values."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS[:-1])

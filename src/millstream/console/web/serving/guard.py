@@ -79,14 +79,15 @@ class WebGuard:
         await (refused or self._app)(scope, receive, with_headers)
 
     async def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to somebody who has not said who they are; their name goes into ``scope["user"]`` else."""
+        """The answer to a client without a valid login; otherwise the user's name goes into ``scope["user"]``."""
         access = self._access
         scope["user"] = ""
         if not access.asks:
             return None
         if access.user_header is not None and access.is_proxy(_peer(scope)):
             given = headers.getlist(access.user_header)
-            if len(given) > 1:  # the proxy added its own behind one that was sent to it: which is whose nobody knows
+            # the proxy added its own after one that was sent to it: it is unknown which is the proxy's
+            if len(given) > 1:
                 return _refusal(401, f"More than one {access.user_header} header came: have the proxy replace it.")
             user = "".join(given).strip()
             if user:
@@ -146,7 +147,7 @@ def wrong_site(method: str, headers: Headers) -> Response | None:
     """The answer to a request that another site's page made the browser send."""
     site = _all_of(headers, "sec-fetch-site")
     if method in _SAFE:
-        # a link that somebody followed is fine; what a page asks for by itself, be it an image, is not
+        # a link that a person followed is fine; a request of the page itself, for example for an image, is not
         if site is None or site in _HERE or headers.get("sec-fetch-mode") == "navigate":
             return None
         return _refusal(403, "Another site's page asked for this; the console answers only its own.")

@@ -15,9 +15,9 @@ from millstream.console.web import rendering
 from millstream.console.web.page import Asked, WebPage
 
 MOST = 64
-"""Live pages at a time. A browser has one for each window: a tab that nobody sees is not live."""
+"""Live pages at a time. A browser has one for each window: a hidden tab is not live."""
 
-_PIECE = 1 << 16  # bytes that wait in the connection of somebody who does not read
+_PIECE = 1 << 16  # bytes that wait in the connection of a client that does not read
 
 
 class LivePages:
@@ -38,7 +38,7 @@ class LiveResponse(StreamingResponse):
         """Until the other side goes away."""
         if self._pages.count >= MOST:
             self.body_iterator = _full()
-        self._pages.count += 1  # one that is told off is gone in a moment
+        self._pages.count += 1  # one that is refused is gone in a moment
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -57,13 +57,13 @@ async def _in_pieces(whole: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncIterator[bytes]:
-    """Server-sent events without end: ``page`` with what is inside ``main``, ``same`` where nothing is another."""
+    """Server-sent events without end: ``page`` with the content of ``main``, ``same`` where nothing has changed."""
     before = b""
     yield b"retry: 2000\n\n"
     while True:
         kind, facts, before = await _look(make, asked, before)
         yield rendering.event(kind, facts)
-        del facts  # which hold the whole page
+        del facts  # they hold the whole page
         await asyncio.sleep(asked.watch.pause())
 
 

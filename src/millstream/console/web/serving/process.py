@@ -19,7 +19,7 @@ from millstream.errors import UsageError
 USUAL_PORT = 8379
 """The port that is tried first."""
 
-_BACKLOG = 128  # that are let in at a time: each has a file open before it can be hung up on
+_BACKLOG = 128  # connections let in at a time: each has a file open before it can be hung up on
 _GRACE = 1  # seconds for answers under way when it ends; live pages never end by themselves
 
 
@@ -72,14 +72,14 @@ def run(
     server = ConsoleProcess(settings, lambda: ready(address_of(host, opened) + f"{settings.base}/"[1:]))
     if until is not None:
         threading.Thread(target=_end_with, args=(until, server), name="console-end", daemon=True).start()
-    # Uvicorn ends by raising the signal anew, for whoever had it before: who asked for the end finds a clean one
+    # Uvicorn ends by raising the signal again, for its earlier handler: the sender of the signal gets a clean end
     signal.signal(signal.SIGTERM, server.handle_exit)
     with opened:
         asyncio.run(server.serve([opened]))
 
 
 def _end_with(stream: IO[str], server: uvicorn.Server) -> None:
-    """Have the server end when nobody holds the other side of a stream any more."""
+    """End the server when the other side of a stream is closed."""
     for _ in stream:
         pass
     server.should_exit = True
@@ -106,7 +106,7 @@ class ConsoleProcess(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does; then say so."""
+        """Start as uvicorn does; then report it."""
         rendering.prepare()
         await super().startup(sockets)
         if self.started:

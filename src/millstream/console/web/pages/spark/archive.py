@@ -1,4 +1,4 @@
-"""The archive: how far each stream is archived, what waits, what keeps the rest in the stream, and the files."""
+"""The archive: the archived part of each stream, the waiting entries, the cause that keeps the rest, and the files."""
 
 from dataclasses import asdict
 

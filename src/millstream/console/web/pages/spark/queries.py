@@ -1,4 +1,4 @@
-"""Spark queries: which run, how fast, how far behind, and where they stand beside the groups of the same streams."""
+"""Spark queries: their state, their rates, their lag, and their positions next to the groups of the same streams."""
 
 from dataclasses import asdict, dataclass
 
@@ -17,7 +17,7 @@ from millstream.console.words import rate
 MOST = 200
 """Queries on the page."""
 
-_STREAMS = 8  # of which a drawing is made
+_STREAMS = 8  # most streams that are drawn
 _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 
 
@@ -25,15 +25,15 @@ _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 class QueryRow:
     """A query in the table."""
 
-    query: QueryStatus  # As its driver told
+    query: QueryStatus  # Status from its driver
     spark: Markup  # Rows a second, drawn
-    phase: str  # That took longest in its last batch; may be empty
+    phase: str  # Phase that took longest in its last batch; may be empty
     lost: bool  # It should run and does not
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDrawn:
-    """A stream with everybody who reads it."""
+    """A stream with all its readers."""
 
     stream: StreamStatus
     ground: Markup

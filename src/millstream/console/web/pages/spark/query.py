@@ -1,4 +1,4 @@
-"""One Spark query: its rates and the time of its batches, phase by phase, and where it stands in its streams."""
+"""One Spark query: its rates and the time of its batches, phase by phase, and its position in its streams."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
