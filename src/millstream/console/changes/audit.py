@@ -88,7 +88,7 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
 
 
 async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -> tuple[str, str]:
-    """Put the entry of a change into the audit stream, behind the change itself.
+    """Put the entry of a change into the audit stream, after the change itself.
 
     Returns:
         Its id, or an empty text and why it could not be written.

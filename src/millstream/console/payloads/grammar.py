@@ -1,4 +1,4 @@
-"""The words of ``--where``: from what somebody typed to what :mod:`conditions` compares. PURE.
+"""The words of ``--where``: from a user's text to the tokens that :mod:`conditions` reads. PURE.
 
 A small language of its own, so that nothing typed or stored is ever run as code::
 

@@ -33,7 +33,7 @@ KEPT = 64
 """Most readings that are kept, for any questions."""
 
 STALEST = 5.0
-"""Seconds after which a reading is never fresh, even if readings take long: a page must stay live on a busy machine too."""
+"""Seconds after which a reading is not fresh, even if readings take long: a busy machine must keep its pages live."""
 
 LONGEST = 15.0
 """Seconds that a reader waits for an answer; a later answer is on the next page."""
