@@ -8,12 +8,12 @@ The rooms, each importing only those above it:
 
 A command is a function under ``@GROUP.command(...)``, of a group in ``table/table.py``. It gets the context and the
 whole line, the number of words being right already, and users' rights checked. It works in this order:
-1. Read the words. What is wrong with them raises :class:`~millstream.errors.CommandError` with Redis's text.
+1. Read the words. Wrong parameters raise :class:`~millstream.errors.CommandError` with Redis's text.
 2. Look keys up by ``ctx.lookup`` and its kin, which delete what is expired and count hits and misses.
 3. Refuse what the state forbids. From the first commit on nothing may fail.
 4. ``ctx.commit`` each transition; then ``signal`` or ``touch`` (who waits, who watches), ``notify`` (keyspace events),
    and add to ``ctx.dirty`` what Redis would.
-5. Return a reply value. Where it differs between RESP2 and RESP3, the types of ``replies`` know how; a handler looks at
+5. Return a reply value. The types of ``replies`` know where RESP2 and RESP3 differ; a handler looks at
    ``session.resp`` only where Redis itself does.
 
 After a change: the row's ``since``, ``syntax`` and ``history`` first, then ``make docs``, then the generator of

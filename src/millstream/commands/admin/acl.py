@@ -1,8 +1,8 @@
 """ACL: users and what they may do.
 
-Whatever is changed here holds for connected clients from their next command on, queued and waiting ones included. A
-change that takes a user away, or a channel that a client listens to, closes that client: messages come without a
-command, at which a check could be made.
+A change here holds for connected clients from their next command on, queued and waiting ones included. A change that
+takes a user away, or a channel that a client listens to, closes that client: messages come without a command, at which
+a check could be made.
 
 The rules themselves are in :mod:`millstream.commands.users.permissions`; here are words, replies and errors.
 
@@ -109,7 +109,7 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     "Deletes users and closes their connections.",
 )
 def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were. The default user cannot go, and naming it refuses the whole command."""
+    """The number of users deleted. The default user cannot go, and naming it refuses the whole command."""
     if DEFAULT in argv[2:]:
         raise CommandError("ERR The 'default' user cannot be removed")
     before = ctx.host.accounts.by_name
@@ -158,7 +158,7 @@ def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
 
 @SERVER.command("acl|whoami", 2, "noscript loading stale", "6.0.0", "", "Names the connection's user.")
 def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Who the session is."""
+    """The name of the session's user."""
     return ctx.session.user
 
 

@@ -1,7 +1,8 @@
 """DEBUG, as far as test suites of Redis Streams use it; refused unless the server was started to allow it.
 
-Its subcommands are no rows of the table: in Redis neither COMMAND nor ACL knows them, so they are dispatched here. None
-of them may lose data: RELOAD and LOADAOF make the state anew beside the old one, and keep the old one if they differ.
+Its subcommands are not rows of the table: in Redis neither COMMAND nor ACL knows them, so they are dispatched here.
+None of them may lose data: RELOAD and LOADAOF make the state anew beside the old one, and keep the old one if they
+differ.
 
 Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
 """
@@ -123,7 +124,7 @@ _SUBCOMMANDS = {
     differs="debug",
 )
 def debug(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the subcommand says. The number of words is looked at after the permission, so a stranger learns nothing."""
+    """The subcommand's reply. The number of words is looked at after the permission, so a stranger learns nothing."""
     allowed = ctx.host.config.values["enable-debug-command"]
     if allowed != "yes" and not (allowed == "local" and _is_local(ctx.session)):
         raise CommandError(_NOT_ALLOWED)

@@ -25,7 +25,7 @@ Rows = Iterable[tuple[str, object]]
 
 @dataclass(slots=True)
 class ShellFacts:
-    """What only the network shell knows; it keeps one of these up to date, an embedded node has none."""
+    """Facts that only the network shell knows; it keeps one of these up to date, an embedded node has none."""
 
     tcp_port: int = 0  # Port it listens on, 0 for none
     unix_socket: str = ""  # Path it listens on, empty for none
@@ -40,8 +40,8 @@ class ShellFacts:
     output_buffer_closed: int = 0  # Cut for not taking their replies
     input_bytes: int = 0  # Bytes received
     output_bytes: int = 0  # Bytes sent
-    repl_input_bytes: int = 0  # Of these, what a primary has sent
-    repl_output_bytes: int = 0  # Of these, what replicas were sent
+    repl_input_bytes: int = 0  # Those of them that a primary has sent
+    repl_output_bytes: int = 0  # Those of them that replicas were sent
     output_waiting: int = 0  # Bytes of replies clients have not taken, as last looked at
     # Bytes of the stream, or of a copy, that are on their way to replicas, as last looked at
     replica_output_waiting: int = 0
@@ -58,7 +58,7 @@ class ShellFacts:
 
 @dataclass(slots=True)
 class MachineFacts:
-    """What the operating system says of the process; all zero where it does not say."""
+    """The operating system's figures of the process; all zero where it gives none."""
 
     pid: int = 0  # Process id
     system: str = ""  # Operating system and release
@@ -74,19 +74,19 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True)
 class RewriteFacts:
-    """What is known of rewriting the log."""
+    """Facts about rewriting the log."""
 
     is_running: bool = False  # One is under way
     is_ok: bool = True  # The last one that ended did what it should
-    seconds: int = -1  # What it took; -1 if none has ended
-    current_seconds: int = -1  # What the present one has taken so far; -1 if there is none
-    started: int = 0  # How many were begun
-    failed_in_a_row: int = 0  # How many were given up since the last that was not
+    seconds: int = -1  # The duration of the last one; -1 if none has ended
+    current_seconds: int = -1  # The duration of the present one so far; -1 if there is none
+    started: int = 0  # The number begun
+    failed_in_a_row: int = 0  # The number given up since the last success
 
 
 @dataclass(slots=True)
 class Loading:
-    """How far reading the log is."""
+    """The progress of reading the log."""
 
     started: int  # Wall milliseconds when it was begun
     total: int = 0  # Bytes to read
@@ -95,7 +95,7 @@ class Loading:
 
 @dataclass(slots=True)
 class LogFacts:
-    """What is known of the log."""
+    """Facts about the log."""
 
     enabled: bool = False  # Writes are logged at all
     policy: str = ""  # ``always``, ``everysec`` or ``no``
@@ -109,21 +109,21 @@ class LogFacts:
     disk_state: str = "ok"  # ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space
     disk_since: int = 0  # Wall seconds of the last change of that state, 0 if there was none
     disk_free: int = -1  # Bytes that may still be written, -1 if the system does not say
-    rewrite: RewriteFacts = field(default_factory=RewriteFacts)  # Of rewriting it
+    rewrite: RewriteFacts = field(default_factory=RewriteFacts)  # Facts about rewriting it
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """What is known of scripts."""
+    """Facts about scripts."""
 
     cached: int = 0  # Scripts kept
-    source_bytes: int = 0  # What they were given as, in bytes
-    lua_bytes: int = 0  # What the Lua runtime takes; 0 if no script was ever run
+    source_bytes: int = 0  # The size of their sources, in bytes
+    lua_bytes: int = 0  # The size of the Lua runtime; 0 if no script was ever run
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
-    """What a copy of all data was."""
+    """Facts about a copy of all data."""
 
     # Milliseconds; made: from its order until it could be sent; taken: from its first byte until it was shown
     took: int
@@ -132,7 +132,7 @@ class CopyFacts:
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What a replica knows of its link to its primary."""
+    """A replica's facts about its link to its primary."""
 
     host: str  # The primary's name or address
     port: int  # Its port
@@ -140,9 +140,9 @@ class LinkFacts:
     error: str  # Why the link is down, or was last; empty for no reason
     silent_for: int  # Seconds since the primary last sent something; -1 without a link
     down_for: int | None  # Seconds that the link has been down; None if it is up
-    offset: int  # How far its stream was run
+    offset: int  # The offset in its stream up to which all was run
     copy_size: int | None  # Bytes of the copy that is on its way; None if the primary did not say
-    copy_read: int  # How many of them are here
+    copy_read: int  # The number of these bytes that have arrived
     priority: str  # For whoever chooses another primary
     divergences: int  # Units that failed here
     full_syncs: int  # Copies taken over
@@ -166,33 +166,33 @@ class ReplicaFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationFacts:
-    """What is known of replicas."""
+    """Facts about replicas."""
 
     replicas: list[ReplicaFacts] = field(default_factory=list)  # Each of them
-    good: int = 0  # How many of them count for ``min-replicas-to-write``
-    wanted: int = 0  # How many must; 0 for no such rule
+    good: int = 0  # The number of them that count for ``min-replicas-to-write``
+    wanted: int = 0  # The number that must count; 0 for no such rule
     replid: str = ""  # Name of the history
-    replid2: str = ""  # Of the one that it goes on from; empty for none
-    offset: int = 0  # How far it is, in bytes
+    replid2: str = ""  # The name of the history that it continues; empty for none
+    offset: int = 0  # Its length, in bytes
     second: int = -1  # Up to where it is the same as that one; -1 for none
     earlier: tuple[str | int, ...] = ()  # Names of those before that, and the same of each in turn
     backlog_size: int = 0  # Bytes to keep of it
     backlog_first: int | None = None  # Number of the first byte that is kept; None while nothing is
-    backlog_held: int = 0  # How many are
+    backlog_held: int = 0  # The number of bytes held
     full_syncs: int = 0  # Copies asked for
-    copies_made: int = 0  # Of all data, one for all who waited for it
+    copies_made: int = 0  # Copies of all data; one serves all who waited for it
     last_copy: CopyFacts | None = None  # The last of them; None for none
     forks: int = 0  # Processes that were made for that as copies of this one
     fork_usec: int = 0  # Microseconds for which the last of them held everybody up
     partial_syncs: int = 0  # Replicas that went on where they were
     refused_syncs: int = 0  # Those that wanted to, and could not
-    failover: str = "no-failover"  # How far handing over the role is
+    failover: str = "no-failover"  # The progress of handing over the role
     diverged_records: int = 0  # Those of this server that no other one took over, put into files since the start
     diverged_files: int = 0  # Such files that are there
     dialect: str = ""  # In which replicas are told
-    annotate: str = ""  # What those that are ours are told beside
-    confirming: int = 0  # How many must hold what is written before anybody is told of it; 0 for no such rule
-    confirmed_by: int = 0  # How many do
+    annotate: str = ""  # Annotations that replicas of ours are sent
+    confirming: int = 0  # Replicas that must hold a write before a reply reports it; 0 for no such rule
+    confirmed_by: int = 0  # The number that do
     is_short: bool = False  # These are too few, so that writes are refused
     unconfirmed: int = 0  # Changes that fewer hold
     held_clients: int = 0  # Clients with replies that wait for the disk or for replicas
@@ -245,18 +245,18 @@ class InfoFacts:
     errors: Mapping[str, int] = field(default_factory=dict)  # Error replies by code
     databases: Iterable[DatabaseFacts] = ()  # Those that hold keys; none while changes are held
     is_holding: bool = False  # Changes wait for space on the disk, and nothing may tell of them
-    shell: ShellFacts = field(default_factory=ShellFacts)  # Of the network shell
-    machine: MachineFacts = field(default_factory=MachineFacts)  # Of the process
-    log: LogFacts = field(default_factory=LogFacts)  # Of the log
-    scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Of scripts
-    replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Of replicas
+    shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network shell
+    machine: MachineFacts = field(default_factory=MachineFacts)  # Facts of the process
+    log: LogFacts = field(default_factory=LogFacts)  # Facts of the log
+    scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Facts of scripts
+    replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Facts of replicas
     link: LinkFacts | None = None  # To the primary; None where nobody is followed
     shutdown_in: int | None = None  # Milliseconds for which SHUTDOWN still waits at most; None where it was not given
-    loading: Loading | None = None  # Of the log that is being read; None for none
+    loading: Loading | None = None  # The log that is being read; None for none
 
 
 def _server(facts: InfoFacts) -> Rows:
-    """Who and what the server is; monitoring tells servers apart by ``run_id``, which is new at each start."""
+    """The server's identity; monitoring tells servers apart by ``run_id``, which is new at each start."""
     shell, machine = facts.shell, facts.machine
     uptime = max(facts.now - shell.started, 0) // 1000 if shell.started else 0
     # Clients choose commands by this version, so it is that of the Redis whose behaviour this is
@@ -267,7 +267,7 @@ def _server(facts: InfoFacts) -> Rows:
     yield "os", machine.system
     yield "arch_bits", 64
     yield "python_version", machine.python
-    # What Redis calls epoll or kqueue is an event loop here
+    # Redis's epoll or kqueue is an event loop here
     yield "multiplexing_api", shell.event_loop
     yield "process_id", machine.pid
     yield "run_id", shell.run_id
@@ -307,7 +307,7 @@ def human(size: float) -> str:
 
 
 def _memory(facts: InfoFacts) -> Rows:
-    """What the process takes, as the system says: Python cannot tell used memory from what it keeps for later."""
+    """The memory of the process, as the system says: Python cannot tell used memory from what it keeps for later."""
     machine, scripts = facts.machine, facts.scripts
     # Redis counts its allocations; here both names are the resident set
     yield "used_memory", machine.memory
@@ -490,7 +490,7 @@ def _link(link: LinkFacts) -> Rows:
 
 
 def _copy(name: str, copy: CopyFacts | None) -> Rows:
-    """Of the last copy since the start; -1 for none."""
+    """The rows of the last copy since the start; -1 for none."""
     yield f"millstream_last_full_sync_{name}_seconds", -1 if copy is None else f"{copy.took / 1000:.3f}"
     yield f"millstream_last_full_sync_{name}_bytes", -1 if copy is None else copy.size
 

@@ -1,8 +1,7 @@
 """COMMAND: the command table, as clients ask for it, made from :mod:`millstream.commands.table.table`.
 
-Clusters' clients and proxies find keys by what is answered here, ACL by the same rows, and docs/compatibility.md too: a
-row that is wrong is wrong everywhere, and is found out by the comparison with a real server
-(tests/commands/test_introspection_live.py).
+Clusters' clients and proxies find keys by these answers, ACL and docs/compatibility.md by the same rows. A wrong row is
+wrong everywhere; the comparison with a real server finds it (tests/commands/test_introspection_live.py).
 
 Answers are made once for each command and kept, encoded: clients ask for all of them when they connect.
 
@@ -23,7 +22,7 @@ from millstream.errors import CommandError
 from millstream.glob import matcher
 from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 
-# Where the word STREAMS is looked for
+# The index at which the search for the word STREAMS begins
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 
 

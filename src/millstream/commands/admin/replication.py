@@ -1,4 +1,4 @@
-"""What replicas send, and ROLE.
+"""The commands that replicas send, and ROLE.
 
 A connection becomes a replica's by PSYNC (SYNC, in old Redis). From then on it is sent the stream and answers nothing
 but REPLCONF ACK; what it gets before that, and when, is the shell's business.
@@ -19,7 +19,7 @@ from millstream.replies import OK, Many, Reply, Simple
 log = logger("millstream.server")
 
 _LARGEST_PORT = 65535
-# What it cannot hold would end a field or a line where others see it, in INFO
+# Other characters would end a field or a line in INFO, where others see it
 _ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
 
@@ -135,7 +135,7 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
 
 
 def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
-    """``ACK offset [FACK offset]``; what is no number is passed over, as in Redis."""
+    """``ACK offset [FACK offset]``; a word that is not a number is passed over, as in Redis."""
     offset = read_integer(words[1])
     durable = read_integer(words[3]) if len(words) > 3 and keyword(words[2]) == b"FACK" else None
     if ctx.session.is_replica and offset is not None:
@@ -274,7 +274,8 @@ class _Wanted:
 def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """``master``, how far its stream is, and of each replica that follows the address, the port and the offset.
 
-    Of a replica: ``slave``, its primary's host and port, how the link is, and how far the stream was run, -1 without.
+    A replica answers: ``slave``, its primary's host and port, how the link is, and how far the stream was run, -1
+    without.
     """
     followed = ctx.host.following.role()
     if followed is not None:

@@ -1,7 +1,7 @@
 """EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and of FUNCTION what says that there are no functions.
 
-The words are read here; ``host.scripts`` runs the script, see ``node/scripting/``. Keys and arguments are told apart by
-a number, and only keys are checked against ACL and routed by clusters: a script that makes up names of keys works here,
+The words are read here; ``host.scripts`` runs the script, see ``node/scripting/``. A number tells keys and arguments
+apart, and only keys are checked against ACL and routed by clusters. So a script that makes up names of keys works here,
 and does not in a cluster.
 
 Source: https://redis.io/docs/latest/develop/programmability/
@@ -46,7 +46,7 @@ def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     differs="scripts",
 )
 def eval_(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the script returns."""
+    """The script's result."""
     return _eval(ctx, argv, read_only=False)
 
 
@@ -60,7 +60,7 @@ def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     differs="scripts",
 )
 def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the script returns."""
+    """The script's result."""
     return _eval(ctx, argv, read_only=True)
 
 
@@ -74,7 +74,7 @@ def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     differs="scripts",
 )
 def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the script returns; NOSCRIPT if the server does not have it."""
+    """The script's result; NOSCRIPT if the server does not have it."""
     return _evalsha(ctx, argv, read_only=False)
 
 
@@ -88,7 +88,7 @@ def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     differs="scripts",
 )
 def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the script returns."""
+    """The script's result."""
     return _evalsha(ctx, argv, read_only=True)
 
 

@@ -17,7 +17,7 @@ from millstream.replies import OK, Error, Map, Reply, Verbatim
 
 _NOT_ENDED = Error("ERR Errors trying to SHUTDOWN. Check logs.")
 
-# What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
+# The overhead of a key in bytes: its places in the dictionaries, rounded (measured on CPython 3.11).
 _KEY_OVERHEAD = 120
 
 

@@ -1,4 +1,4 @@
-"""SLOWLOG: the commands that took long. What is kept of them, :mod:`millstream.commands.context.slowlog` says.
+"""SLOWLOG: the commands that took long. :mod:`millstream.commands.context.slowlog` says which of their words are kept.
 
 Source: https://redis.io/docs/latest/commands/slowlog-get/ and its siblings.
 """
@@ -31,7 +31,7 @@ SERVER.container("slowlog", since="2.2.12", summary="Tells which commands took l
 def slowlog_get(ctx: Context, argv: list[bytes]) -> Reply:
     """The latest first, ten unless the client says how many; all for -1.
 
-    Of each its number, when it ended in seconds since 1970, its microseconds, its words, the client and its name.
+    Each has its number, its end in seconds since 1970, its microseconds, its words, the client and its name.
     """
     if len(argv) > 3:
         raise bad_subcommand("SLOWLOG", argv[1])
@@ -48,7 +48,7 @@ def _shown(entry: SlowEntry) -> Reply:
 
 @SERVER.command("slowlog|len", 2, "admin loading stale", "2.2.12", "", "Counts the commands that took long.")
 def slowlog_len(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """How many are kept, ``slowlog-max-len`` at most."""
+    """The number of commands kept, ``slowlog-max-len`` at most."""
     return len(ctx.host.slowlog.entries)
 
 

@@ -1,8 +1,8 @@
 """Commands about connections: HELLO, CLIENT, MULTI, publish and subscribe, WAIT.
 
-They change the session, which is no data: nothing here is in the log, and all of it ends with the connection. What
-needs the node (killing, pausing, publishing, what EXEC does) is asked of ``ctx.host``, whose methods
-:class:`~millstream.node.host.NodeHost` has.
+They change the session, which is not data: nothing here is in the log, and all of it ends with the connection. They ask
+``ctx.host`` for all that needs the node (killing, pausing, publishing, EXEC); :class:`~millstream.node.host.NodeHost`
+has its methods.
 
 Read ``connection`` (who one is), ``clients`` (who the others are), then what one needs of the rest. ``tracking`` stays
 apart, being commands that exist only to say that there is no such thing.

@@ -1,8 +1,8 @@
 """CLIENT: looking at connections, naming one's own, and acting on others'.
 
-A line of CLIENT LIST has Redis's fields in Redis's order as far as they exist here; tools split it at blanks and ``=``,
-which is why names may hold neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so
-that any number of them is asked in turn.
+A line of CLIENT LIST has Redis's fields in Redis's order as far as they exist here. Tools split it at blanks and ``=``,
+so names may hold neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so that any
+number of them is asked in turn.
 
 Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 """
@@ -18,7 +18,7 @@ from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply, Verbatim
 
-# What a filter of CLIENT KILL or LIST asks of each session
+# The test of each session by a filter of CLIENT KILL or LIST
 Test = Callable[[Session], bool]
 
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
@@ -146,7 +146,7 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     """One line each, oldest first.
 
-    An id that nobody has is left out, but one that is no number above zero is an error.
+    An unknown id is left out, but a word that is not a number above zero is an error.
     """
     sessions = list(ctx.host.sessions())
     word = keyword(argv[2]) if len(argv) > 2 else b""
@@ -388,7 +388,7 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
 def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     """Replies OK; a pause that runs is never made shorter, but what it holds back is chosen anew.
 
-    What is held back is the node's business: commands are kept with their sessions, and run in order when it is over.
+    The node keeps held commands with their sessions, and runs them in order when the pause is over.
     """
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])

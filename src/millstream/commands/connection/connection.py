@@ -35,7 +35,7 @@ def is_printable(word: bytes) -> bool:
 def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
     """Make the session that of a user.
 
-    Whether the name or the password was wrong is not told, and takes the same time. ACL LOG has the name, never the
+    The error hides whether the name or the password was wrong, and takes the same time. ACL LOG has the name, never the
     password.
     """
     if not ctx.host.accounts.accepts(user, password):

@@ -20,8 +20,8 @@ ALLOWED_WHILE_SUBSCRIBED = frozenset(
 def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     """One confirmation a name; leaving everything needs no names.
 
-    Each confirmation has the number of channels and patterns the connection then listens to, also one for a channel it
-    did not listen to; leaving all of none is confirmed once, with null. Patterns are taken apart before the first is
+    Each confirmation has the number of channels and patterns that the connection then listens to, also for a channel it
+    did not listen to. Leaving all of none is confirmed once, with null. Patterns are taken apart before the first is
     joined, so that a refusal leaves nothing half done.
     """
     session = ctx.session
@@ -141,7 +141,7 @@ def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
 
 @PUBSUB.command("pubsub|numpat", 2, "pubsub loading stale", "2.8.0", "", "Counts patterns.")
 def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """How many different patterns are listened to, however many listen to each."""
+    """The number of different patterns with listeners, however many listen to each."""
     return len(ctx.host.patterns)
 
 

@@ -1,6 +1,6 @@
 """CLIENT TRACKING and its kin: there is no tracking, so they answer as Redis does where it is off.
 
-Clients with a cache of their own ask for tracking and must hear that there is none; others switch it off unasked when a
+Clients with a cache of their own ask for tracking and must hear that there is none. Others switch it off unasked when a
 connection goes back to its pool, and must not be refused for that.
 
 Source: https://redis.io/docs/latest/commands/client-tracking/

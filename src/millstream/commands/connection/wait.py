@@ -1,8 +1,8 @@
 """WAIT and WAITAOF: has what was written arrived, at replicas, and on disks?
 
-Both are answered as soon as it has, and else when the time is up with what is true then: a client sees that its wish
-was not fulfilled in the reply's number, and not in an error. What was written is all that anybody has written so far,
-which holds whatever this client wrote.
+Both are answered as soon as it has, and else when the time is up, with the number that is true then. A client sees in
+that number, and not in an error, that its wish was not fulfilled. They wait for the writes of all clients so far, which
+include this client's.
 
 Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
 """
@@ -48,7 +48,7 @@ def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], R
     keys=(0, 0, 0),
 )
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many replicas have it: at once if that are enough, else when they are, or the time (0: never) is up.
+    """The number of replicas that have it, at once or when enough have it, or when the time (0: never) is up.
 
     With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
     not believe that its write is safe.

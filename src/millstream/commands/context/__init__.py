@@ -1,4 +1,4 @@
-"""What a handler is given: the state it may read, the session, the parameters, and the ways to change anything.
+"""The means of a handler: the state it may read, the session, the parameters, and the ways to change anything.
 
 Read ``session`` (a connection as plain data), ``context`` (lookup, commit, signal, notify, and the protocol that the
 node fulfils), then ``config``. ``watches`` serves WATCH.

@@ -1,7 +1,7 @@
 """Server parameters that clients see through CONFIG, with their checks and Redis's error texts.
 
-Only what is true is here: a parameter either can be changed and does something, or cannot and tells a fact that tools
-made for Redis ask for (``save``, ``appendonly``, ``maxmemory``).
+Each parameter here is true: either it can be changed and does something, or it cannot and tells a fact. Tools made for
+Redis ask for such facts (``save``, ``appendonly``, ``maxmemory``).
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
@@ -21,7 +21,7 @@ class Parameter:
     name: str  # As clients write it
     default: str  # Value at start
     parse: Callable[[str], object]  # Text to value; raises ``ValueError`` with Redis's reason
-    says: str  # What it is, for the table in docs/server.md
+    says: str  # Its description, for the table in docs/server.md
     mutable: bool = True  # True if CONFIG SET may change it
     is_given: bool = False  # True if it may be given at the start, though CONFIG SET cannot change it
 
@@ -86,11 +86,11 @@ def yes_no(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """How much of its replies a client may leave untaken."""
+    """The bytes of replies that a client may leave untaken."""
 
     hard: int  # Bytes at which it is cut at once, 0 for no limit
     soft: int  # Bytes at which it is cut if it stays above them, 0 for no limit
-    seconds: int  # How long it may stay above ``soft``
+    seconds: int  # The seconds that it may stay above ``soft``
 
     def __str__(self) -> str:
         return f"{self.hard} {self.soft} {self.seconds}"
@@ -98,7 +98,7 @@ class OutputLimit:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What clients of each class may leave untaken."""
+    """The limits of untaken replies, by class of client."""
 
     normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)  # Ordinary clients
     # Replicas; what they were not sent yet counts, and a limit below the backlog's size counts as that
@@ -386,7 +386,7 @@ class Config:
     def __init__(self, given: dict[str, str] | None = None) -> None:
         # Keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE)
         self.expires_unasked = True
-        # How many of so many clients the system has descriptors for; the shell provides it
+        # The number of clients, up to a wanted one, that the system has descriptors for; the shell provides it
         self.clients_possible: Callable[[int], int] = lambda wanted: wanted
         self.no_replicas = ""  # Why there can be none; empty where there can
         self.on_change: Callable[[], None] = lambda: None  # Called when CONFIG SET has changed something

@@ -1,4 +1,4 @@
-"""What a command handler is given: the state it may read, and the only ways it may change anything.
+"""The context of a command handler: the state it may read, and the only ways it may change anything.
 
 A handler reads, decides, then calls :meth:`Context.commit` for each transition. It never touches the keyspace's
 dictionaries itself, never reads a clock, and raises :class:`~millstream.errors.CommandError` only before its first
@@ -34,7 +34,7 @@ V = TypeVar("V", bound=Value)
 
 @dataclass(slots=True)
 class Lookups:
-    """What came of looking keys up, for INFO."""
+    """Counts of keys found and missed, for INFO."""
 
     hits: int = 0  # A command that reads found its key
     misses: int = 0  # It did not
@@ -84,7 +84,7 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
 
 
 class Origin(Enum):
-    """Where a command comes from, which says what is looked at before it runs."""
+    """The origin of a command, which says what is checked before it runs."""
 
     CLIENT = "a client"
     WAITER = "a client that waited, whose command runs again"
@@ -124,12 +124,12 @@ class Context:
         origin: Origin = Origin.CLIENT,
     ) -> None:
         self.host = host
-        self.session = session  # Who asks
+        self.session = session  # The client that asks
         self.db: Database = host.keyspace.databases[session.db]
         self.now = now  # Both clocks, read once for the command or the whole transaction
         self._journal = journal
         self._notify = notify
-        self.origin = origin  # Where the command comes from
+        self.origin = origin  # The origin of the command
         self.may_block = origin in _MAY_BLOCK  # Nothing else is kept waiting if it waits
         self.dirty = 0  # Changes made so far, as Redis counts them (``rdb_changes_since_last_save``)
         # A script's reply has an error in it, so the call counts as failed; its errors are counted already

@@ -1,4 +1,4 @@
-"""What the commands know of one connection: plain data, no socket."""
+"""One connection as the commands know it: plain data, no socket."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ WORD_SIZE = 64
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the network shell knows of a connection when it is asked; these defaults where there is no network."""
+    """The network shell's figures of a connection, on request; these defaults where there is no network."""
 
     descriptor: int = -1  # The socket's file descriptor, -1 for none
     received: int = 0  # Bytes that came
@@ -27,7 +27,7 @@ class Queue:
     def __init__(self) -> None:
         # In order: the words of one command, or commands that were queued together, which give the words of each
         self.items: list[list[bytes] | Iterable[list[bytes]]] = []
-        self.size = 0  # What they take in memory
+        self.size = 0  # Their size in memory, in bytes
         self.has_together = False  # Some were queued together
         self._count = 0
 
@@ -91,7 +91,7 @@ class Session:
     is_primary: bool = False  # In its name runs what this server's primary sends
     channels: set[bytes] = field(default_factory=set)  # Channels it listens to
     patterns: set[bytes] = field(default_factory=set)  # Patterns of channels it listens to
-    commands: int = 0  # How many it has given, refused ones among them
+    commands: int = 0  # Commands given, refused ones among them
     traffic: Callable[[], Traffic] = Traffic  # Asks the shell for the connection's bytes
 
     @property

@@ -1,7 +1,6 @@
 """SLOWLOG's list: the commands that took long, the latest first, cut as Redis cuts them, and without secrets.
 
-What it takes in memory is bounded by ``slowlog-max-len``: :data:`WORDS` words are kept of a command, and :data:`BYTES`
-bytes of a word.
+``slowlog-max-len`` bounds its memory: :data:`WORDS` words are kept of a command, and :data:`BYTES` bytes of a word.
 """
 
 from collections import deque
@@ -23,7 +22,7 @@ BYTES = 128
 """Bytes that are kept of a word; behind them stands how many are left out."""
 
 _REDACTED = b"(redacted)"
-# Where a script gave a command
+# The address for commands of a script
 _NO_CLIENT = b"?:0"
 # Parameters that hold a secret; Redis's too, since whoever takes this server for a Redis may send them
 _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"})
@@ -35,9 +34,9 @@ class SlowEntry:
 
     number: int  # No other has it while the server runs
     ended: int  # Wall seconds when it was through
-    microseconds: int  # What it took, without the time in which it waited
+    microseconds: int  # The duration, without the time in which it waited
     words: list[bytes]  # The command, cut, without secrets
-    addr: bytes  # Of the client, as CLIENT LIST shows it
+    addr: bytes  # The client's address, as CLIENT LIST shows it
     name: bytes  # That the client gave itself
 
 

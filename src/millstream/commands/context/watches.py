@@ -1,4 +1,4 @@
-"""Who watches which key: what makes EXEC depend on keys staying as they are.
+"""Watched keys and their watchers: EXEC depends on these keys staying as they are.
 
 Source: https://redis.io/docs/latest/commands/watch/
 """
@@ -17,7 +17,7 @@ class Watches:
     __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self.by_place: dict[tuple[int, bytes], set[Session]] = {}  # Who watches each. To be looked at only.
+        self.by_place: dict[tuple[int, bytes], set[Session]] = {}  # The watchers of each. To be looked at only.
 
     def add(self, session: Session, db: int, key: bytes) -> None:
         """WATCH one key for a session; twice is once."""

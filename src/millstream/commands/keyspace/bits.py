@@ -35,7 +35,7 @@ def _offset(word: bytes, width: int = 0) -> int:
     "setbit", 4, "write denyoom", "2.2.0", "key offset:integer value:integer", "Sets or clears a bit of a string."
 )
 def setbit(ctx: Context, argv: list[bytes]) -> Reply:
-    """What it was. A change is a bit that was different, or a string that grew."""
+    """The old bit. A change is a bit that was different, or a string that grew."""
     offset, bit = _offset(argv[2]), integer(argv[3], _BAD_BIT)
     if bit not in {0, 1}:
         raise CommandError(_BAD_BIT)
@@ -188,7 +188,7 @@ class BitField:
     signed: bool  # The first bit is the sign
     width: int  # Bits of the field
     offset: int  # Position of its first bit
-    operand: int = 0  # What is set or added
+    operand: int = 0  # The value to set or add
     overflow: bytes = b"WRAP"  # WRAP, SAT or FAIL
 
     @property

@@ -1,4 +1,4 @@
-"""What the commands of hashes, sorted sets, lists and sets share: how a change is told, and how an empty key goes."""
+"""The shared parts of hashes, sorted sets, lists and sets: how a change is reported, and how an empty key goes."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class Family(CommandGroup):
 
 
 def key_count(argv: list[bytes], at: int, error: str = "ERR numkeys should be greater than 0") -> int:
-    """How many keys follow the word at a place, which says so."""
+    """The number of keys that follow, read from the word at ``at``."""
     count = read_integer(argv[at])
     if count is None or count < 1:
         raise CommandError(error)
@@ -53,7 +53,7 @@ def key_count(argv: list[bytes], at: int, error: str = "ERR numkeys should be gr
 def drop_if_empty(ctx: Context, key: bytes) -> None:
     """Delete the key of a collection that has become empty, as part of the same change.
 
-    Redis has no empty collections. The event ``del`` comes after that of the removal; it is no change of its own.
+    Redis has no empty collections. The event ``del`` comes after that of the removal; it is not a change of its own.
     """
     value = ctx.db.keys[key]
     if not len(value):  # type: ignore[arg-type] # only collections come here

@@ -1,7 +1,7 @@
 """DUMP and RESTORE: a key's value as bytes that can be kept elsewhere, and back.
 
-What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis and Valkey makes. The other way
-round does not work: Redis cannot read ours, and refuses it by its checksum.
+DUMP writes our own form; RESTORE takes it, and what DUMP of Redis and Valkey makes. The other way round does not work:
+Redis cannot read ours, and refuses it by its checksum.
 
 A payload is logged in our own form, so recovery never needs the reader of Redis's format, nor its limits. Loading is
 checked to the last rule, see ``engine/serialization/dump.py``: RESTORE is the one command by which a client hands us a
@@ -38,7 +38,7 @@ def dump(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Options:
-    """What RESTORE was asked."""
+    """RESTORE's options."""
 
     replace: bool = False  # REPLACE
     absolute: bool = False  # ABSTTL: the time to live counts from 1970

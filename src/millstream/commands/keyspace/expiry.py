@@ -1,7 +1,7 @@
 """Commands about when a key dies: EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST.
 
-Times are kept as wall milliseconds, absolute, whatever unit a client wrote: the log has the moment, so a key whose time
-was over during a downtime is gone when the server is up again, as in Redis.
+Times are kept as absolute wall milliseconds, whatever unit a client wrote. The log has the moment, so a key that
+expired during a downtime is gone when the server is up again, as in Redis.
 
 The eight commands that set or tell a time are two handlers, registered four times each with unit and origin.
 

@@ -46,7 +46,7 @@ def _encoded(point: Point, latitudes: tuple[float, float]) -> int:
 
 
 def _middle(cell: int, limits: tuple[float, float]) -> float:
-    """Where the middle of a cell is."""
+    """The middle of a cell."""
     low, high = limits
     ends = [low + at * 1.0 / _CELLS * (high - low) for at in (cell, cell + 1)]
     return min(max((ends[0] + ends[1]) / 2, low), high)
@@ -92,7 +92,7 @@ def geoadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _places(ctx: Context, key: bytes, members: list[bytes]) -> list[Point | None]:
-    """Where members are; None for each that is absent."""
+    """The places of members; None for each that is absent."""
     value = zset_at(ctx, key)
     scores = {} if value is None else value.scores
     return [_decoded(scores[member]) if member in scores else None for member in members]

@@ -44,7 +44,7 @@ def _put(ctx: Context, argv: list[bytes], name: str) -> int:
 
 @HASH.command("hset", -4, "write denyoom fast", "2.0.0", "key field value [field value ...]", "Sets fields of a hash.")
 def hset(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many fields are new."""
+    """The number of new fields."""
     return _put(ctx, argv, "hset")
 
 
@@ -80,7 +80,7 @@ def hmget(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hdel", -3, "write fast", "2.0.0", "key field [field ...]", "Deletes fields of a hash.")
 def hdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were; the key goes with the last. A field that is named twice counts once."""
+    """The number of fields removed; the key goes with the last. A field that is named twice counts once."""
     found = _fields(ctx, argv[1])
     going = [field for field in dict.fromkeys(argv[2:]) if field in found]
     if going:

@@ -1,7 +1,7 @@
 """Commands on keys of any type: DEL EXISTS TYPE KEYS SCAN RENAME COPY MOVE SWAPDB TOUCH OBJECT FLUSHDB FLUSHALL ....
 
-What brings a value to a place (RENAME, COPY, MOVE, SWAPDB, RESTORE) signals that place, as clients may wait for a
-stream there, and what takes one away signals too: XREADGROUP ends with NOGROUP when its key goes. ``touch`` is for
+Commands that bring a value to a place (RENAME, COPY, MOVE, SWAPDB, RESTORE) signal that place, as clients may wait for
+a stream there. Those that take one away signal too: XREADGROUP ends with NOGROUP when its key goes. ``touch`` is for
 changes that only WATCH sees.
 
 Source: https://redis.io/docs/latest/commands/?group=generic
@@ -25,7 +25,7 @@ SAME_OBJECT = "ERR source and destination objects are the same"
 DB_OUT_OF_RANGE = "ERR DB index is out of range"
 # Redis keeps strings up to this size in one allocation with their header, and says so.
 _EMBEDDED_MAX = 44
-# What SCAN may look for
+# Types that SCAN may look for
 _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
 # Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
 _DRAWS = 100
@@ -42,7 +42,7 @@ def database(ctx: Context, word: bytes) -> Database:
 @GENERIC.command("unlink", -2, "write fast", "4.0.0", "key [key ...]", "Deletes keys.", keys=(1, -1, 1))
 @GENERIC.command("del", -2, "write", "1.0.0", "key [key ...]", "Deletes keys.", keys=(1, -1, 1))
 def delete(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were; a key that is named twice counts once.
+    """The number of keys deleted; a key that is named twice counts once.
 
     UNLINK is the same here: Redis frees the memory later in a thread, and Python frees it as it likes.
     """
@@ -61,7 +61,10 @@ def delete(ctx: Context, argv: list[bytes]) -> Reply:
     "exists", -2, "readonly fast", "1.0.0", "key [key ...]", "Counts which of the keys exist.", keys=(1, -1, 1)
 )
 def exists(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there are; a key that is named twice counts twice. TOUCH is the same: no times of access are kept."""
+    """The number of keys that exist; a key that is named twice counts twice.
+
+    TOUCH is the same: no times of access are kept.
+    """
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
@@ -99,8 +102,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
 
     Which cursor means what is :mod:`millstream.engine.scanning`'s; here are the options, of which the last of each kind
     counts. An unknown type is an error, as in Redis 8; before, it fitted no key. COUNT is a wish: more keys come where
-    several share a place, none at all while the order is being found, so clients must go by the cursor and not by what
-    came.
+    several share a place, and none while the order is being found. So clients must go by the cursor.
     """
     start = cursor(argv[1])
     pattern, count, kind = b"*", 10, b""
@@ -268,7 +270,7 @@ def _number(word: bytes, which: str) -> int:
     acl="keyspace dangerous",
 )
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
-    """Who waits in either database sees the other's keys at once.
+    """Clients that wait in either database see the other's keys at once.
 
     Only keys that somebody waits for or watches are signalled, not the thousands of others. Connections keep the number
     of their database, and thereby see the other content.
@@ -344,8 +346,8 @@ GENERIC.container("object", since="2.2.3", summary="Tells how a key's value is k
 def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key.
 
-    What Redis would say of a string that was set in one piece: after APPEND it says ``raw`` of a short one too, which
-    is not kept here.
+    The answer is Redis's for a string that was set in one piece: after APPEND Redis says ``raw`` of a short one too,
+    which is not kept here.
     """
     value = ctx.lookup(argv[2])
     if value is None:

@@ -57,7 +57,7 @@ def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, i
 
 
 def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool, makes: bool = True) -> Reply:
-    """Add elements; the new length. Who waits is served when the command, or its transaction, is through."""
+    """Add elements; the new length. Waiting clients are served when the command, or its transaction, is through."""
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None and not makes:
         return 0
@@ -264,7 +264,7 @@ def linsert(ctx: Context, argv: list[bytes]) -> Reply:
 
 @LIST.command("lrem", 4, "write", "1.0.0", "key count:integer element", "Deletes elements equal to one.")
 def lrem(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many: at most ``count`` from the head, from the tail if it is negative; all for 0."""
+    """The number removed: at most ``count`` from the head, from the tail if it is negative; all for 0."""
     count = _negatable(argv[2])
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:

@@ -29,7 +29,7 @@ def read(word: bytes) -> Fraction | float | None:
     """A number as strtold reads it, all of it, without blanks; a float is infinite.
 
     Returns:
-        None for what is no number, and for one too large or too small.
+        None for a word that is not a number, and for one too large or too small.
     """
     if len(word) > _LONGEST:
         return None

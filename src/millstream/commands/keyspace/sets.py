@@ -26,7 +26,7 @@ def _members(ctx: Context, key: bytes) -> SetValue:
 
 @SET.command("sadd", -3, "write denyoom fast", "1.0.0", "key member [member ...]", "Adds members to a set.")
 def sadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many are new. Only these go into the log, so adding what is there costs no record."""
+    """The number of new members. Only these go into the log, so adding what is there costs no record."""
     present = _members(ctx, argv[1])
     new = [member for member in dict.fromkeys(argv[2:]) if member not in present]
     if new:
@@ -37,7 +37,7 @@ def sadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SET.command("srem", -3, "write fast", "1.0.0", "key member [member ...]", "Deletes members of a set.")
 def srem(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """The number of members removed."""
     present = _members(ctx, argv[1])
     going = [member for member in dict.fromkeys(argv[2:]) if member in present]
     if going:
@@ -101,7 +101,7 @@ Combining = Callable[[list[SetValue]], Iterable[bytes]]
 
 
 def _common(values: list[SetValue]) -> Iterable[bytes]:
-    """What is in all, in the order of the smallest, as Redis finds it."""
+    """The members that all have, in the order of the smallest, as Redis finds it."""
     smallest, *others = sorted(values, key=len)
     return (member for member in smallest if all(member in other for other in others))
 
@@ -116,7 +116,7 @@ def _only_first(values: list[SetValue]) -> Iterable[bytes]:
 
 
 def _combined(ctx: Context, keys: list[bytes], combine: Combining) -> list[bytes]:
-    """What several sets give together, in the order of a set made of it; each key's type is looked at first."""
+    """The combination of several sets, in the order of a set made of it; each key's type is looked at first."""
     made = SetValue()
     for member in combine([_members(ctx, key) for key in keys]):
         if member not in made:
@@ -158,19 +158,19 @@ def sdiff(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SET.command("sinterstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in all sets.", keys=(1, -1, 1))
 def sinterstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are."""
+    """The number of members stored."""
     return _store(ctx, argv, _common)
 
 
 @SET.command("sunionstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in any set.", keys=(1, -1, 1))
 def sunionstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are."""
+    """The number of members stored."""
     return _store(ctx, argv, _all)
 
 
 @SET.command("sdiffstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in the first only.", keys=(1, -1, 1))
 def sdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are."""
+    """The number of members stored."""
     return _store(ctx, argv, _only_first)
 
 

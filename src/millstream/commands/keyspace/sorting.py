@@ -19,11 +19,11 @@ from millstream.replies import Reply
 
 @dataclass(slots=True)
 class _Sorting:
-    """What SORT was asked."""
+    """SORT's options."""
 
     descending: bool = False  # DESC
     alpha: bool = False  # ALPHA
-    limit: tuple[int, int] = (0, -1)  # Offset and count; a negative count is no limit
+    limit: tuple[int, int] = (0, -1)  # Offset and count; a negative count means all
     by: bytes | None = None  # The pattern of the last BY
     unsorted: bool = False  # A BY had no star, so that nothing is sorted, whatever a later one says
     gets: list[bytes] = field(default_factory=list)  # The patterns of GET
@@ -65,7 +65,7 @@ def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:
 
 
 def _found(ctx: Context, pattern: bytes, element: bytes) -> bytes | None:
-    """What a pattern names for an element: the string, or the field of a hash (``key->field``), where its star was."""
+    """The value that a pattern names for an element, in place of its star: a string, or a field (``key->field``)."""
     if pattern.partition(b"\0")[0] == b"#":
         return element
     before, star, behind = pattern.partition(b"*")
@@ -90,7 +90,7 @@ def _number(word: bytes) -> float:
 
 
 def _elements(ctx: Context, key: bytes) -> tuple[list[bytes], bool]:
-    """What is sorted, and whether it is a set, whose order means nothing."""
+    """The elements to sort, and True if they are a set, whose order means nothing."""
     value = ctx.lookup(key)
     if value is None:
         return [], False
@@ -118,7 +118,7 @@ def _in_order(ctx: Context, elements: list[bytes], asked: _Sorting) -> list[byte
 
 
 def _limited(elements: list[bytes], limit: tuple[int, int]) -> list[bytes]:
-    """What LIMIT leaves; a negative offset is 0."""
+    """The elements that LIMIT leaves; a negative offset is 0."""
     start, count = max(limit[0], 0), limit[1]
     return elements[start:] if count < 0 else elements[start : start + count]
 

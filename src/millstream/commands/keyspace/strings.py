@@ -96,8 +96,8 @@ class _SetOptions:
 def _set_options(words: list[bytes], *, gets: bool = True) -> _SetOptions:
     """Read SET's options, in any order; those of MSETEX, which has no GET.
 
-    Of those that say when the key dies one may be given, and once; NX and XX exclude each other. NX NX and KEEPTTL
-    KEEPTTL are fine, as in Redis.
+    At most one option may say when the key dies, and once; NX and XX exclude each other. NX NX and KEEPTTL KEEPTTL are
+    fine, as in Redis.
     """
     options = _SetOptions()
     at = 0
@@ -262,8 +262,8 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | N
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
     """The string; a time in the past deletes the key after answering.
 
-    The key is looked at before the time is checked, so a bad time is no error for a missing key: null. PERSIST for a
-    key that never dies changes nothing, and is not counted.
+    The key is looked at before the time is checked, so a bad time for a missing key is not an error: null. PERSIST for
+    a key that never dies changes nothing, and is not counted.
     """
     persist, expires = _getex_options(argv)
     key = argv[1]
@@ -440,8 +440,8 @@ def getrange(ctx: Context, argv: list[bytes]) -> Reply:
 def setrange(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes; an empty value changes nothing.
 
-    The offset is checked before the key's type, and the length only where there is something to write: an empty value
-    makes no key and no error, however large the offset.
+    The offset is checked before the key's type, and the length only where there is something to write. So an empty
+    value makes no key and no error, however large the offset.
     """
     offset, part = integer(argv[2]), argv[3]
     if offset < 0:
@@ -531,10 +531,10 @@ def decrby(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Increase:
-    """What INCREX was asked."""
+    """INCREX's options."""
 
     floats: bool = False  # BYFLOAT
-    step: bytes = b"1"  # What is added
+    step: bytes = b"1"  # The number to add
     low: bytes | None = None  # LBOUND, None if not given
     high: bytes | None = None  # UBOUND
     saturates: bool = False  # SATURATE

@@ -78,7 +78,7 @@ _READERS = {b"": _by_rank, b"BYSCORE": _by_score, b"BYLEX": _by_member}
 
 
 def _count(ctx: Context, key: bytes, ranks: Ranks) -> Reply:
-    """How many members are in a range."""
+    """The number of members in a range."""
     value = zset_at(ctx, key)
     if value is None:
         return 0
@@ -105,9 +105,9 @@ def zlexcount(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _RangeOptions:
-    """What a range command was asked."""
+    """The options of a range command."""
 
-    by: bytes = b""  # What bounds are: ``BYSCORE``, ``BYLEX``, or ranks if empty
+    by: bytes = b""  # The kind of bounds: ``BYSCORE``, ``BYLEX``, or ranks if empty
     reverse: bool = False  # Highest first; bounds of scores and members then stand the other way round
     with_scores: bool = False  # WITHSCORES
     limit: tuple[int, int] | None = None  # Offset and count; None for all
@@ -137,7 +137,7 @@ def _range_options(words: list[bytes], options: _RangeOptions, *, free: bool = F
 
 
 def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
-    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing.
+    """The rows that LIMIT leaves; a negative count means all, a negative offset leaves nothing.
 
     Redis walks to the offset; here it is a slice, so a large offset costs nothing but the rows before it.
     """
@@ -150,7 +150,7 @@ def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
 
 
 def _rows_of(ctx: Context, key: bytes, bounds: list[bytes], options: _RangeOptions) -> list[Row]:
-    """What is in a range; none if there is no key."""
+    """The rows in a range; none if there is no key."""
     low, high = reversed(bounds) if options.reverse and options.by else bounds
     ranks = _READERS[options.by](low, high)
     value = zset_at(ctx, key)
@@ -253,7 +253,7 @@ def zrevrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 2, 1),
 )
 def zrangestore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are; none deletes the key."""
+    """The number of members stored; none deletes the key."""
     options = _RangeOptions()
     _range_options(argv[5:], options, free=True, stores=True)
     return store_rows(ctx, argv[1], _rows_of(ctx, argv[2], argv[3:5], options), "zrangestore")
@@ -273,7 +273,7 @@ def _remove_range(ctx: Context, argv: list[bytes], ranks: Ranks) -> Reply:
     "zremrangebyscore", 4, "write", "1.2.0", "key min:double max:double", "Deletes the members in a range of scores."
 )
 def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """The number of members removed."""
     return _remove_range(ctx, argv, _by_score(argv[2], argv[3]))
 
 
@@ -281,11 +281,11 @@ def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
 )
 def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were; ranks count from the lowest score, negative ones from the highest."""
+    """The number of members removed; ranks count from the lowest score, negative ones from the highest."""
     return _remove_range(ctx, argv, _by_rank(argv[2], argv[3]))
 
 
 @ZSET.command("zremrangebylex", 4, "write", "2.8.9", "key min max", "Deletes the members in a range of members.")
 def zremrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """The number of members removed."""
     return _remove_range(ctx, argv, _by_member(argv[2], argv[3]))

@@ -46,8 +46,8 @@ def _score(word: bytes, error: str = NOT_A_FLOAT) -> float:
 def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
     """ZADD's option words, and where the pairs begin.
 
-    Options end at the first word that is no option, so a member called ``nx`` is fine behind its score. Pairs are
-    counted before the options are compared with each other, as in Redis.
+    Options end at the first other word, so a member called ``nx`` is fine after its score. Pairs are counted before the
+    options are compared with each other, as in Redis.
     """
     at = 2
     chosen = set()
@@ -85,7 +85,7 @@ def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: li
     """Set scores, or add to one; what ZADD or ZINCRBY replies.
 
     All scores are decided first, a member that is named twice going by its first change, and then set by one
-    transition. A score that stays the same is no change: no event, nothing in the log.
+    transition. A score that stays the same is not a change: no event, nothing in the log.
     """
     value = zset_at(ctx, key)
     before = {} if value is None else value.scores
@@ -123,7 +123,7 @@ def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: li
     "Adds members with scores to a sorted set, or changes scores.",
 )
 def zadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many are new (CH: or changed); with INCR the new score, null if a condition forbade it.
+    """The number of new members (CH: or changed); with INCR the new score, null if a condition forbade it.
 
     All scores are read before the key is looked at: a bad one refuses the command as a whole.
     """
@@ -206,7 +206,7 @@ def store_rows(ctx: Context, key: bytes, rows: list[Row], event: str) -> int:
     """Put a sorted set in place of whatever is at a key, or delete that if there is nothing to put.
 
     Returns:
-        How many members there are.
+        The number of members stored.
     """
     members = [member for _, member in rows]
     ctx.host.weigh(sum(map(len, members)) + 8 * len(members))
@@ -225,7 +225,7 @@ def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -
     asked whether it takes so many bytes in one record, before anything is removed.
 
     Returns:
-        How many they are.
+        The number of members removed.
     """
     if members:
         ctx.host.weigh(sum(map(len, members)))
@@ -235,7 +235,7 @@ def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -
 
 @ZSET.command("zrem", -3, "write fast", "1.2.0", "key member [member ...]", "Deletes members of a sorted set.")
 def zrem(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """The number of members removed."""
     value = zset_at(ctx, argv[1])
     going = [] if value is None else [member for member in dict.fromkeys(argv[2:]) if member in value.scores]
     return remove_members(ctx, argv[1], going, "zrem")
@@ -391,13 +391,13 @@ _AGGREGATES: dict[bytes, Callable[[float, float], float]] = {b"SUM": _total, b"M
 
 @dataclass(slots=True)
 class _Sources:
-    """What ZUNION and its kin were asked."""
+    """The words of ZUNION and its kin."""
 
-    scores: list[Scores]  # Of each key, by member; those of a set are 1
-    weights: list[float]  # Of each key
+    scores: list[Scores]  # Scores by member for each key; those of a set are 1
+    weights: list[float]  # The weight of each key
     aggregate: Callable[[float, float], float] = _total  # Makes one score of two
     with_scores: bool = False  # WITHSCORES
-    limit: int = 0  # Of ZINTERCARD, 0 for none
+    limit: int = 0  # ZINTERCARD's limit, 0 for none
 
     def by_size(self) -> list[tuple[float, Scores]]:
         """Weights and scores, the smallest set first: the order decides how sums are rounded."""
@@ -534,7 +534,7 @@ def zdiff(ctx: Context, argv: list[bytes]) -> Reply:
     "zunionstore", -4, "write denyoom movablekeys", "2.0.0", f"destination:key {_SCORED}", "Stores what is in any set."
 )
 def zunionstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are."""
+    """The number of members stored."""
     return _stored(ctx, argv, _union, _SCORING)
 
 
@@ -542,7 +542,7 @@ def zunionstore(ctx: Context, argv: list[bytes]) -> Reply:
     "zinterstore", -4, "write denyoom movablekeys", "2.0.0", f"destination:key {_SCORED}", "Stores what is in all sets."
 )
 def zinterstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are."""
+    """The number of members stored."""
     return _stored(ctx, argv, _intersection, _SCORING)
 
 
@@ -555,7 +555,7 @@ def zinterstore(ctx: Context, argv: list[bytes]) -> Reply:
     "Stores what is in the first set only.",
 )
 def zdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many members there are."""
+    """The number of members stored."""
     return _stored(ctx, argv, _difference, set())
 
 

@@ -80,8 +80,8 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a group; replies OK.
 
-    The id is read even if the group exists, and BUSYGROUP comes last: a client that creates its group at every start
-    (most do) relies on BUSYGROUP meaning that all else was right.
+    The id is read even if the group exists, and BUSYGROUP comes last. Most clients create their group at every start,
+    and rely on BUSYGROUP meaning that all else was right.
 
     ENTRIESREAD larger than what the stream ever had is cut to that; older Redis kept it, and the lag with it was
     nonsense.
@@ -117,9 +117,9 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
 def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     """Move a group's position; replies OK.
 
-    ``-`` and ``+`` are ids here, as in ranges and unlike with CREATE. Whoever waits in XREADGROUP is not woken, though
-    there may be entries now, as in Redis. Without ENTRIESREAD the count becomes unknown, and the lag with it, until it
-    can be told from the stream's ends.
+    ``-`` and ``+`` are ids here, as in ranges and unlike with CREATE. Clients that wait in XREADGROUP are not woken,
+    though there may be entries now, as in Redis. Without ENTRIESREAD the count becomes unknown, and the lag with it,
+    until it can be told from the stream's ends.
     """
     _, entries_read = _options(argv, may_create=False)
     key, name, word = argv[2], argv[3], argv[4]
@@ -154,7 +154,7 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
 def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a group; replies 1, or 0 if there is none.
 
-    Whoever waits in XREADGROUP is looked at again and gets NOGROUP; a WATCH of the key does not break, as in Redis,
+    Clients that wait in XREADGROUP are looked at again and get NOGROUP. A WATCH of the key does not break, as in Redis,
     hence ``wake`` and not ``signal``.
     """
     key, name = argv[2], argv[3]
@@ -198,8 +198,8 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
 def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a consumer; replies how many pending records went with it.
 
-    They are gone from the group as well: nobody will be given these entries again. Who wants to keep them claims them
-    first. Records that XNACK released have no owner, and stay.
+    They are gone from the group as well: nobody will be given these entries again. A client that wants to keep them
+    claims them first. Records that XNACK released have no owner, and stay.
     """
     key, name, consumer = argv[2], argv[3], argv[4]
     group = group_of(_existing(ctx, key), key, name)

@@ -25,7 +25,7 @@ STREAM.container("xinfo", since="5.0.0", summary="Tells the state of streams, gr
 
 
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
-    """What XINFO STREAM shows first, with FULL and without: counters, ends, and what idempotent adding remembers."""
+    """The first fields of XINFO STREAM, with FULL and without: counters, ends, and the memory of idempotent adding."""
     memory = stream.idempotence
     nodes = stream.entries.node_count
     return [
@@ -79,7 +79,7 @@ def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _full_count(argv: list[bytes]) -> int | None:
-    """How much FULL shows (-1: all); None without FULL.
+    """The number of rows that FULL shows (-1: all); None without FULL.
 
     0 means all and a negative number the default of ten, which is Redis's own order of things. An odd number of words
     has the error of an unknown subcommand.

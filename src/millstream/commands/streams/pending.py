@@ -66,8 +66,8 @@ def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group
 def xack(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge; replies how many were pending.
 
-    Whose they were does not matter: a consumer may acknowledge what another was given, and what nobody owns. An id that
-    is given several times counts once. There is no event for it, and nobody waits for it.
+    Their owner does not matter: a consumer may acknowledge another's entries, and those without an owner. An id that is
+    given several times counts once. There is no event for it, and nobody waits for it.
     """
     found = find_group(ctx, argv[1], argv[2])
     if found is None:
@@ -97,8 +97,8 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group.
 
-    -1 means "not pending in this group" and nothing else: nothing happens to the entry then, neither with DELREF nor if
-    it exists, though the documentation says otherwise. 1 is also the answer where the entry was gone before.
+    -1 means "not pending in this group": nothing happens to the entry then, neither with DELREF nor if it exists,
+    though the documentation says otherwise. 1 is also the answer where the entry was gone before.
     """
     key, name = argv[1], argv[2]
     found = find_group(ctx, key, name)
@@ -137,7 +137,7 @@ class _Nack:
 
 
 def _parse_nack(argv: list[bytes]) -> _Nack:
-    """Read what follows the mode. Of two IDS blocks the last counts; an id too many is an unknown option."""
+    """Read what follows the mode. The last of two IDS blocks counts; an id too many is an unknown option."""
     words: list[bytes] | None = None
     options = _Nack([], None, force=False)
     at = 4
@@ -180,8 +180,8 @@ def xnack(ctx: Context, argv: list[bytes]) -> Reply:
     """Release; replies how many were released, repetitions included.
 
     XNACK says that a delivery came to nothing. Anybody may say so of any record, since no consumer is named. The mode
-    says what that does to the count of deliveries: SILENT takes the last one back (it was no attempt), FAIL leaves it,
-    FATAL sets the largest number there is, by which consumers know poison.
+    says what that does to the count of deliveries: SILENT takes the last one back (it does not count as an attempt) and
+    FAIL leaves it. FATAL sets the largest possible number, by which consumers know poison.
 
     A record that is named twice is released twice: the count goes down twice with SILENT, as in Redis. That is why the
     counts are kept in a dictionary while the ids are gone through, and only the final ones are committed.
@@ -233,11 +233,11 @@ def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
 def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     """The summary of a group's pending entries, or rows of a range of them.
 
-    The words are told apart by their number, which is how Redis does it: with IDLE there must be at least eight, and a
-    word too many without it is passed over. A consumer that does not exist has no rows, and is not made.
+    The number of words tells the forms apart, as in Redis: with IDLE there must be at least eight, and a word too many
+    without it is passed over. A consumer that does not exist has no rows, and is not made.
 
-    Rows go by id and not by time, so it takes a look at all of a range to find what is idle: who looks for stale
-    entries only should use XAUTOCLAIM or XREADGROUP CLAIM.
+    Rows go by id and not by time, so finding idle ones takes a look at all of a range. Clients that look only for stale
+    entries should use XAUTOCLAIM or XREADGROUP CLAIM.
     """
     if len(argv) == 3:
         return _pending_summary(existing_group(ctx, argv[1], argv[2])[1])
@@ -287,7 +287,7 @@ class _Claim:
 
 
 def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim:
-    """Read XCLAIM's options, from the first word on that is no id.
+    """Read XCLAIM's options, from the first word on that is not an id.
 
     A bad id therefore is an unrecognized option, as in Redis. A delivery time that is negative or in the future becomes
     now: nobody may make an entry look as if it were not stale for years. A primary's clock may be ahead of ours.
@@ -411,7 +411,7 @@ class _Claimer:
         self._taken: dict[int, int] = {}  # entry -> its count, not committed yet
 
     def settle(self, entry: int) -> None:
-        """What was taken of this entry before must show: it is named twice."""
+        """Commit earlier changes to this entry, which is named twice, so that they show."""
         if entry in self._taken:
             self.flush()
 

@@ -4,12 +4,12 @@ The engine's store of entries replies a range in wire form; nothing is encoded h
 first, then XREAD, which adds several streams, budgets and waiting, then XREADGROUP, which changes something.
 
 **Waiting.** A handler that finds nothing raises :class:`Blocked` with the command line to run again. The node parks the
-session and runs the *whole command* once a key is signalled, after the transaction that did it: the parsing, the group
-and the consumer are looked up anew, so whatever happened to them meanwhile is noticed by the same code. The deadline
-stays that of the first attempt. ``$`` alone must be frozen before, since "new" means new since the client asked.
+session and runs the *whole command* once a key is signalled, after the transaction that did it. The words, the group
+and the consumer are looked up again, so the same code notices all changes to them. The deadline stays that of the first
+attempt. ``$`` alone must be frozen before, since "new" means new since the client asked.
 
-**XREADGROUP** is a write: everything that can be refused is checked for all streams before the first of them is
-changed, since a command that has committed cannot fail any more.
+**XREADGROUP** is a write: all refusals are checked for all streams before the first of them is changed, since a command
+that has committed cannot fail any more.
 
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
@@ -112,7 +112,7 @@ def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _ReadOptions:
-    """What XREAD and XREADGROUP were asked."""
+    """The options of XREAD and XREADGROUP."""
 
     count: int = -1  # Most entries a stream; -1 for all
     max_count: int | None = None  # Most entries in all; None for no bound
@@ -153,7 +153,7 @@ def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
 
 
 def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) -> None:
-    """What follows STREAMS: keys, then as many ids.
+    """Read the words after STREAMS: keys, then as many ids.
 
     An id of one sign is kept as that sign, without what C would not see behind a NUL.
     """
@@ -221,8 +221,8 @@ class _Answer:
     """The reply while it grows, with the budgets of MAXCOUNT and MAXSIZE.
 
     MAXSIZE is soft: it is looked at before each entry, and the first entry always goes out, or a client would never get
-    past an entry larger than its budget. What it counts are bytes of the reply as Redis would encode it, headers among
-    them, so that both servers stop at the same entry.
+    past an entry larger than its budget. It counts bytes of the reply as Redis would encode it, headers among them, so
+    that both servers stop at the same entry.
     """
 
     __slots__ = ("_left", "_limit", "_resp", "emitted", "size", "streams")
@@ -255,7 +255,7 @@ class _Answer:
         self.streams.append((key, array_of(count, buffers)))
 
     def bound(self, count: int) -> int:
-        """How many entries may be taken from one stream; -1 for all."""
+        """The number of entries that may be taken from one stream; -1 for all."""
         if self._left is None:
             return count
         return self._left if count < 0 else min(count, self._left)
@@ -354,7 +354,7 @@ def _read_position(stream: Stream | None, word: bytes) -> int:
     """The id above which XREAD reads.
 
     ``$`` is the last id ever given out, of a missing stream 0-0; ``+`` asks for the last entry there is, so it is one
-    less than that entry's id, and unlike ``$`` it is looked up anew each time a waiting client is looked at.
+    less than that entry's id. Unlike ``$`` it is looked up again each time a waiting client is looked at.
     """
     if word == b"$":
         return 0 if stream is None else stream.last_id
@@ -491,8 +491,8 @@ class _GroupRead:
     def history(self, after: int) -> None:
         """The consumer's own pending entries above an id; a vanished entry shows as null.
 
-        Those that exist count as delivered once more and their time is now; so a consumer that reads its history after
-        a crash is not taken for idle while it works it off. The vanished ones are left as they are, for XACK.
+        Those that exist count as delivered once more and their time is now. So a consumer that reads its history after
+        a crash does not look idle while it works it off. The vanished ones are left as they are, for XACK.
         """
         self._answer.begin(self._key)
         again: list[int] = []

@@ -1,10 +1,10 @@
 """MAXLEN and MINID: reading the options, and deciding what goes, for XADD and XTRIM.
 
-Deciding is apart from doing. What goes is found here by reading the stream, and one transition carries the result: the
-id below which all entries go, or for ACKED the entries themselves. So recovery needs neither the options nor the limits
-they were read with, and ``~`` in the log is exact.
+Deciding is apart from doing. This module finds the entries to remove by reading the stream, and one transition carries
+the result: the id below which all entries go, or for ACKED the entries themselves. So recovery needs neither the
+options nor the limits they were read with, and ``~`` in the log is exact.
 
-What ``~`` removes can be seen by clients (XLEN, the reply of XTRIM) and is therefore the same as Redis's, which follows
+Clients can see which entries ``~`` removes (XLEN, the reply of XTRIM), so they are the same as Redis's. This follows
 from nodes of the same sizes, see :mod:`millstream.engine.streams.entries`.
 
 Source: https://redis.io/docs/latest/commands/xtrim/ and, where it differs, the server's behaviour.
@@ -28,7 +28,7 @@ REFERENCE_POLICIES = (b"KEEPREF", b"DELREF", b"ACKED")
 
 @dataclass(slots=True)
 class Trim:
-    """What was asked."""
+    """The trimming options of a command."""
 
     strategy: str | None = None  # ``MAXLEN``, ``MINID`` or None
     threshold: int = 0  # A length, or an id
@@ -40,7 +40,7 @@ class Trim:
         """Read one option at this position.
 
         Returns:
-            How many words it took, 0 if it is no option of trimming.
+            The number of words it took, 0 if the word is another option.
         """
         word = keyword(argv[at])
         more = len(argv) - at - 1

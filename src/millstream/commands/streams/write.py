@@ -1,8 +1,8 @@
 """Commands that add, delete and trim entries: XADD XTRIM XDEL XDELEX XSETID XCFGSET XIDMPRECORD XLEN.
 
-Each handler parses the whole command line first, then looks the key up, then decides, then commits. That order is what
-a client sees when two things are wrong at once, so it is Redis's and is not free: an option's error comes before
-WRONGTYPE, except where the handler's docstring says otherwise.
+Each handler parses the whole command line first, then looks the key up, then decides, then commits. A client sees that
+order when two things are wrong at once, so it is Redis's: an option's error comes before WRONGTYPE, except where the
+handler's docstring says otherwise.
 
 Adding an option to XADD takes four steps:
 1. A slot in :class:`_AddOptions`, and its parsing in :func:`_take_add_option`, which returns how many words it took.
@@ -54,7 +54,7 @@ def create_stream(ctx: Context, key: bytes) -> Stream:
 
 
 class _AddOptions:
-    """What stands between XADD's key and its fields."""
+    """The options between XADD's key and its fields."""
 
     __slots__ = ("auto", "auto_ms", "entry_id", "idmp", "idmpauto", "no_create", "trim")
 
@@ -102,7 +102,7 @@ def _parse_add(argv: list[bytes], *, obeys: bool) -> tuple[_AddOptions, int]:
 
 
 def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
-    """Read one option of XADD's own; how many words it took, 0 if it is no option of XADD.
+    """Read one option of XADD's own; the number of words it took, 0 if the word is another option.
 
     An option without its value is not taken as one (``XADD k IDMP p * f v`` has an invalid id), unlike in most other
     commands, where it is a syntax error.
@@ -131,8 +131,8 @@ def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
 def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
     """Read an id that is not ``*``.
 
-    IDMP is refused for ``ms-*`` too: what a producer sends again must be free to get any id, or the second attempt
-    would fail for its id instead of being found. A primary tells its replicas what id it was.
+    IDMP is refused for ``ms-*`` too: a repeated message must be free to get any id, or the second attempt would fail
+    for its id instead of being found. A primary tells its replicas what id it was.
     """
     options.auto_ms = ids.parse_auto_seq(word)
     if options.auto_ms is None:
@@ -156,13 +156,13 @@ def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
 def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     """Add an entry; replies its id, or null where NOMKSTREAM found no stream.
 
-    What is wrong is reported in this order: options as they are read, the trimming as a whole, the number of fields,
-    the id 0-0, then (the key being looked at only now) WRONGTYPE, the id against the stream's last one, the size of the
-    entry. NOMKSTREAM answers before the id is compared, so it never fails for an id.
+    Errors are reported in this order: options as they are read, the trimming as a whole, the number of fields, the id
+    0-0. Then the key is looked at: WRONGTYPE, the id against the stream's last one, the size of the entry. NOMKSTREAM
+    answers before the id is compared, so it never fails for an id.
 
-    A message that is known already is answered with the first one's id before anything else is decided: no entry, no
-    trimming, no event, even if that entry was deleted since. It still counts as a change, as the number of duplicates
-    is part of the state.
+    A known message is answered with the first one's id before anything else is decided: no entry, no trimming, no
+    event, even if that entry was deleted since. It still counts as a change, as the number of duplicates is part of the
+    state.
     """
     options, first_field = _parse_add(argv, obeys=ctx.obeys)
     fields = argv[first_field:]
@@ -213,8 +213,8 @@ def _add(
     """Store the entry, then trim, then tell.
 
     The new entry is trimmed like any other: ``MAXLEN 0`` leaves an empty stream whose last id is set. Events follow the
-    changes, ``xadd`` before ``xtrim``. Whoever waits is signalled once at the end, and served after the whole
-    transaction, so an entry that is trimmed at once wakes nobody in vain.
+    changes, ``xadd`` before ``xtrim``. Waiting clients are signalled once at the end, and served after the whole
+    transaction, so an entry that is trimmed at once wakes no client in vain.
     """
     new_id = _next_id(ctx, stream, options)
     size = sum(map(len, fields))
@@ -315,7 +315,7 @@ def delete_entries(ctx: Context, key: bytes, there: list[int]) -> None:
 def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     """``[KEEPREF | DELREF | ACKED] IDS numids id ...`` in any order: the policy and the ids as written.
 
-    Of two IDS blocks the last counts; a second policy is a syntax error. The ids are not read here, because a missing
+    The last of two IDS blocks counts; a second policy is a syntax error. The ids are not read here, because a missing
     key is answered before they are looked at.
     """
     policy: bytes | None = None
@@ -352,9 +352,9 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED).
 
     WRONGTYPE comes before the options here, unlike with XTRIM. DELREF drops the pending records of an entry that is
-    gone too, and still answers -1 for it; each such is a change. ACKED answers 2 even for an id that no entry has, if
-    some group has yet to pass it: the answer says whether the id is needed, before it says whether it is there. Without
-    any group ACKED deletes, though the documentation says 2.
+    gone too, and still answers -1 for it; each such is a change. ACKED answers 2 even for an id without an entry, if
+    some group has yet to pass it. The answer says first whether the id is needed, then whether it is there. Without any
+    group ACKED deletes, though the documentation says 2.
     """
     key = argv[1]
     stream = ctx.lookup_as(key, Stream)
@@ -392,7 +392,7 @@ def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
 
 @STREAM.command("xlen", 2, "readonly fast", "5.0.0", "key", "Counts the entries of a stream.")
 def xlen(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many entries there are; 0 for a missing key. Deleted entries that still lie in a node are not counted."""
+    """The number of entries; 0 for a missing key. Deleted entries that still lie in a node are not counted."""
     stream = ctx.lookup_as(argv[1], Stream)
     return 0 if stream is None else stream.length
 
@@ -463,8 +463,8 @@ def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
 def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     """Configure idempotence; replies OK.
 
-    Setting a value to what it is changes nothing; any change forgets what the stream remembers of all producers, as in
-    Redis, since what was kept under other bounds could not be relied on.
+    Setting a value to what it is changes nothing. Any change forgets all producers' messages, as in Redis, since those
+    kept under other bounds could not be relied on.
     """
     stream = existing_stream(ctx, argv[1])
     bounds = {b"IDMP-DURATION": (86400, "seconds"), b"IDMP-MAXSIZE": (10000, "entries")}

@@ -30,7 +30,7 @@ def keyword(word: bytes) -> bytes:
 
 
 def cursor(word: bytes) -> int:
-    """Where SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way."""
+    """The position from which SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way."""
     found = ids.half(word.partition(b"\0")[0])
     if found is None:
         raise CommandError("ERR invalid cursor")

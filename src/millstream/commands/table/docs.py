@@ -1,4 +1,4 @@
-"""What COMMAND DOCS says of a row: its group, what each version brought, its arguments.
+"""COMMAND DOCS' content for a row: its group, its history by version, its arguments.
 
 Source: https://redis.io/docs/latest/commands/command-docs/
 """
@@ -30,7 +30,7 @@ def document(row: Command) -> Reply:
 
 
 def history(row: Command) -> list[tuple[str, str]]:
-    """What later versions than a row's own changed, oldest first: the words they brought, then all else."""
+    """The changes of later versions than a row's own, oldest first: the words they brought, then all else."""
     words: dict[str, list[str]] = defaultdict(list)
     for word, since in options(row.since, parse(row.syntax)):
         if since != row.since and word not in words[since]:

@@ -1,4 +1,4 @@
-"""What COMMAND INFO tells of commands beyond the table's rows: tips, rarer flags, and what is done with keys.
+"""COMMAND INFO's facts beyond the table's rows: tips, rarer flags, and the uses of keys.
 
 ACL goes by the same words (see :mod:`millstream.commands.table.keyspecs`): ``access`` reads what a key holds;
 ``insert``, ``update`` and ``delete`` write it; neither looks at the key only (its type, its size).

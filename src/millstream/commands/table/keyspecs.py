@@ -1,7 +1,7 @@
 """Which words of a command are keys, and whether the command reads or writes what they hold.
 
-Whoever checks permissions must see exactly the keys that the handler will use, so options are skipped here as the
-handlers parse them: ``XREADGROUP GROUP streams c STREAMS key >`` has one key.
+Permission checks must see exactly the keys that the handler will use, so options are skipped here as the handlers parse
+them: ``XREADGROUP GROUP streams c STREAMS key >`` has one key.
 
 Source: https://redis.io/docs/latest/develop/reference/key-specs/
 """
@@ -21,7 +21,7 @@ NO_KEYS = "ERR The command has no key arguments"
 
 
 class Use(NamedTuple):
-    """What a command does with a key's value; neither means that it looks at the key only (its type, its size)."""
+    """A command's use of a key's value; neither means that it looks at the key only (its type, its size)."""
 
     reads: bool
     writes: bool
@@ -36,8 +36,8 @@ _VALUED = frozenset({b"COUNT", b"BLOCK", b"MAXCOUNT", b"MAXSIZE", b"CLAIM"})
 def _after_streams(argv: list[bytes]) -> range:
     """XREAD and XREADGROUP: the first half of what follows STREAMS.
 
-    Where the words before it make no sense, the handler refuses them; as in Redis, keys are found all the same behind
-    the first STREAMS that stands where one could.
+    The handler refuses words before it that make no sense. As in Redis, keys are then found all the same after the
+    first STREAMS in a possible place.
     """
     at = 1
     while at < len(argv) and (word := keyword(argv[at])) != b"STREAMS":

@@ -47,7 +47,7 @@ class Command:
     acl: frozenset[str] = frozenset()
     # Versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed
     history: tuple[tuple[str, str], ...] = ()
-    limited: str = ""  # What of Redis's command is not there; empty if nothing is missing
+    limited: str = ""  # Missing parts of Redis's command; empty if nothing is missing
     # The heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not
     differs: str = ""
     # INFO counts the keys that it looks up as hits and misses, as it does of what reads

@@ -29,7 +29,7 @@ _CLOSING = {"[": "]", "<": ">", "(": ")"}
 class Argument:
     """One argument as COMMAND DOCS tells it."""
 
-    name: str  # What clients call it
+    name: str  # The name that clients use
     type: str  # One of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``
     display: str = ""  # The word documentation shows; empty for ``oneof`` and ``block``
     token: str = ""  # The word to be given before the value, or the word itself for a ``pure-token``; empty for none
@@ -80,7 +80,7 @@ class _Reader:
         self._at = 0
 
     def alternatives(self, closing: str) -> list[tuple[Argument, ...]]:
-        """What stands between ``|`` up to ``closing``; the end of the text is the empty string."""
+        """The alternatives between ``|`` up to ``closing``; the end of the text is the empty string."""
         found: list[tuple[Argument, ...]] = []
         while True:
             items, ended = self._sequence()
@@ -113,7 +113,7 @@ class _Reader:
         return _with_values(items), ""
 
     def _group(self, bracket: str, name: str) -> Argument:
-        """What stands in a bracket that was just opened: optional, a choice, or words that belong together."""
+        """The content of a bracket that was just opened: optional, a choice, or words that belong together."""
         found = self.alternatives(_CLOSING[bracket])
         if bracket == "[":
             single = found[0][0] if len(found) == 1 and len(found[0]) == 1 else None
@@ -122,7 +122,7 @@ class _Reader:
         return _one_of(found, name)
 
     def _repeats(self) -> int:
-        """How many items ``[x y ...]`` repeats, the bracket being open; 0 if it is another kind of bracket."""
+        """The number of items that ``[x y ...]`` repeats, the bracket being open; 0 for another kind of bracket."""
         for length in range(1, len(self._pieces) - self._at):
             _, _, bracket, word = self._pieces[self._at + length]
             if word == "...":
@@ -164,7 +164,7 @@ def _block(items: tuple[Argument, ...]) -> Argument:
 
 
 def _repeated(items: list[Argument]) -> Argument:
-    """What ``[x y ...]`` says of the words before it: they may come again."""
+    """The repetition that ``[x y ...]`` gives to the words before it: they may come again."""
     single = items[0] if len(items) == 1 else Argument("data", "block", parts=tuple(items))
     return replace(single, multiple=True)
 

@@ -33,11 +33,11 @@ class Refusal:
     reason: str  # ``command``, ``key``, ``channel`` or ``auth``
     context: str  # ``toplevel``, ``multi`` or ``lua``
     thing: bytes  # The command, key or channel
-    user: bytes  # Who was refused
+    user: bytes  # The user that was refused
     client: bytes  # The session's line of CLIENT LIST
     created: int  # Wall milliseconds of the first time
     updated: int  # Wall milliseconds of the last time
-    count: int = 1  # How many times
+    count: int = 1  # The number of times
 
     def is_like(self, other: "Refusal") -> bool:
         """True if another refusal is this one again."""
@@ -81,12 +81,12 @@ class Accounts:
 
     @property
     def default(self) -> User:
-        """Who a session is that has not said otherwise; cannot be deleted."""
+        """The user of a session that has not said otherwise; cannot be deleted."""
         return self._users[DEFAULT]
 
     @property
     def first_user(self) -> bytes | None:
-        """Who a new session is: the default user, or nobody before AUTH."""
+        """The user of a new session: the default user, or None before AUTH."""
         return DEFAULT if self.default.is_open else None
 
     def set(self, name: bytes, rules: Iterable[bytes]) -> None:

@@ -1,7 +1,8 @@
-"""What a user may do: the rules of ACL SETUSER, and the answer to "may this user run this command?". No I/O.
+"""A user's permissions: the rules of ACL SETUSER, and the answer to "may this user run this command?". No I/O.
 
-A user has a root selector and any number of further ones, written in parentheses; a command is allowed if one selector
-allows all of it: the command, every key with the access it needs, every channel. What no rule allows is denied.
+A user has a root selector and any number of further ones, written in parentheses. A command is allowed if one selector
+allows all of it: the command, every key with the access it needs, every channel. Anything that no rule allows is
+denied.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/
 """
@@ -417,8 +418,8 @@ class User:
     def may_lose_listeners(self, before: "User") -> bool:
         """True if listeners of this user are looked at, now that its rules are others than before.
 
-        Redis means to ask whether a rule about channels is missing now, and compares the places of the rules in memory,
-        so that whoever had a rule counts as having lost it. Without one there was nothing to lose, though its clients
+        Redis means to ask whether a rule about channels is missing now, but compares the places of the rules in memory.
+        So a user that had a rule counts as having lost it. Without one there was nothing to lose, though its clients
         may listen: they began to as another user.
         """
         if any(each.all_channels for each in (self.root, *self.selectors)):
