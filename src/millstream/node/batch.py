@@ -1,16 +1,16 @@
 """Plain commands: the usual forms of the commands that decide how fast a server is, run many at a time.
 
-What has come from a client is looked through command by command. A *plain* one is run at once, on the values
-themselves: no context, no reply object, no record of its own. At the first that is anything else (another command, an
-option, an error, a missing key, a key that expires or is waited for by who would have to be looked at again) the run
-ends, that command goes the ordinary way through :meth:`~millstream.node.node.Node.execute`, and the next run begins
-behind it. So nothing here says what a command means: it says what the handler in ``commands/`` would have done where
-nothing is unusual, and the tests run every conformance case both ways.
+The node reads a client's bytes command by command. A *plain* one is run at once, on the values themselves: no context,
+no reply object, no record of its own. At the first other one the run ends: another command, an option, an error, a
+missing key, a key that expires or that a client waits for. That command goes the ordinary way through
+:meth:`~millstream.node.node.Node.execute`, and the next run begins after it. So this code does not define any command:
+it does what the handler in ``commands/`` would do in the usual case, and the tests run every conformance case both
+ways.
 
-What holds for a session as a whole (permissions, transactions, notifications, a full disk) is looked at once, before
-the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that
-record together. The runner is a part of the native core (``_core/run.c``); without it nothing is plain, and every
-command goes the ordinary way.
+Conditions of a session as a whole (permissions, transactions, notifications, a full disk) are looked at once, before
+the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that record
+together. The runner is a part of the native core (``_core/run.c``); without it nothing is plain, and every command goes
+the ordinary way.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -64,9 +64,9 @@ class Batches:
     def takes(self, session: "Session") -> bool:
         """True if plain commands of this session may be run now, for as long as it runs nothing else.
 
-        What may be in the way: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause,
-        a full disk, loading, too few replicas, being one, or its being one; but for what a transaction queues, also
-        events and WATCH.
+        These prevent it: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause, a
+        full disk, loading, too few replicas, being a replica, or a replica's connection. Events and WATCH prevent it
+        too, except for commands that a transaction queues.
         """
         return (
             session.user in self._accounts.unrestricted
@@ -86,8 +86,8 @@ class Batches:
         """Run the plain commands that are next in what a session has sent, and take them out of that.
 
         The caller keeps their replies until the journal's position is reached, then serves who waited for the key
-        ``woken``. What comes next is in ``session.held`` if it is the command behind them; after a run of none it
-        comes from the reader, and after any other there may be a further run.
+        ``woken``. The command after them is in ``session.held``, if it was read. After a run of none it comes from the
+        reader, and after any other there may be a further run.
         """
         chunk = reader.chunk
         if not chunk or self._runner is None or not self.takes(session):
@@ -159,7 +159,7 @@ class Batches:
         return True
 
     def end_calls(self, wall: int) -> PlainRun:
-        """What a script's plain commands came to; their changes are a part of its record."""
+        """The outcome of a script's plain commands; their changes are a part of its record."""
         assert self._runner is not None
         try:
             run = self._runner.end()

@@ -1,7 +1,7 @@
-"""What a node does unasked, like Redis's ``serverCron``: delete keys whose time has come, forget idempotent messages.
+"""Periodic work of a node, like Redis's ``serverCron``: delete keys whose time has come, forget idempotent messages.
 
-Nothing runs while there is nothing to look after: the node asks :meth:`Cron.next_due`. What a round does is logged like
-a client's command, so a start never has to look at a clock.
+Nothing runs while there is nothing to look after: the node asks :meth:`Cron.next_due`. The changes of a round are
+logged like a client's command, so a start never has to look at a clock.
 """
 
 from itertools import islice

@@ -1,4 +1,4 @@
-"""What INFO shows, gathered from a node and from what surrounds it."""
+"""INFO's facts, gathered from a node and from its surroundings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What only the shell around a node knows; an embedded node keeps these defaults."""
+    """Facts that only the shell around a node knows; an embedded node keeps these defaults."""
 
-    shell: ShellFacts = field(default_factory=ShellFacts)  # Of the network, kept up to date by the shell
+    shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network, kept up to date by the shell
     machine: Callable[[], MachineFacts] = MachineFacts  # Reads what the operating system says of the process
     log: Callable[[], LogFacts] = LogFacts  # Reads the state of the log
     max_clients: int = 0  # Most connections at a time
@@ -34,18 +34,18 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Where INFO's figures come from."""
+    """The sources of INFO's figures."""
 
-    stats: "NodeStats"  # What was counted
+    stats: "NodeStats"  # The node's counters
     sessions: "Sessions"  # The clients
     accounts: "Accounts"  # Refused commands are counted there
     keyspace: "Keyspace"  # The data
     journal: "Journal"  # True if the disk takes writes
-    scripts: "Scripts"  # What is kept of scripts
+    scripts: "Scripts"  # The scripts kept
     primary: "Primary"  # The replicas
     following: "Following"  # The link to this one's primary
     ending: "Shutdown"  # SHUTDOWN
-    surroundings: Surroundings = field(default_factory=Surroundings)  # Of the shell around the node
+    surroundings: Surroundings = field(default_factory=Surroundings)  # Facts of the shell around the node
 
     def last_save(self) -> int:
         """Wall seconds of the last moment known at which all that was written was on disk."""
@@ -118,7 +118,7 @@ def log_facts(
     synced_at: float,
     slow_syncs: int,
 ) -> LogFacts:
-    """What INFO shows of a log that is kept on disk."""
+    """INFO's facts about a log that is kept on disk."""
     free = guard.measure()
     return LogFacts(
         enabled=True,

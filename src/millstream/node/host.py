@@ -1,4 +1,4 @@
-"""What commands may ask of the server itself, beside the keys: its clients, its counters, its log, its end.
+"""The server itself as commands see it, apart from the keys: its clients, its counters, its log, its end.
 
 Commands know it as ``ctx.host``; what a command does to keys goes through its context, and never through here.
 """

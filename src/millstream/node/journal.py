@@ -1,8 +1,8 @@
 """The journal: what the command at work has changed becomes one record of the log, and gives its reply a position.
 
-A transition is applied first and noted here; when the command, transaction or script is through, all that was noted is
-appended as one record, so a start finds all of it or nothing. The position of the last such record is what every later
-reply waits for, not only the writer's: a reader must not tell of what a power cut may take back.
+A transition is applied first and noted here. When the command, transaction or script is through, all notes are appended
+as one record, so a start finds all of it or nothing. Every later reply, not only the writer's, waits for the position
+of the last such record: a reader must not report a change that a power cut may take back.
 
 *Soft* transitions (when a consumer was last seen) are logged like the others, but only replies that show them wait:
 see :func:`millstream.node.durability.outage.shows_times`.
@@ -28,19 +28,19 @@ class Journal:
 
     def __init__(self, log: "Log | None") -> None:
         self.log = log  # As given
-        self.position = 0  # Of the last record that replies wait for; 0 for none
-        self.weight = Weight()  # Of the record at work
+        self.position = 0  # The last record that replies wait for; 0 for none
+        self.weight = Weight()  # The weight of the record at work
         self.disk_outage: Outage | None = None  # Why nothing may be appended now, None while it may
         self.shortage: Outage | None = None  # Why nothing may be written though the disk takes it: too few replicas
         self.outage: Outage | None = None  # The first of these two that there is, with the other
-        self.unconfirmed = Unconfirmed()  # What was written and too few replicas hold
-        # How far reading the log is; None once that is through, and the data are there
+        self.unconfirmed = Unconfirmed()  # Records that were written and that too few replicas hold
+        # The progress of reading the log; None once that is through, and the data are there
         self.loading: Loading | None = None
         self.saved_at = 0  # Wall seconds of the last SAVE or its kin
         self.feed: Feed | None = None  # Makes the stream for replicas; None while there is none
         self._steps: list[Transition | bytes] = []  # bytes: the record of a run, a part of this one
         self._is_hard = False  # one of these is not soft
-        # Of the record of the command at work, made while changes are held, for which its reply alone waits; else 0
+        # The record of the command at work, made while changes are held, for which its reply alone waits; else 0
         self.own = 0
         self._last = 0  # the position as it was before changes were held, or of a record made since
         self._unlogged = 0  # records made where no log is kept, for replicas to confirm
@@ -65,7 +65,7 @@ class Journal:
             self.feed.note_run(record)
 
     def lose(self, error: StorageError) -> None:
-        """What a script has changed will never be in the log; the record at work ends with this error."""
+        """Give up a script's changes, which will never be in the log; the record at work ends with this error."""
         self._lost = error
 
     def wait_for_soft(self) -> None:
@@ -130,14 +130,14 @@ class Journal:
     # ------------------------------------------------------------------ replicas
 
     def _counted(self) -> "list[Transition]":
-        """What the record says of the bytes for replicas."""
+        """The record's part about the bytes for replicas."""
         step = None if self.feed is None else self.feed.count()
         return [] if step is None else [step]
 
     def _fed_alone(self, wall: int) -> None:
         """Replicas are told what changes no data: they get it once the log counts it, unless that takes no records.
 
-        A question how far they are is not to wait for the disk, so it is counted behind its back: whoever has it
+        A question how far they are must not wait for the disk, so it is counted without waiting. A replica that has it
         needs a copy if the power goes before that.
         """
         assert self.feed is not None
@@ -176,7 +176,7 @@ class Journal:
     # ------------------------------------------------------------------ the log as a whole
 
     def recovered(self) -> None:
-        """What the log held was applied, and counts as written."""
+        """Count the log's records, which were applied, as written."""
         if self.log is not None:
             self.position = self.log.appended
 
@@ -221,7 +221,7 @@ class Journal:
         if self.outage is not None:
             self.outage.other = self.shortage if self.outage is not self.shortage else None
         if self.is_holding:
-            # What is answered from here on rests on nothing that waits
+            # Answers from here on depend on nothing that waits
             self._last, self.position = self.latest, 0
         else:
             self.position = self.latest

@@ -1,8 +1,8 @@
 """The node: one command in, its reply out, with the log, the waiters and the watches kept right on the way.
 
-Nothing here is asynchronous, and no clock is read: a shell (the network server, or an in-process client) calls
-:meth:`Node.execute` with the time, sends the reply once the log has reached its *barrier*, then sends what has gathered
-in :attr:`Node.outbox` for other sessions.
+Nothing here is asynchronous, and no clock is read. A shell (the network server, or an in-process client) calls
+:meth:`Node.execute` with the time and sends the reply once the log has reached its *barrier*. Then it sends the output
+in :attr:`Node.outbox` to other sessions.
 
 Order inside one command: admit it; run its handler, which applies transitions; append them as one record; run again the
 commands of sessions that waited for what changed. A transaction does the same with all its commands, so its record is
@@ -77,9 +77,9 @@ class Node:
         if config.require_pass:
             self.accounts.set_default_password(config.require_pass)
         self.keyspace = Keyspace()  # The data
-        self.stats = NodeStats()  # What INFO counts
+        self.stats = NodeStats()  # INFO's counters
         self.journal = Journal(log)  # The record of the command at work, and the position that replies wait for
-        self.replies = Replies(config, self.journal)  # How replies become bytes
+        self.replies = Replies(config, self.journal)  # The way from replies to bytes
         # The clients, and what they wait for, watch and listen to
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
@@ -92,11 +92,11 @@ class Node:
         # Handing the role to a replica
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
         self.ending = Shutdown(config, self.sessions, self.primary)  # SHUTDOWN, and how far it is
-        # Who may run what
+        # The checks before a command runs
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
         self.scripts = Scripts(self, self.admission)  # Lua
         self._pause.only_reads = self.scripts.only_reads
-        # What INFO shows
+        # INFO's facts
         self.facts = NodeFacts(
             self.stats,
             self.sessions,
@@ -108,9 +108,9 @@ class Node:
             self.following,
             self.ending,
         )
-        # What INFO shows of the shell, the machine and the log; the shell fills it in
+        # INFO's facts about the shell, the machine and the log; the shell fills it in
         self.surroundings = self.facts.surroundings
-        # What commands may ask of the server itself
+        # The server itself, as commands see it
         self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover, self.ending)
         self.batches = Batches(self.host, self.sessions, self.journal, self.stats)  # Runs of plain commands
         self.primary.on_feed = self.batches.make_records
@@ -209,7 +209,7 @@ class Node:
         return Error(line)
 
     def close(self, ctx: Context) -> None:
-        """What is at work has ended: make its record, and serve those who waited for what it has changed."""
+        """End the work at hand: make its record, and serve clients that waited for its changes."""
         self.stats.dirty += ctx.dirty
         self._flush(ctx.now)
         if self.waits.ready and self.journal.outage is None:
@@ -357,7 +357,7 @@ class Node:
     def prepared(self, payloads: Iterable[bytes]) -> "Callable[[Log], None]":
         """Read a log, in any thread, while clients are told to wait (``journal.loading``).
 
-        What is returned makes its data this node's, and the log the one where records go; whoever calls that will call
+        The returned function makes its data this node's, and the log the one where records go; its caller will call
         :meth:`Primary.resume`.
         """
         space = Keyspace()
@@ -391,7 +391,7 @@ class Node:
                 glance = None if waiter.over or is_held else waiter.glance
                 if glance is not None and self._served_quickly(waiter, glance, now):
                     continue
-                # Most hear only of the type they wait for; deletion and other types are no news to them
+                # Most hear only of the type they wait for; they ignore deletion and other types
                 if not waiter.over and (
                     waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), waiter.kind)
                 ):
@@ -448,7 +448,7 @@ class Node:
     # ------------------------------------------------------------------ time
 
     def tick(self, now: Now) -> None:
-        """Whatever is due: waits that time out, claims that have become possible, expired keys, forgotten messages.
+        """Do all that is due: end waits that time out, serve possible claims, expire keys, forget messages.
 
         While clients are paused nothing is claimed or expired, but waits time out.
         """

@@ -1,4 +1,4 @@
-"""What comes of a command: its reply, and when that may be sent."""
+"""The outcome of a command: its reply, and when that may be sent."""
 
 from millstream.replies import Buffer
 

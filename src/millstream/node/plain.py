@@ -19,17 +19,17 @@ SLOW_MAX = 512
 
 
 class PlainRun(NamedTuple):
-    """What came of a run of plain commands."""
+    """The outcome of a run of plain commands."""
 
     at: int  # Position in the data behind the last command that was taken
     # The command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of the data, at
     # what is not complete or not usual RESP, and where the run ended for another reason.
     words: list[bytes] | None
-    commands: int  # How many plain commands were run
+    commands: int  # The number of plain commands that ran
     last: str  # Name of the last of them
     replies: bytes  # Theirs, in order
     record: bytes | None  # Their changes as a record of the log; None without any
-    changes: int  # How many there were, as Redis counts them
+    changes: int  # The number of changes, as Redis counts them
     hits: int  # Keys that were read and were there
     misses: int  # Keys that were read and were not there
     # The key, if the last command changed one that somebody waits for; they are to be served before anything else
@@ -37,7 +37,7 @@ class PlainRun(NamedTuple):
     # No reply waits for the record, which holds only when consumers tried to claim; see
     # :func:`~millstream.commands.streams.read.note_seen`
     soft: bool
-    # Of what a primary says, the position behind the last unit of which all was run: it is ``at``, unless a transaction
+    # In a primary's stream, the position after the last unit of which all was run: it is ``at``, unless a transaction
     # is open there
     whole: int
 
@@ -49,7 +49,7 @@ NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False, whole=0
 class PlainRunner(Protocol):
     """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/run.c``)."""
 
-    records: bool  # What changes goes into records, for a log or for replicas
+    records: bool  # Changes go into records, for a log or for replicas
     # Commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs them
     # empties it, and a script's are not plain while it holds :data:`SLOW_MAX`
     slow: list[tuple[bytes, int]]
@@ -69,19 +69,19 @@ class PlainRunner(Protocol):
     def begin(
         self, db: "Database", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
     ) -> None:
-        """What :meth:`call` runs from here on, until :meth:`end`."""
+        """Begin a run, of :meth:`call` from here on until :meth:`end`."""
         ...
 
     def call(self, data: bytes) -> object:
         """Run a command; its reply as a value of the script's, under RESP2. None: it was not run.
 
-        A status is True and its text. A small array is True, False, its shape and its leaves: in the shape two bytes
-        for each array, how many items it has, and 0x8000 if some are arrays; then each other item has 0xffff.
+        A status is True and its text. A small array is True, False, its shape and its leaves. The shape has two bytes
+        for each array: its number of items, and 0x8000 if some are arrays; then each other item has 0xffff.
         """
         ...
 
     def end(self) -> PlainRun:
-        """What has come of all calls since :meth:`begin`; without replies."""
+        """The outcome of all calls since :meth:`begin`; without replies."""
         ...
 
     def drain(self) -> list[tuple[str, int, int]]:

@@ -1,7 +1,7 @@
 """The primary's side of replication: who follows, who may go on where it was, how far each is, and who waits for that.
 
-With ``sync-replicas`` everybody waits for that. While too few replicas confirm what is written, writes are refused and
-what waits is held, as on a full disk: where fewer are there than asked for, or nothing was confirmed for some seconds.
+With ``sync-replicas`` everybody waits for that. While too few replicas confirm writes, writes are refused and waiting
+replies are held, as on a full disk. Too few means fewer than asked for, or no confirmation for some seconds.
 
 No bytes are sent here: a *shell* does that, which also makes the copies with which replicas begin. A replica is told
 bytes that the log has kept, never others, so it is not ahead of what a power cut leaves of its primary.
@@ -44,7 +44,7 @@ _FULL_DISK = "NOMASTERLINK the disk of this server takes no writes now, so no co
 
 
 class Shell(Protocol):
-    """What sends bytes to replicas."""
+    """The shell that sends bytes to replicas."""
 
     def begin(self, feed: Feed) -> None:
         """A history begins, or goes on after a start: what this feed makes is to be sent."""
@@ -72,7 +72,7 @@ class Primary:
         self.replid = new_replid()  # The history's name, or the one that the next history will have
         self.good = self.forks = self.fork_usec = 0
         self.furthest = NO_OFFSET  # The largest offset that a replica has told of the present history; -1 for none
-        # How many records that no other server took over were put into which file since the start
+        # Records that no other server took over, by the file they were put into, since the start
         self.diverged: dict[str, int] = {}
         self.diverged_files = self.copies_made = 0
         self.last_copy: CopyFacts | None = None  # The last of them; None for none
@@ -84,7 +84,7 @@ class Primary:
         self.on_feed: Callable[[], None] = lambda: None  # Called when there is a feed
         # All are called when a replica has told how far it is, and once a second
         self.heard: list[Callable[[Now], None]] = []
-        self.failover = NO_FAILOVER  # How far handing over the role is, in the words of INFO
+        self.failover = NO_FAILOVER  # The progress of handing over the role, in the words of INFO
         self._mono = 0  # of the last look
         self._pinged_at = 0
         self._alone_since = 0
@@ -97,7 +97,7 @@ class Primary:
 
     @property
     def offset(self) -> int:
-        """How far the history is."""
+        """The offset at the end of the history."""
         return self._keyspace.history.offset if self.feed is None else self.feed.offset
 
     # ------------------------------------------------------------------ the history
@@ -165,7 +165,7 @@ class Primary:
     # ------------------------------------------------------------------ what replicas ask
 
     def announced(self, session: "Session") -> Follower:
-        """What is known of a connection that has said that it will be a replica."""
+        """The follower of a connection that has announced itself as a replica."""
         if self.shell is None:
             raise CommandError(_EMBEDDED)
         host = session.addr.rpartition(":")[0]
@@ -213,7 +213,7 @@ class Primary:
         self._look()
 
     def acknowledge(self, session: "Session", offset: int, durable: int | None, now: "Now") -> None:
-        """REPLCONF ACK: a replica says how far it is. What it was not sent it does not have, whatever it says."""
+        """REPLCONF ACK: a replica says how far it is. It does not have bytes that it was not sent, whatever it says."""
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
             return
@@ -261,7 +261,7 @@ class Primary:
         return 0 if self.feed is None else self.feed.written
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """How many replicas have come as far as an offset."""
+        """The number of replicas that have come as far as an offset."""
         return self.followers.count(offset, durable=durable)
 
     def ask(self, offset: int) -> None:
@@ -280,7 +280,7 @@ class Primary:
         return [[each.ip.encode(), b"%d" % each.port, b"%d" % max(each.acked, 0)] for each in self.followers.online]
 
     def facts(self) -> ReplicationFacts:
-        """What INFO shows."""
+        """INFO's facts about replication."""
         past, feed = self._keyspace.history, self.feed
         backlog = None if feed is None else feed.backlog
         return ReplicationFacts(
@@ -379,7 +379,7 @@ class Primary:
         return waits and self._mono - self._moved_at >= STALLED
 
     def ask_confirmation(self) -> None:
-        """What has been written so far is about to be kept: behind it, ask replicas to confirm it."""
+        """Ask replicas, after the writes so far, to confirm them; the log is about to keep those."""
         feed = self.feed
         if feed is not None and self._journal.unconfirmed and self._asked < feed.written:
             self.ask(feed.written)

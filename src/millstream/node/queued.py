@@ -1,9 +1,9 @@
 """Plain commands of a transaction, kept as the bytes they came as.
 
-A transaction that adds a thousand entries is a thousand commands that only wait: each is known by its name and its
-number of words to be one that may be queued, so they are counted together and no words are made of them. EXEC gives the
-bytes to the runner of :mod:`millstream.node.batch`. Only commands that write are kept so, since those are the ones that
-are sent by the thousand, and all of them weigh in the transaction's record.
+A transaction that adds a thousand entries is a thousand commands that only wait. The name and the number of words say
+that each may be queued, so they are counted together and no words are made of them. EXEC gives the bytes to the runner
+of :mod:`millstream.node.batch`. Only commands that write are kept so, since those are the ones that are sent by the
+thousand, and all of them weigh in the transaction's record.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a node counts, in the words of INFO."""
+"""A node's counters, in the words of INFO."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -15,7 +15,7 @@ _EXTRA = "KEm"
 class Flags:
     """Kinds of events that are published."""
 
-    letters: str  # The letters of all groups, in Redis's order, ``A`` for the first group
+    letters: str  # The letter of each kind, in Redis's order, ``A`` for the first group
 
     def __str__(self) -> str:
         """As Redis shows them: ``A`` hides the second group, though it does not stand for it."""

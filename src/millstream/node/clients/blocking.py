@@ -17,7 +17,7 @@ from millstream.replies import Reply
 LOOK = 100
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _DELIVERIES = frozenset({"gread", "gclaim"})
-# How far the clocks may drift apart, in milliseconds, before the alarms are set again
+# The drift between the clocks, in milliseconds, above which the alarms are set again
 SLACK = 10
 
 
@@ -25,7 +25,7 @@ SLACK = 10
 class Waiter:
     """One session's wait."""
 
-    session: Session  # Who waits
+    session: Session  # The session that waits
     argv: list[bytes]  # The command to run again
     places: list[Place]  # Database and key of each line it stands in
     deadline: int | None  # Monotonic milliseconds at which it gets ``late``; None for never
@@ -37,7 +37,7 @@ class Waiter:
     due: Callable[[], int | None] | None = None
     alarm: int | None = None  # Monotonic milliseconds of the earliest alarm set for that; None for none
     over: bool = False  # The wait has ended
-    # What it would change to run where it finds nothing; see :class:`~millstream.commands.context.context.Blocked`
+    # The change that a run would make where it finds nothing; see :class:`~millstream.commands.context.context.Blocked`
     glance: Glance | None = None
     fulfilled: Callable[[], bool] | None = None  # True if replicas are as far as it waits for; None for a wait for keys
     may_unblock: bool = True  # CLIENT UNBLOCK ends the wait
@@ -55,14 +55,14 @@ class Waiter:
 class Waits:
     """Every wait of a node."""
 
-    # Who waits for a key, in the order in which they began to wait
+    # Clients that wait for a key, in the order in which they began to wait
     lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     # Those of them who would claim there, and so have a due time, which is one of the wall clock
     claimers: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     by_session: dict[int, Waiter] = field(default_factory=dict)  # Each wait by the id of its session
     # Keys that changed while somebody waits for them, in that order; those who wait are yet to be served
     ready: dict[Place, None] = field(default_factory=dict)
-    overdue: list[Waiter] = field(default_factory=list)  # Who could claim, but for the disk that takes no writes
+    overdue: list[Waiter] = field(default_factory=list)  # Those that could claim if the disk took writes
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
     _looked: int = 0  # monotonic time of the last look at the wall clock

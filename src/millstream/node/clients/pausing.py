@@ -3,7 +3,7 @@
 Clients ask for a pause (CLIENT PAUSE); beside that, the server holds writers back for as long as it hands its role over
 or waits for replicas before its end. The ones do not end, lengthen or widen the others.
 
-A command held back has not begun: its words stay with its session (:attr:`Session.held`), which counts as blocked; the
+A command held back has not begun: its words stay with its session (:attr:`Session.held`), which counts as blocked. The
 shell runs them when it hears that the session no longer is.
 """
 
@@ -30,7 +30,7 @@ class Pause:
 
     ends: int | None = None  # Monotonic milliseconds at which that is to be looked at; None for no pause
     writes_only: bool = False  # Only commands that write are held back
-    held: "dict[Session, None]" = field(default_factory=dict)  # Who waits for the end, in the order of their commands
+    held: "dict[Session, None]" = field(default_factory=dict)  # Sessions that wait, in the order of their commands
     # Finds a call of a script that declared that it does not write
     only_reads: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - until the node has scripts
     _asked: int | None = None  # when that of clients ends

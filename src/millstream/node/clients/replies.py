@@ -1,4 +1,4 @@
-"""How a reply becomes bytes: whether it is sent at all, how large it may be, and which log position it waits for."""
+"""The way from a reply to bytes: whether it is sent, how large it may be, and which log position it waits for."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ _WATCHING = {"info", "role"}
 
 
 class Heard(Many):
-    """What is sent of a transaction in which the session said whether it wants replies: all of it."""
+    """The replies of a transaction that switched replies on or off: all of them are sent."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class Replies:
         elif journal.log is None or journal.own:
             barrier, journal.own = max(journal.own, journal.position), 0
         else:
-            # What is logged softly delays nobody but those who look at it
+            # Soft records delay only the replies that show them
             shows_soft = row is not None and shows_times(row) and not journal.is_holding
             barrier = journal.log.appended if shows_soft else journal.position
         if type(reply) is list and self._overflows(session, reply):
@@ -63,8 +63,8 @@ class Replies:
     def _waits_for_nothing(self, row: "Command") -> bool:
         """True if a reply may go before all is kept: who connects hears of no change by it.
 
-        Who watches a server does: INFO counts keys, and so waits for the disk. For replicas of ``sync-replicas``, which
-        may stay away, it does not, or a server would look dead while it is at work.
+        A client that watches the server does: INFO counts keys, and so waits for the disk. For replicas of
+        ``sync-replicas``, which may stay away, it does not, or a server would look dead while it is at work.
         """
         return row.group == "connection" or (self._config.sync_replicas > 0 and row.name in _WATCHING)
 
@@ -91,7 +91,7 @@ def _count_skipped(session: "Session") -> None:
 
 
 def pushes_in(reply: Reply) -> list[Reply]:
-    """What of a command's answer, or of EXEC's, comes to who wants no replies: confirmations of SUBSCRIBE and its kin.
+    """The parts of an answer, EXEC's too, that a client without replies gets: confirmations of SUBSCRIBE and its kin.
 
     Redis sends them as it sends the messages that they announce.
     """

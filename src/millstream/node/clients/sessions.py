@@ -1,7 +1,7 @@
 """Every client of a node, and what is sent to it without its asking: messages, late replies, the end of a pause.
 
-What goes to others than the one whose command runs gathers in :attr:`Sessions.outbox`, which the shell empties once the
-command is through.
+Output for other sessions than the one whose command runs gathers in :attr:`Sessions.outbox`, which the shell empties
+once the command is through.
 """
 
 from collections.abc import Iterator
@@ -42,13 +42,13 @@ class Sessions:
         self._last_id = 0
         # Published by the command at work; they go out behind its record
         self.messages: list[tuple[Session, Push]] = []
-        # What goes to sessions other than the one that just ran a command; the shell empties it
+        # Output for sessions other than the one that just ran a command; the shell empties it
         self.outbox: list[tuple[Session, Outcome]] = []
         self.waits = Waits()  # Sessions that wait inside a command
-        self.pause = Pause()  # Of clients, or of those that write
-        self.watches = Watches()  # Who watches which key
-        self.channels: Channels[Session] = Channels()  # Who listens to which channel
-        self.patterns: Patterns[Session] = Patterns()  # Who listens to which pattern of channels
+        self.pause = Pause()  # The pause of clients, or of those that write
+        self.watches = Watches()  # Sessions that watch each key
+        self.channels: Channels[Session] = Channels()  # Sessions that listen to each channel
+        self.patterns: Patterns[Session] = Patterns()  # Sessions that listen to each pattern of channels
 
     def __iter__(self) -> Iterator[Session]:
         """Every open session, oldest first."""

@@ -1,9 +1,9 @@
 """The disk guard: whether writes are taken or refused for a while because the disk is full, and when to try again.
 
-Three states. ``ok``. ``low``: less is free than the floor, so writes are refused before one can fail; nothing is
-held. ``full``: a write met a full disk; the log holds its records, no reply has told of what they stand for, and all
-writes are refused until those are on the disk. The group commit reports what became of its writes, and asks when to
-try again; everything but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
+Three states. ``ok``. ``low``: less is free than the floor, so writes are refused before one can fail; nothing is held.
+``full``: a write met a full disk. The log holds its records, no reply has reported them, and all writes are refused
+until those are on the disk. The group commit reports what became of its writes, and asks when to try again; everything
+but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def default_floor(total: int) -> int:
 
 
 class WriteSwitch(Protocol):
-    """What is needed of a node; :class:`millstream.node.node.Node` is one."""
+    """The parts of a node that the guard needs; :class:`millstream.node.node.Node` is one."""
 
     def suspend(self, outage: Outage) -> None:
         """From now on refuse what the outage refuses."""

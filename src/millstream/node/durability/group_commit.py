@@ -1,22 +1,21 @@
 """Group commit: many commands, one write and one fsync, and no reply before the disk has what it tells of.
 
-Commands append records to the log while they run. What has gathered is written as one group:
+Commands append records to the log while they run. Gathered records are written as one group:
 
 ``always``
     The group is written and synced in a thread. Meanwhile further commands run and append; they are the next group. A
     reply waits for its record to be *durable*. Under load a group is as large as what arrives during one fsync. A shell
-    that may wait does it itself while syncs are quick, since handing over to a thread costs more than they do: a group
-    is then what one turn of its loop brought, and others wait for its sync, as they do in Redis.
+    that may wait does it itself while syncs are quick, since a thread would cost more than they do. A group is then the
+    work of one turn of its loop, and others wait for its sync, as they do in Redis.
 ``everysec``
     The group is written at once by whoever ran the commands, and synced in a thread once a second. A reply waits for
     its record to be *written*: the end of the process loses nothing, the end of the machine about a second.
 ``no``
     The same without the syncs, except at the end.
 
-:class:`GroupCommit` decides and does no I/O itself. Whoever drives it (a *shell*: the server's event loop, the
-in-process store) asks for the :meth:`~GroupCommit.next_step`, carries it out with :func:`perform`, and reports what
-became of it with :meth:`~GroupCommit.done`. All calls come from one thread at a time; only :func:`perform` may run in
-another.
+:class:`GroupCommit` decides and does no I/O itself. Its driver (a *shell*: the server's event loop, the in-process
+store) asks for the :meth:`~GroupCommit.next_step`, carries it out with :func:`perform`, and reports the result with
+:meth:`~GroupCommit.done`. All calls come from one thread at a time; only :func:`perform` may run in another.
 
 A disk that fails ends it: nothing above the last durable record is ever released. A second try would lie, since the
 kernel forgets what a failed fsync did not store (source: https://wiki.postgresql.org/wiki/Fsync_Errors).
@@ -46,23 +45,23 @@ QUICK_SECONDS = 0.008
 """Syncs that take less on average are waited for by a shell that may."""
 SLOW_SECONDS = 2.0
 """Syncs that take longer are counted: whoever waits for one notices (Redis: the same)."""
-# How many syncs the average looks back on, and how much longer than quick one counts at most: a single stall of the
-# disk decides nothing, two or three do.
+# The number of syncs that the average covers, and the most that one counts, in multiples of quick: a single stall of
+# the disk decides nothing, two or three do.
 _LOOKS_BACK, _STALL = 16, 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommitStep:
-    """What is to be done next; there are five, the class's own.
+    """The next step to take; there are five, the class's own.
 
     No ``Enum``: some ten times a turn of the loop one is named, and CPython 3.11 looks up its members ten times as
     slowly.
     """
 
-    text: str  # What it is, for people
+    text: str  # Its name, for people
     in_thread: bool  # It may take as long as the disk likes, so commands go on meanwhile
     writes: bool = False  # The group is written
-    syncs: bool = False  # What is written is synced
+    syncs: bool = False  # The written records are synced
     measures: bool = True  # The free space is looked at; behind the others when that is due
 
     WRITE: ClassVar["CommitStep"]
@@ -81,13 +80,13 @@ CommitStep.COMMIT = CommitStep("write and sync at once", in_thread=False, writes
 
 @dataclass(slots=True)
 class Report:
-    """What became of a step."""
+    """The result of a step."""
 
     step: CommitStep  # Which it was
     position: int = 0  # The last position written, or durable; 0 if the step had nothing to do with that
     free: int | None = None  # Free bytes, None if they were not looked at, or the system does not say
     error: StorageError | None = None  # Why it failed, None if it did not
-    seconds: float = 0.0  # How long it took
+    seconds: float = 0.0  # Its duration, in seconds
 
 
 def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
@@ -144,7 +143,7 @@ class GroupCommit:
         self.failure: StorageError | None = None  # Why the disk failed, or None
         self.is_busy = False  # A step is under way in the thread
         self.synced_at = now  # When the last sync ended, or the start
-        self.slow_syncs = 0  # How many took longer than :data:`SLOW_SECONDS`
+        self.slow_syncs = 0  # The number that took longer than :data:`SLOW_SECONDS`
 
     # ------------------------------------------------------------------ what to do
 
@@ -159,7 +158,7 @@ class GroupCommit:
         )
 
     def next_step(self, now: float) -> CommitStep | None:
-        """What is to be done now; None for nothing, or until the step that is under way has ended."""
+        """The step to take now; None for nothing, or until the step that is under way has ended."""
         if self.is_busy or self.failure is not None:
             return None
         if self._retry_at is not None and now >= self._retry_at:

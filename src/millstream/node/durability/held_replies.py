@@ -3,7 +3,7 @@
 A *barrier* is a log position. A reply whose barrier lies above the released position tells of something that a power
 cut, or the death of this machine, could still take back, so it is held. Released is what the log has *kept*, as
 :class:`~millstream.node.durability.group_commit.GroupCommit` says, up to a *limit*: what enough replicas hold, as
-:class:`~millstream.node.durability.unconfirmed.Unconfirmed` says. Where no log is kept all counts as kept.
+:class:`~millstream.node.durability.unconfirmed.Unconfirmed` says. Without a log all counts as kept.
 """
 
 import sys
@@ -25,14 +25,14 @@ UNLIMITED = sys.maxsize
 
 
 class ReplyGate:
-    """How far replies may go, for all connections of a node."""
+    """The position up to which replies may go, for all connections of a node."""
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = self.released = kept
         self.limit = UNLIMITED  # No reply may go out that waits for a later position, kept or not
         # Connections with replies that wait for more; each leaves when it has none
         self.holders: dict[ReplyHolder, None] = {}  # in the order in which they began to wait
-        self.watchers: dict[ReplyHolder, None] = {}  # What sends as far as is kept, and not as far as is released
+        self.watchers: dict[ReplyHolder, None] = {}  # Holders that send up to the kept position, not the released one
 
     def begin(self, position: int) -> None:
         """A log was read as far as a position, which is kept."""
@@ -77,7 +77,7 @@ class HeldReplies:
 
     def hold(self, buffers: list[Buffer], barrier: int) -> bool:
         """Keep a reply if it must wait for this log position; False if it may be sent now."""
-        # Whatever its own barrier: a client takes its replies in the order of its commands
+        # Its own barrier may be lower: a client takes its replies in the order of its commands
         if self._queue or barrier > self._gate.released:
             if self._holder is not None:
                 self._queue.append((barrier, buffers))
@@ -87,7 +87,7 @@ class HeldReplies:
         return False
 
     def take(self) -> list[Buffer]:
-        """What may be sent now; it is held no more."""
+        """Remove and return the replies that may be sent now."""
         ready: list[Buffer] = []
         while self._queue and self._queue[0][0] <= self._gate.released:
             ready += self._queue.popleft()[1]

@@ -1,9 +1,10 @@
-"""What a node refuses while it takes no writes, so that nothing is told that a power cut could take back.
+"""The refusals of a node that takes no writes, so that no reply reports a change that a power cut could take back.
 
 Writes are refused as Redis refuses them when its AOF cannot be written (``MISCONF``, PING included), or when it has too
 few replicas (``NOREPLICAS``). If changes are held, made in memory and not taken by the disk or by enough replicas, then
-nothing may tell of them: a read of a key that one of them touched is refused as well, and so is what looks at all keys.
-Every other command is answered at once, and its reply waits for nothing. Keys count by name, whatever their database.
+no reply may show them. A read of a key that one of them touched is refused as well, and so is a command that looks at
+all keys. Every other command is answered at once, and its reply waits for nothing. Keys count by name, whatever their
+database.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/ (errors writing the AOF)
 """
@@ -45,7 +46,7 @@ class Outage:
 
     def __init__(self, why: str, held: Iterable[bytes | None] = ()) -> None:
         self.why = why  # As given
-        self.held = 0  # How many records wait
+        self.held = 0  # The number of records that wait
         self.other: Outage | None = None  # A second reason at the same time
         self._everything = False  # a whole database was changed
         self._touched: set[bytes] = set()
@@ -147,5 +148,5 @@ class Shortage(Outage):
 
     @property
     def _of_ping(self) -> str | None:
-        """Who watches this server finds it at work: its replicas are what is missing."""
+        """None: a monitor must find this server at work, as only its replicas are missing."""
         return None

@@ -17,7 +17,8 @@ class Unconfirmed:
     """See the module's text."""
 
     def __init__(self) -> None:
-        self.gate = ReplyGate(UNLIMITED)  # Whose limit this moves; the shell puts the one of its connections here
+        # The gate whose limit this moves; the shell puts the one of its connections here
+        self.gate = ReplyGate(UNLIMITED)
         self.is_asked = False  # Replicas are asked for; else nothing is noted
         self._waiting: deque[tuple[int, int, bytes | None]] = deque()  # position, offset behind it, record
         self._last = self._bytes = 0
@@ -62,5 +63,5 @@ class Unconfirmed:
         return self.gate.limit_to(UNLIMITED)
 
     def records(self) -> list[bytes | None]:
-        """What waits, oldest first; None for a record whose keys are not known."""
+        """The keys of the records that wait, oldest first; None for a record whose keys are not known."""
         return [record for _, _, record in self._waiting]

@@ -1,4 +1,4 @@
-"""What a primary that is Millstream says beside its commands: a transition, checked, applied, recorded and told of."""
+"""Annotations that a Millstream primary sends: a transition, checked, applied, recorded and relayed."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
 """FAILOVER: a primary hands its role to a replica that holds all that was written, and follows it.
 
-Who writes is held back until the replica has told that it holds all. Then, with no command in between, this server
-becomes its replica, and asks it to lead with the last word of PSYNC. Whoever it cannot reach, or who refuses, does not
-lead: then this server takes its role back. Where no answer came, the other may lead, so it is asked again, and this
-server does not.
+Writers are held back until the replica has reported that it holds all. Then, with no command in between, this server
+becomes its replica, and asks it to lead with the last word of PSYNC. A replica that it cannot reach, or that refuses,
+does not lead: then this server takes its role back. Without an answer the other may lead, so it is asked again, and
+this server does not.
 
 Source: https://redis.io/docs/latest/commands/failover/
 """

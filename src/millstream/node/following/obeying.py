@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Bytes that are looked through for plain commands at a time; a unit that is larger is not plain
 _HEAD = 64 * 1024
-# What one record holds at most, but for a single unit
+# The most that one record holds, except for a single unit
 PIECE_COMMANDS = 512
 PIECE_BYTES = 256 * 1024
 # Whom Redis shows as the user of the link

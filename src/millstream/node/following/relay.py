@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Relay(Feed):
-    """See the module's text. What changes is told in the primary's words, so nothing is made of transitions.
+    """See the module's text. It relays changes in the primary's words, so it makes nothing of transitions.
 
     The offset behind what was kept (``backlog.sendable``) is what the primary is told.
     """

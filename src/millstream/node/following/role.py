@@ -39,7 +39,7 @@ CONNECT, CONNECTING, HANDSHAKE, SYNC, CONNECTED = "connect", "connecting", "hand
 
 
 class LinkShell(Protocol):
-    """What connects to the primary and brings what it sends."""
+    """The link's shell, which connects to the primary and brings its bytes."""
 
     def follow(self, host: str, port: int) -> None:
         """Connect to a primary, and to no other any more."""
@@ -59,17 +59,17 @@ class Following:
         self.shell: LinkShell | None = None  # The link; None where there can be none
         # Called when all data have been replaced: what is to be looked after in them
         self.scan: Callable[[], None] = lambda: None
-        self.state = CONNECT  # How the link is, in a word of ROLE
+        self.state = CONNECT  # The state of the link, in a word of ROLE
         self.error = ""  # Why it is down, or was last; empty for no reason
         self.is_stuck = self.is_taking = False
         self.divergences = self.full_syncs = 0
         self.copied_at: int | None = None  # Monotonic milliseconds when the last of them was; None for none
-        self.last_copy: CopyFacts | None = None  # What that was; None for none
+        self.last_copy: CopyFacts | None = None  # That copy; None for none
         self.begun_at = 0  # Monotonic milliseconds when the copy that is on its way began to come
         self.acked_kept = self.acked_durable = NO_OFFSET
         self.heard_at = self.down_since = 0
         self.copy_size: int | None = None  # Bytes of the copy that is on its way; None if the primary did not say
-        self.copy_read = 0  # How many of them are here
+        self.copy_read = 0  # The number of these bytes that have arrived
         self._has_led = False  # since the last copy, or the start
 
     @property
@@ -89,7 +89,7 @@ class Following:
 
     @property
     def relay(self) -> Relay:
-        """Where the primary's bytes go."""
+        """The relay that takes the primary's bytes."""
         relay = self._journal.feed
         assert isinstance(relay, Relay)
         return relay
@@ -99,7 +99,7 @@ class Following:
     def follow(self, host: str, port: int, now: "Now", *, hands_over: bool = False) -> bool:
         """REPLICAOF: follow a primary; False if that is the one already.
 
-        What it holds stays until the primary has sent a copy; if the history is the same it goes on behind it.
+        Its data stay until the primary has sent a copy; if the history is the same it goes on from their end.
         """
         if self.shell is None:
             raise CommandError(_EMBEDDED)
@@ -194,7 +194,7 @@ class Following:
         self._primary.cut_all()
 
     def forget_history(self) -> None:
-        """What was run differs from what the primary has: the record at work says that only a copy helps."""
+        """Record that the data here differ from the primary's, so only a copy helps."""
         self._record(forgotten(self._keyspace))
 
     def begin_taking(self, wall: int) -> None:
@@ -208,8 +208,8 @@ class Following:
 
         It is :data:`NO_OFFSET` where there is no history, and so nothing of what is here is the primary's.
 
-        Where the primary does not tell, and this server has led, that is what replicas told last, and after a start
-        what was recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
+        If the primary does not say, and this server has led, that is the last offset that replicas reported, and after
+        a start the one recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
         followed. Behind the end of a history that was given up there may be changes that no offset counts.
         """
         mine = self._keyspace.history
@@ -262,7 +262,7 @@ class Following:
     # ------------------------------------------------------------------ what is shown
 
     def role(self) -> "list[Reply] | None":
-        """What ROLE answers of a replica."""
+        """ROLE's answer of a replica."""
         primary = self._keyspace.followed
         if primary is None:
             return None
@@ -271,12 +271,12 @@ class Following:
 
     @property
     def offset(self) -> int:
-        """How far the primary's stream was run."""
+        """The offset in the primary's stream up to which all was run."""
         feed = self._journal.feed
         return self._keyspace.history.offset if feed is None else feed.offset
 
     def facts(self, mono: int) -> LinkFacts | None:
-        """What INFO shows at a time in monotonic milliseconds; None where nobody is followed."""
+        """INFO's facts at a time in monotonic milliseconds; None where nobody is followed."""
         primary = self._keyspace.followed
         if primary is None:
             return None

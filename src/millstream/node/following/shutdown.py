@@ -1,6 +1,6 @@
 """SHUTDOWN and SIGTERM: the end waits for replicas that lag, up to ``shutdown-timeout``.
 
-Who writes is held back meanwhile, so that there is an end to wait for. What a replica lacks then it gets as far as the
+Writers are held back meanwhile, so that there is an end to wait for. A replica then gets the rest as far as the
 connection takes it; the log says which ones lagged, in Redis's words.
 
 Source: https://redis.io/docs/latest/commands/shutdown/

@@ -1,1 +1,1 @@
-"""What a node has in its log: records, snapshots, and the rewriting that makes one of the other."""
+"""The content of a node's log: records, snapshots, and the rewriting that makes snapshots of records."""

@@ -1,7 +1,7 @@
 """A process that works for the log while the server goes on: how it is started, what it is told, and its end.
 
-It reads its standard input, and ends at once when that does, which happens at the latest when this process ends. What
-it says comes back by one pipe, of which the last line is the reason where it fails.
+It reads its standard input, and ends at once when that does, which happens at the latest when this process ends. Its
+output comes back by one pipe; after a failure the last line is the reason.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ class ChildProcess:
         return True
 
     def said(self) -> Iterator[str]:
-        """What it says, line by line, until its end."""
+        """The lines of its output, until its end."""
         assert self._process.stdout is not None
         last = ""
         with open(self._process.stdout.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:

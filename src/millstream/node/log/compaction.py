@@ -1,20 +1,17 @@
-"""What makes a snapshot of the log's sealed files: a process of its own, so that the server's stands still for nothing.
+"""A process that makes a snapshot of the log's sealed files, so that the server's own process never pauses for it.
 
 ``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE [COPY VERSION [alone]]`` reads one line from
 standard input, a :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. First,
-where a descriptor ``COPY`` is given, it writes a copy for replicas to that, an RDB file of that version, and tells on
-standard output how far it goes, in one line of ``copy``, the history's name, its offset and database; ``alone``, it
-makes no snapshot. Its priority is that much lower than its parent's. It works in the very directory of its parent's
-log, which ``PLACE`` tells from every other (``DiskLock.place``), and in no other that has its path by now. It takes no
-lock, changes no file that is there, and ends at once when its standard input does, which happens at the latest when its
-parent ends.
+given a descriptor ``COPY``, it writes a copy for replicas to that, an RDB file of that version. It then reports on
+standard output, in one line of ``copy``, the history's name, its offset and database; ``alone``, it makes no snapshot.
+Its priority is that much lower than its parent's. It works in the very directory of its parent's log, which ``PLACE``
+tells from every other (``DiskLock.place``), and in no other that has its path by now. It takes no lock, changes no file
+that is there, and ends at once when its standard input does, which happens at the latest when its parent ends.
 
-=========  ==========================================================================
-exit code  meaning
-=========  ==========================================================================
-0          the snapshot is whole and on the disk, or was not to be made
-1          it is not, for the reason given on standard error; a part of it may be left
-=========  ==========================================================================
+Exit codes:
+
+- ``0``: the snapshot is whole and on the disk, or was not to be made.
+- ``1``: it is not, for the reason given on standard error; a part of it may be left.
 """
 
 import contextlib

@@ -35,7 +35,7 @@ class CopiedBytes(Protocol):
 
 
 def head(log: LogFiles) -> bytes:
-    """What stands before the bytes of the files."""
+    """The bytes that come before those of the files."""
     sizes = [size for _, size in log.files]
     text = json.dumps({"source": log.manifest.facts(), "sizes": sizes, "last": log.last}).encode()
     return MAGIC + _NUMBERS.pack(len(text), crc32(text)) + text

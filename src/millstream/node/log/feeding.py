@@ -1,8 +1,9 @@
 """The stream for replicas, as it is made: what each record changes, in words, becomes bytes of the history.
 
-Words are made at once behind each transition, since they tell of the state at that moment; bytes at the end of the
-record, which then also says how many there are: so the offset is in the log with what it counts, and a primary that
-starts again knows how far its history went. What changes no data (PUBLISH, PING) has a record that only counts it.
+Words are made at once after each transition, since they report the state at that moment. The bytes are made at the end
+of the record, which then also says how many there are. So the offset is in the log with the changes it counts, and a
+primary that starts again knows how far its history went. A command that changes no data (PUBLISH, PING) has a record
+that only counts it.
 
 While no replica has ever asked, nothing of this is done: the journal has no feed.
 """
@@ -34,7 +35,7 @@ def py_tell_plain(
     selected: int,  # noqa: ARG001 - its double's
     uncounted: int,  # noqa: ARG001 - its double's
 ) -> tuple[bytes, int, bytes] | None:
-    """What replicas are told of a record that does nothing but add entries, acknowledge and set strings.
+    """The bytes for replicas of a record that does nothing but add entries, acknowledge and set strings.
 
     Returns:
         The bytes, its database, and the record with how many bytes tell of it. None if it is none of these. Here that
@@ -62,7 +63,7 @@ class Feed:
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
         self._has_changes = False  # they tell of one that clients may wait for
-        # What was made, with the part that replicas may be sent
+        # The bytes made, with the part that replicas may be sent
         self.backlog = Backlog(space.history.offset, config.backlog_size)
         self.written = space.history.offset  # Offset behind the last change of data
         # Called when there are more bytes; the shell sends them once they are kept
@@ -70,7 +71,7 @@ class Feed:
 
     @property
     def offset(self) -> int:
-        """How far the history is."""
+        """The offset at the end of the history."""
         return self.backlog.end
 
     @property
@@ -146,7 +147,7 @@ class Feed:
         return not self._unlogged
 
     def count(self) -> "Transition | None":
-        """What a record says of the bytes made until now, applied as of now; None where all are counted."""
+        """The transition that counts the bytes made until now, applied as of now; None where all are counted."""
         if not self._unlogged and self._db == self._space.history.db:
             return None
         step = ("off", self._db, self._unlogged)
@@ -155,7 +156,7 @@ class Feed:
         return step
 
     def appended(self, position: int) -> None:
-        """What was made may be sent once the log has reached a position."""
+        """Allow the bytes made so far to be sent once the log has reached a position."""
         self.backlog.await_position(position)
         self.on_bytes()
 
@@ -163,8 +164,8 @@ class Feed:
 def begun(space: "Keyspace", replid: str) -> "Transition":
     """The transition with which a history begins where none is recorded, or none any more.
 
-    Behind the end of one that was given up it begins further on, for there may be changes that no offset counts, which
-    nobody has who has all up to that end.
+    After a history that was given up it begins further on: there may be changes that no offset counts, and a replica at
+    that end would not have them.
     """
     past = space.history
     return ("hist", NO_DATABASE, replid, past.offset + past.is_given_up, "", NO_OFFSET, list(past.before()))
@@ -186,7 +187,7 @@ def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
 def gone_on(space: "Keyspace") -> "Transition":
     """The transition with which a primary that was started again goes on with its history, under another name.
 
-    Whatever it sent and did not keep is of the old name only, so nobody takes that for a part of the new one.
+    Bytes that it sent and did not keep are of the old name only, so no replica takes them for a part of the new one.
     """
     return renamed(space, new_replid(), NO_DATABASE)
 

@@ -1,9 +1,9 @@
 """Records that another server has sent: their checksums are right, whatever they hold.
 
 A log of our own is believed, since a command of this program has made each record, and appliers look at nothing. A
-primary may be somebody else: a key that is no bytes, or a time that is text, would be taken over and kept, and each
-command that meets it would fail, after every start. So a transition must be of the types that its applier names, and
-what comes of them all must be what this program can count with and write.
+primary may be another program: a key that is not bytes, or a time that is text, would be taken over and kept. Each
+command that meets it would then fail, after every start. So a transition must be of the types that its applier names,
+and what comes of them all must be what this program can count with and write.
 
 Everything that is taken must come back from a snapshot: the next rewriting writes one, and nothing else holds the data
 then. Appliers refuse arguments that no command can have given; these are the rules that old logs need not keep.
@@ -41,7 +41,7 @@ _NAME = re.compile("[0-9a-zA-Z]{40}")
 
 
 def from_copy(payloads: Iterable[bytes]) -> Keyspace:
-    """What these records give."""
+    """The keyspace that these records give."""
     space, kinds = Keyspace(), Kinds()
     for payload in payloads:
         if not 0 <= replay.apply(space, payload, kinds.look) <= LLONG_MAX:
@@ -54,7 +54,7 @@ def from_copy(payloads: Iterable[bytes]) -> Keyspace:
 
 
 class Kinds:
-    """Of what types transitions are; what was found out of some types is remembered for those that are alike."""
+    """The checks by transitions' types; the checks found for some types are remembered for those that are alike."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[tuple[int, Check]]] = {}
@@ -84,7 +84,7 @@ class Kinds:
 
 
 def _checks(op: str, kinds: Sequence[type]) -> list[tuple[int, Check]]:
-    """What arguments of these types are to be looked at further, and how."""
+    """The arguments of these types that need further checks, and the checks."""
     signature = inspect.signature(OPS[op], eval_str=True)
     given = list(signature.bind(None, *kinds).arguments.items())
     found = []

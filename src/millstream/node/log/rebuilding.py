@@ -8,7 +8,7 @@ from millstream.node.log import replay
 
 
 def from_log(payloads: Iterable[bytes]) -> Keyspace:
-    """What these records give."""
+    """The keyspace that these records give."""
     space = Keyspace()
     for payload in payloads:
         replay.apply(space, payload)

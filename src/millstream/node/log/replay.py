@@ -1,7 +1,7 @@
 """Applying log records, in order: the one way from records to a keyspace, for a start, a rewriting and a proof.
 
-A record that only adds entries to streams, as nearly all do, is applied by the native core from its bytes where there
-is one; any other is unpacked, and its transitions are applied by the engine. Both give the same keyspace.
+The native core, where there is one, applies a record that only adds entries to streams, as nearly all do, from its
+bytes. Any other is unpacked, and its transitions are applied by the engine. Both give the same keyspace.
 """
 
 import gc
@@ -44,7 +44,7 @@ def read_back(space: Keyspace, payloads: Iterable[bytes]) -> tuple[int, int]:
     """Apply logged records, in order, to an empty keyspace, in any thread.
 
     Returns:
-        How many there were, and the wall milliseconds of the last.
+        The number of records, and the wall milliseconds of the last.
     """
     records = wall = 0
     collects = gc.isenabled()

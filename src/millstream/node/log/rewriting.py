@@ -1,6 +1,6 @@
 """When the log is rewritten, and who does what: a child process makes the snapshot, a thread here waits for it.
 
-The thread does nothing that takes long and holds the interpreter: it starts and waits for a process, and asks the log
+The thread does nothing that takes long and holds the interpreter. It starts and waits for a process, and asks the log
 for the two moments at which files change hands (:meth:`Log.begin_rewrite`, :meth:`Log.commit_rewrite`). A rewriting
 that fails leaves the log as it is; another is tried later, ever more rarely if it goes on failing.
 """
@@ -29,19 +29,19 @@ log = logger("millstream.rewriting")
 # Seconds before another is tried by itself after one has failed, doubled with each that fails in a row
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 3600.0
-# How much lower the child's priority is where there is time: the server and all else on the machine go first
+# The child's niceness, relative to the server, where there is time: the server and all else on the machine go first
 STANDS_BACK = 10
 # There is time if the log took so many times as long to grow as its last rewriting took. On processors in demand, one
 # that stands back gets a tenth of what the server gets: at worst half as much is written meanwhile as was before it.
 CALM = 20
 # -P: what lies in the directory in which the server happens to run is not for import
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
-# Of a log of so few files, of which all but the snapshot is less than one part of so many of it, a copy is made alone
+# Limits for a copy alone: at most so many files, and apart from the snapshot less than one part of so many of it
 FEW_FILES, SMALL_PART = 8, 10
 TAKING = (*PROGRAM[:-1], "millstream.node.log.taking")
-# What the latter says on standard output before the number of bytes of the snapshot that are on the medium
+# The word on ``TAKING``'s standard output before the number of bytes of the snapshot that are on the medium
 SYNCED = "synced"
-# What it says before the number of bytes of a copied log that were a snapshot where it comes from
+# Its word before the number of bytes of a copied log that were a snapshot at their source
 COMPACT = "compact"
 _NO_COPY = "the process that rewrites the log has told of none"
 
@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 
 def niceness(last: int, grown: float) -> int:
-    """How much lower than the server's the priority of a rewriting is that begins because the log has grown.
+    """The niceness, relative to the server, of a rewriting that begins because the log has grown.
 
     Standing back while writers are at full rate would let the log grow without a bound: the more the server works, the
     less the child gets. With the same priority it gets as much processor as the server, and needs a fraction of the
-    server's time for each record, so it keeps up however many want the processors.
+    server's time for each record. So it keeps up even with many other processes.
     """
     return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
 
@@ -63,7 +63,7 @@ class CopyMade:
     """A copy for replicas is in its file."""
 
     replid: str  # The history in which the data were this
-    offset: int  # How far that was
+    offset: int  # The history's offset then
     db: int  # The database that is selected then
 
 
@@ -72,7 +72,7 @@ class CopyOrder:
     """A copy for replicas that a rewriting makes first; or alone, where there is next to nothing to rewrite."""
 
     file: IO[bytes]  # To write; this process closes it
-    version: int  # Of RDB files, as which it is written
+    version: int  # The version of RDB files, as which it is written
     # Called once, in another thread, with what came of it; if nothing did, with the reason
     made: Callable[[CopyMade | str], None]
 
@@ -125,7 +125,7 @@ class Rewriter:
         self._ended = 0.0
         self._niceness = STANDS_BACK
         self._not_before = 0.0
-        self.facts = RewriteFacts()  # What came of it so far
+        self.facts = RewriteFacts()  # The results so far
 
     def consider(self) -> None:
         """Begin if the log has grown as far as the configuration says. Called often, so it does little."""
@@ -152,13 +152,13 @@ class Rewriter:
     def reader(self, file: IO[bytes], words: Sequence[str]) -> ChildProcess:
         """A process that reads a primary's copy, which may still be coming, for a :class:`TakeOrder`.
 
-        It is told by its ``hint`` how many bytes of the copy are there. Whoever gives no such order closes it.
+        It is told by its ``hint`` how many bytes of the copy are there. A caller without such an order closes it.
         """
         number = file.fileno()
         return ChildProcess(TAKING, [str(self._log.directory), "0", self._log.place, str(number), *words], [number])
 
     def report(self) -> RewriteFacts:
-        """What INFO shows."""
+        """INFO's facts about rewriting."""
         if not self.facts.is_running:
             return self.facts
         return replace(self.facts, current_seconds=int(time.monotonic() - self._started))

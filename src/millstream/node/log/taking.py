@@ -1,21 +1,18 @@
-"""What makes a snapshot of a primary's copy: a process of its own, as :mod:`millstream.node.log.compaction` is.
+"""A process that makes a snapshot of a primary's copy, as :mod:`millstream.node.log.compaction` does of the log.
 
 ``python -m millstream.node.log.taking DIRECTORY NICENESS PLACE COPY HOST PORT DURATION MAXSIZE`` reads the copy from
 descriptor ``COPY``: an RDB file while it still comes, the files of a log once all of them are there. Lines of standard
-input tell how many of its bytes are; at last which history it is of, with the offset, and then, by a
-:class:`~millstream.persistence.rewrite.Rewrite`, that all of it is there, and which snapshot is to be made: of what an
-RDB file holds, or of a log's records as they are. It is not read back here: the parent does so, as it is told in lines
-of ``synced`` and a number on standard output how many bytes of it are on the medium. The snapshot says whose replica
-this is; the last two words are for streams of which an RDB file does not say how long they remember producers'
-messages, and how many.
+input tell how many of its bytes are there; the last ones tell its history, with the offset. Then a
+:class:`~millstream.persistence.rewrite.Rewrite` says that all of it is there, and which snapshot to make: of the keys
+of an RDB file, or of a log's records as they are. The parent reads it back: lines of ``synced`` and a number on
+standard output say how many bytes of it are on the medium. The snapshot says whose replica this is. The last two words
+are for streams of an RDB file that does not say how long they remember producers' messages, and how many.
 
-=========  =====================================================================================================
-exit code  meaning
-=========  =====================================================================================================
-0          the snapshot is on the disk
-1          it is not, for the reason given on standard error; a part of it may be left
-3          the copy holds what does not exist here, which standard error names; nothing was written
-=========  =====================================================================================================
+Exit codes:
+
+- ``0``: the snapshot is on the disk.
+- ``1``: it is not, for the reason given on standard error; a part of it may be left.
+- ``3``: the copy holds what does not exist here, which standard error names; nothing was written.
 """
 
 import errno
@@ -45,9 +42,9 @@ from millstream.persistence.snapshot import write_snapshot
 
 NOT_HELD = 3
 _PIECE = 1 << 20
-# How many of the keys that cannot be held are named
+# The number of keys named among those that cannot be held
 _NAMED = 5
-# What Redis leaves out as well
+# Redis leaves these out as well
 _EMPTY = "empty collection"
 
 
@@ -91,7 +88,7 @@ def _named(lacking: list[NotHeld]) -> str:
 
 
 class Arriving:
-    """How much of a copy is there, as lines of standard input say; the process ends with them."""
+    """The arrived part of a copy, as lines of standard input say; the process ends with them."""
 
     def __init__(self, lines: Iterable[str], descriptor: int) -> None:
         self._lines, self._descriptor = lines, descriptor
@@ -135,13 +132,13 @@ class Arriving:
         return data
 
     def _beyond(self, at: int) -> int:
-        """How many bytes there are behind a place, once there are any; 0 or less if it is at the end or behind it."""
+        """The number of bytes after a place, once there are any; 0 or less if it is at the end or after it."""
         with self._changed:
             self._changed.wait_for(lambda: self._size > at or self._order is not None)
             return self._size - at
 
     def order(self) -> tuple[Rewrite, str, int]:
-        """What is to be made, once that is said, of which history, and how far that was."""
+        """The rewriting to make, once that is ordered, with the history's name and offset."""
         with self._changed:
             self._changed.wait_for(lambda: self._order is not None)
             assert self._order is not None

@@ -1,4 +1,4 @@
-"""How much the changes of one command, transaction or script take in the log: all of them are one record."""
+"""The size in the log of the changes of one command, transaction or script: all of them are one record."""
 
 from millstream.commands.table.spec import Command
 from millstream.errors import CommandError
@@ -13,7 +13,7 @@ _TOO_LARGE = (
 
 
 class Weight:
-    """What was weighed since the last record."""
+    """The weight of the changes since the last record."""
 
     __slots__ = ("bytes",)
 

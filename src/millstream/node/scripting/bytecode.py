@@ -1,7 +1,7 @@
 """Scripts before and after Lua compiles them: what takes too long to compile is refused, and some calls are changed.
 
 Tail calls of library functions become ordinary calls, in what ``string.dump`` gave. In Redis the libraries are written
-in C, and a call of C code never replaces its caller's frame; ours are Lua functions, and with the frame the line to
+in C, and a call of C code never replaces its caller's frame. Ours are Lua functions, and with the frame the line to
 report would be gone. Nothing a script computes changes by it.
 
 Only what Lua itself has just compiled is read here; no bytes of a client are taken for compiled code. The cost is one
@@ -18,7 +18,7 @@ _CALL, _TAILCALL, _SETLIST = 28, 29, 34
 # Instructions that set the register named by their field A
 _SETS = frozenset([*range(_MOVE, 7), *range(10, 22), 27, _CALL, 36, 37])
 _JUMPS = re.compile(rb"\b(?:break|elseif|and|or)\b")
-# What compiling may cost, about a second: comparisons of names, and jumps followed, each of which costs fifty
+# The bound of compiling, about a second: comparisons of names, and jumps followed, each of which costs fifty
 _WORK = 8_000_000_000
 _JUMP_WEIGHT = 50
 # Names that the compiler compares at most for each use of one: 200 locals, doubled for what they take in the text
@@ -122,8 +122,8 @@ class _Mender:
 def _calls_library(code: "array[int]", at: int) -> bool:
     """True if the function called there may be a library's: all but upvalues and fields of the script's own tables.
 
-    Those are what functions of the script's own are called by, when they call themselves or each other: their tail
-    calls may go on for ever without filling the stack, and stay what they are. Scripts have no globals of their own.
+    The script's own functions call themselves and each other by those. Their tail calls may go on for ever without
+    filling the stack, and stay what they are. Scripts have no globals of their own.
     """
     register = code[at] >> 6 & 0xFF
     for before in range(at - 1, -1, -1):

@@ -1,10 +1,10 @@
 """Lua scripts: one runtime for the node, a cache of scripts by SHA-1, and the bridge between a script and the commands.
 
 The Lua side is in ``lua/``: ``sandbox.lua`` (what a script sees, how it is run, how its result becomes a reply),
-``natives.lua`` and ``patterns.lua`` (Lua's own functions with bounds), ``cjson.lua``. What is compiled goes through
+``natives.lua`` and ``patterns.lua`` (Lua's own functions with bounds), ``cjson.lua``. Compiled scripts go through
 ``bytecode.py``. Rules of the bridge: a host function never raises into Lua and takes no Lua tables (``_guarded`` sees
-to the first), and the memory limit is off while Python makes Lua values, since an allocation that fails there cannot
-be handled.
+to the first). The memory limit is off while Python makes Lua values, since an allocation that fails there cannot be
+handled.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class Script:
     sha: bytes  # Its SHA-1 in hexadecimal
     source: bytes  # Its text
     is_loaded: bool = False  # SCRIPT LOAD brought it
-    flags: set[str] | None = None  # Of its first line, ``#!lua flags=a,b``; None if it has no such line
+    flags: set[str] | None = None  # Flags of its first line, ``#!lua flags=a,b``; None if it has no such line
 
     @property
     def read_only(self) -> bool:
@@ -79,7 +79,7 @@ class _Run:
     resp: int = 2
     ends: float | None = None
     limit: int = 0
-    # Of the next command, as far as they have come, if they come in parts
+    # The next command's words so far, if they come in parts
     words: list[bytes] = field(default_factory=list)
     is_plain: bool = False  # Plain commands are run without being given here
 
@@ -111,7 +111,7 @@ class Scripts:
         return sha.lower() in self._scripts
 
     def facts(self) -> ScriptFacts:
-        """What INFO shows of scripts."""
+        """INFO's facts about scripts."""
         used = 0 if self._lua is None else self._lua.get_memory_used(total=True)
         return ScriptFacts(len(self._scripts), sum(len(script.source) for script in self._scripts.values()), used)
 
@@ -187,7 +187,8 @@ class Scripts:
     def _call(self, ctx: Context, script: Script, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
         """Run a script, and make a reply of what it returned or died of.
 
-        What Lua could not contain (its memory, an error of lupa's) costs the runtime: the next script gets a new one.
+        A failure that Lua could not contain (its memory, an error of lupa's) costs the runtime: the next script gets a
+        new one.
         """
         if read_only and script.flags is not None and not script.read_only:
             raise CommandError("ERR Can not execute a script with write flag using *_ro command.")
@@ -195,7 +196,7 @@ class Scripts:
             self._prepare(script)
         session = ctx.session
         before = session.db, session.queue, session.resp, session.reply_mode, session.last_command
-        # What a script selects or switches ends with it, and a MULTI around it queues nothing of what the script calls
+        # The script's selections and switches end with it, and a MULTI around it queues none of the script's calls
         session.queue, session.resp, session.reply_mode = None, 2, "on"
         inner = self._node.context(session, ctx.now, Origin.SCRIPT)
         limit = self._node.config.script_limit
@@ -239,7 +240,7 @@ class Scripts:
         run.is_plain = self._node.batches.begin_calls(session, wall, left, self._lua.table_from, self._faults)
 
     def _end_plain(self, run: _Run) -> None:
-        """What they have changed comes before what the next command changes."""
+        """End a run of plain commands: their changes come before those of the next command."""
         if run.is_plain:
             run.is_plain = False
             done = self._node.batches.end_calls(run.ctx.now.wall)
@@ -327,7 +328,7 @@ class Scripts:
     def _guarded(self, disarm: Callable[[], object], function: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
         """A function that Lua may call: it gives 0 and a value, or why the script must end; it never raises.
 
-        What is raised would reach the script as an object of Python. It is kept instead, and raised when Lua is left.
+        An exception would reach the script as an object of Python. It is kept instead, and raised when Lua is left.
         """
 
         def call(*args: Any) -> tuple[int, Any]:
@@ -342,7 +343,7 @@ class Scripts:
         return call
 
     def _functions(self, to_lua: "_Values") -> dict[str, Callable[..., Any]]:
-        """What the sandbox calls and what needs the script that runs."""
+        """The sandbox's functions that need the running script."""
 
         def words(*first: bytes | float) -> None:
             assert self._run is not None
@@ -501,7 +502,7 @@ class _Values:
         return self.convert(reader.gets(), resp)
 
     def _list(self, value: list[Reply], resp: int) -> Any:
-        """A list as a table, from 1. What a script sees as nil leaves a gap, and does not move those behind it."""
+        """A list as a table, from 1. A value that the script sees as nil leaves a gap, and does not move later ones."""
         if not _AS_THEY_ARE.issuperset(map(type, value)):
             value = [self.convert(item, resp) for item in value]
         if resp == 2 or None not in value:
@@ -513,7 +514,7 @@ class _Values:
         return table
 
     def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
-        """Pairs as a table; Lua has no nil as a key, and a nil value is no pair."""
+        """Pairs as a table; Lua cannot have nil as a key, and a nil value does not count as a pair."""
         table = self._table([])
         for key, item in pairs:
             if key is not None and item is not None:
@@ -586,7 +587,7 @@ _SHIFT = 6755399441055744.0
 
 
 def _word(value: float) -> int:
-    """A Lua number's 32 bits; none of infinity and of what is no number."""
+    """A Lua number's 32 bits; 0 for infinity and NaN."""
     return int.from_bytes(struct.pack("<d", value + _SHIFT)[:4], "little")
 
 
