@@ -173,7 +173,7 @@ class Admission:
     def note_refusal(
         self, session: "Session", reason: str, thing: bytes, user: bytes, now: "Now", context: str
     ) -> None:
-        """Remember in ACL LOG that somebody was refused something."""
+        """Remember in ACL LOG that a user was refused something."""
         client = describe(session, now.wall).encode("utf-8", "surrogateescape")
         entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
         self._accounts.note(entry, self._config.acl_log_max)

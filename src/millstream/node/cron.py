@@ -98,7 +98,7 @@ class Cron:
             self._forget_at = now.mono + FORGETTING if self._remembering else None
 
     def _expire_keys(self, ctx: "Context") -> None:
-        """Delete keys whose time has come, among so many of those that expire; the next round goes on behind them.
+        """Delete keys whose time has come, among a number of those that expire; the next round goes on after them.
 
         Redis samples at random and repeats while many were overdue. In order, and a piece at a time, no key is looked
         at again before each was looked at, and what a round costs has a bound.

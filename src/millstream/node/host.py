@@ -71,7 +71,7 @@ class NodeHost:
         return iter(self._sessions)
 
     def concerned(self, db: int) -> list[bytes]:
-        """The keys of a database that somebody watches or waits for."""
+        """The keys of a database that clients watch or wait for."""
         places = (self.watches, self._sessions.waits.lines.places())
         return [key for each in places for index, key in each if index == db]
 
@@ -118,7 +118,7 @@ class NodeHost:
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: make the keyspace anew, if that gives the same.
+        """DEBUG RELOAD and LOADAOF: make the keyspace again, if that gives the same.
 
         Returns:
             Keys that would not be the same, in which case nothing is changed; None if there is no log.

@@ -168,7 +168,7 @@ class Node:
     def _refuse(self, session: Session, argv: list[bytes], error: CommandError, now: Now) -> Outcome | None:
         """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it.
 
-        EXEC refused ends the transaction, as in Redis: nobody could tell otherwise whether it is still open.
+        EXEC refused ends the transaction, as in Redis: a client could not tell otherwise whether it is still open.
         """
         session.commands += 1
         if session.queue is not None:
@@ -256,7 +256,7 @@ class Node:
     # ------------------------------------------------------------------ transactions
 
     def _exec(self, session: Session, queue: Queue, now: Now) -> Reply:
-        """Run a transaction: one time, one record, and nobody served in between."""
+        """Run a transaction: one time, one record, and no waiting client served in between."""
         ctx = self.context(session, now, Origin.EXEC)
         self.stats.command("exec").calls += 1
         failed, broken = session.queue_failed, session.watch_broken or self._watched_expired(session, now)
@@ -296,7 +296,7 @@ class Node:
         return muting.heard(replies)
 
     def _runs_together(self, session: Session, queue: Queue) -> bool:
-        """True if nothing stands in the way of plain commands before, between or behind those that are not plain."""
+        """True if nothing prevents plain commands before, between or after those that are not plain."""
         if not self.batches.takes(session):
             return False
         rows = [resolve(item) for item in queue.items if isinstance(item, list)]

@@ -21,7 +21,7 @@ SLOW_MAX = 512
 class PlainRun(NamedTuple):
     """The outcome of a run of plain commands."""
 
-    at: int  # Position in the data behind the last command that was taken
+    at: int  # Position in the data after the last command that was taken
     # The command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of the data, at
     # what is not complete or not usual RESP, and where the run ended for another reason.
     words: list[bytes] | None
@@ -32,7 +32,7 @@ class PlainRun(NamedTuple):
     changes: int  # The number of changes, as Redis counts them
     hits: int  # Keys that were read and were there
     misses: int  # Keys that were read and were not there
-    # The key, if the last command changed one that somebody waits for; they are to be served before anything else
+    # The key, if the last command changed one that clients wait for; they are to be served before anything else
     woken: bytes | None
     # No reply waits for the record, which holds only when consumers tried to claim; see
     # :func:`~millstream.commands.streams.read.note_seen`

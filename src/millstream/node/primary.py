@@ -1,6 +1,6 @@
 """The primary's side of replication: who follows, who may go on where it was, how far each is, and who waits for that.
 
-With ``sync-replicas`` everybody waits for that. While too few replicas confirm writes, writes are refused and waiting
+With ``sync-replicas`` all clients wait for that. While too few replicas confirm writes, writes are refused and waiting
 replies are held, as on a full disk. Too few means fewer than asked for, or no confirmation for some seconds.
 
 No bytes are sent here: a *shell* does that, which also makes the copies with which replicas begin. A replica is told
@@ -129,7 +129,7 @@ class Primary:
         self.replid = new_replid()
 
     def cut_all(self) -> None:
-        """Have all replicas come anew, since the history has another name."""
+        """Have all replicas connect again, since the history has another name."""
         for follower in self.followers:
             self._sessions.kill_id(follower.id)
 
@@ -199,7 +199,7 @@ class Primary:
         return Many([])
 
     def _await_copy(self, follower: Follower, now: "Now") -> None:
-        """From here on all that is made is kept for a replica, which gets it behind its copy."""
+        """From here on all that is made is kept for a replica, which gets it after its copy."""
         feed = self.feed
         if feed is None:
             self._record(begun(self._keyspace, self.replid))
@@ -257,7 +257,7 @@ class Primary:
 
     @property
     def written(self) -> int:
-        """Offset behind the last change."""
+        """Offset after the last change."""
         return 0 if self.feed is None else self.feed.written
 
     def count(self, offset: int, *, durable: bool = False) -> int:
@@ -265,7 +265,7 @@ class Primary:
         return self.followers.count(offset, durable=durable)
 
     def ask(self, offset: int) -> None:
-        """Ask all replicas how far they are, unless they were asked behind this offset already."""
+        """Ask all replicas how far they are, unless they were asked after this offset already."""
         if self.feed is not None and self._asked < offset:
             self._asked = offset
             self.feed.say(ASK)
@@ -412,7 +412,7 @@ class Primary:
             if ttl and now.mono - self._alone_since >= ttl and not self._journal.unconfirmed:
                 self._end(now.wall)
             return []
-        # Not amid a failover, where a replica has to come to an offset that stands still
+        # Not amid a failover, where a replica has to come to an offset that stays the same
         if self.failover == NO_FAILOVER and now.mono - self._pinged_at >= self._config.ping_period * 1000:
             self._pinged_at = now.mono
             self._journal.tell(PING, now.wall)

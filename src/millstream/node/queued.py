@@ -68,7 +68,7 @@ def append_plain(session: "Session", queue: "Queue", data: bytes, at: int) -> tu
     """Queue the commands that may be queued together.
 
     Returns:
-        The position behind them, how many they are, and the name of the last.
+        The position after them, their number, and the name of the last.
     """
     if queue.size + _QUEUED_MAX * (len(data) - at) > limits.QUERY_BUFFER_MAX:  # the ordinary way knows where it ends
         return at, 0, ""

@@ -49,9 +49,9 @@ def _evict(ctx: Context, session: Session) -> None:
 def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
     """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
 
-    All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting. Only
-    listeners of a user that was changed are looked at: others may have begun to listen as somebody else. The link to a
-    primary has no user here.
+    All others are checked again at their next command. A pattern must be allowed as it stands, a channel by fitting.
+    Only listeners of a user that was changed are looked at: others may have begun to listen as another user. The link
+    to a primary has no user here.
     """
     accounts = ctx.host.accounts
     looked_at = set()
@@ -179,7 +179,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
 
 @SERVER.command("acl|genpass", -2, "noscript loading stale", "6.0.0", "[bits:integer]", "Makes up a password.")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """So many random bits in hexadecimal, 256 unless the client says how many; a part of a digit is a whole one."""
+    """Random bits in hexadecimal, 256 unless the client gives a number; a part of a digit is a whole one."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     bits = integer(argv[2]) if len(argv) == 3 else 256

@@ -1,6 +1,6 @@
 """The ACL file on disk: read whole, replaced whole.
 
-A file beside it is written and synced, then takes its name; then the folder is synced, or the new name could be lost
+A file next to it is written and synced, then takes its name; then the folder is synced, or the new name could be lost
 with the power. A reader meanwhile sees the old one or the new one, whole.
 """
 

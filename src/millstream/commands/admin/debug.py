@@ -1,7 +1,7 @@
 """DEBUG, as far as test suites of Redis Streams use it; refused unless the server was started to allow it.
 
 Its subcommands are not rows of the table: in Redis neither COMMAND nor ACL knows them, so they are dispatched here.
-None of them may lose data: RELOAD and LOADAOF make the state anew beside the old one, and keep the old one if they
+None of them may lose data: RELOAD and LOADAOF make the state again next to the old one, and keep the old one if they
 differ.
 
 Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
@@ -50,7 +50,7 @@ def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one 
 
 
 def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
-    """Make the keyspace anew, from the log or from dumps of its values, and compare."""
+    """Make the keyspace again, from the log or from dumps of its values, and compare."""
     try:
         differing = ctx.host.rebuild(from_log=from_log)
     except StorageError as error:
@@ -64,7 +64,7 @@ def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
 
 
 def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
-    """Stop the whole server, commands of all clients with it, for so many seconds."""
+    """Stop the whole server, commands of all clients with it, for a number of seconds."""
     seconds = read_double(words[0])
     if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
         raise CommandError("ERR value is not a valid float")

@@ -46,11 +46,11 @@ class ShellFacts:
     # Bytes of the stream, or of a copy, that are on their way to replicas, as last looked at
     replica_output_waiting: int = 0
     internal_errors: int = 0  # Commands that failed by a fault of the server
-    # Commands, bytes in and bytes out a second, of late; None where nobody measures
+    # Commands, bytes in and bytes out a second, of late; None without measurements
     rates: tuple[float, float, float] | None = None
 
     def reset(self) -> None:
-        """CONFIG RESETSTAT: count anew."""
+        """CONFIG RESETSTAT: set all counters to zero."""
         self.rejected_connections = self.denied_connections = self.protocol_errors = self.cross_protocol = 0
         self.query_buffer_closed = self.output_buffer_closed = self.internal_errors = 0
         self.input_bytes = self.output_bytes = self.repl_input_bytes = self.repl_output_bytes = 0
@@ -143,19 +143,19 @@ class LinkFacts:
     offset: int  # The offset in its stream up to which all was run
     copy_size: int | None  # Bytes of the copy that is on its way; None if the primary did not say
     copy_read: int  # The number of these bytes that have arrived
-    priority: str  # For whoever chooses another primary
+    priority: str  # For Sentinel's choice of another primary
     divergences: int  # Units that failed here
     full_syncs: int  # Copies taken over
     copied_for: int  # Seconds since the last of them; -1 for none since the start
     last_copy: CopyFacts | None  # The last of them; None for none
-    kept: int  # Offset that the primary was told last, as far as the log has kept its stream; -1 for none
+    kept: int  # Offset last reported to the primary, as far as the log has kept its stream; -1 for none
     durable: int  # The same of what is on the disk; -1 where no log is kept
     is_announced: bool  # Sentinel lists this replica
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """One replica: its address, the port at which it listens, its stage, its offset, seconds since it told of that."""
+    """One replica: its address, the port at which it listens, its stage, its offset, seconds since it reported that."""
 
     ip: str
     port: int
@@ -183,13 +183,13 @@ class ReplicationFacts:
     copies_made: int = 0  # Copies of all data; one serves all who waited for it
     last_copy: CopyFacts | None = None  # The last of them; None for none
     forks: int = 0  # Processes that were made for that as copies of this one
-    fork_usec: int = 0  # Microseconds for which the last of them held everybody up
+    fork_usec: int = 0  # Microseconds for which the last of them blocked the server
     partial_syncs: int = 0  # Replicas that went on where they were
     refused_syncs: int = 0  # Those that wanted to, and could not
     failover: str = "no-failover"  # The progress of handing over the role
     diverged_records: int = 0  # Those of this server that no other one took over, put into files since the start
     diverged_files: int = 0  # Such files that are there
-    dialect: str = ""  # In which replicas are told
+    dialect: str = ""  # The dialect in which replicas get changes
     annotate: str = ""  # Annotations that replicas of ours are sent
     confirming: int = 0  # Replicas that must hold a write before a reply reports it; 0 for no such rule
     confirmed_by: int = 0  # The number that do
@@ -230,7 +230,7 @@ class InfoFacts:
     pubsub_clients: int = 0  # Sessions that listen to channels
     pubsub_channels: int = 0  # Channels listened to by name
     pubsub_patterns: int = 0  # Patterns listened to
-    blocking_keys: int = 0  # Keys somebody waits for
+    blocking_keys: int = 0  # Keys that clients wait for
     blocking_keys_on_nokey: int = 0  # Those where deletion is news too (XREADGROUP)
     max_clients: int = 0  # The limit
     dirty: int = 0  # Changes since the last save
@@ -250,7 +250,7 @@ class InfoFacts:
     log: LogFacts = field(default_factory=LogFacts)  # Facts of the log
     scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Facts of scripts
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Facts of replicas
-    link: LinkFacts | None = None  # To the primary; None where nobody is followed
+    link: LinkFacts | None = None  # The link to the primary; None without one
     shutdown_in: int | None = None  # Milliseconds for which SHUTDOWN still waits at most; None where it was not given
     loading: Loading | None = None  # The log that is being read; None for none
 

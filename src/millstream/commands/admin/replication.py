@@ -68,7 +68,7 @@ def _take_the_lead(ctx: Context, why: str) -> None:
 
 
 def _who(ctx: Context) -> str:
-    """User and address of whoever asks, for the log."""
+    """User and address of the client, for the log."""
     user = (ctx.session.user or b"").decode("utf-8", "surrogateescape")
     return printable(f"{user} at {ctx.session.addr}").replace("\n", " ")
 
@@ -211,7 +211,7 @@ def failover(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, and from then on who writes waits until a replica holds all, and leads; this server follows it.
 
     INFO tells how far that is (``master_failover_state``). ABORT keeps the role; so does TIMEOUT when it is up, or
-    with FORCE lets the replica that was named lead, whatever it lacks.
+    with FORCE lets the named replica lead, even if it misses data.
     """
     wanted = _Wanted()
     at = 1

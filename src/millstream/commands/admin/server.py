@@ -22,7 +22,7 @@ _KEY_OVERHEAD = 120
 
 
 def _text(word: bytes) -> str:
-    """Bytes as text from which the same bytes can be made again, whatever their encoding."""
+    """Bytes of any encoding as text from which the same bytes can be made again."""
     return word.decode("utf-8", "surrogateescape")
 
 
@@ -47,7 +47,7 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     limited="the fields that clients and tools read",
 )
 def info(ctx: Context, argv: list[bytes]) -> Reply:
-    """Text of ``name:value`` lines in sections; sections that nobody knows are left out, as in Redis."""
+    """Text of ``name:value`` lines in sections; unknown sections are left out, as in Redis."""
     text = ctx.host.info([_text(word) for word in argv[1:]])
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 

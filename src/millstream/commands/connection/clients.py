@@ -301,7 +301,7 @@ def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters shar
 
 
 def _by_age(word: bytes, wall: int) -> Test:
-    """Sessions that are connected for so many seconds or more."""
+    """Sessions that are connected for a number of seconds or more."""
     seconds = integer(word, "ERR maxage is not an integer or out of range")
     if seconds < 1:
         raise CommandError("ERR maxage should be greater than 0")
@@ -340,7 +340,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     """The old form answers OK; with filters, how many were closed.
 
     Filters are joined by "and"; the same one twice is asked twice. One's own connection is left out, unless SKIPME says
-    no. The old form closes it too, and fails where nobody has the address; the new one answers 0 then.
+    no. The old form closes it too, and fails where no client has the address; the new one answers 0 then.
     """
     # By the number of words: a filter has two
     if len(argv) == 3:
@@ -359,7 +359,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
             tests.append(_FILTERS[name](word, ctx.now.wall))
         else:
             raise SYNTAX
-    # All filters were read by now: a bad one closes nobody
+    # All filters were read by now: a bad one closes no client
     chosen = [session for session in ctx.host.sessions() if all(test(session) for test in tests)]
     if skip_me:
         chosen = [session for session in chosen if session is not ctx.session]
@@ -369,7 +369,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _kill_one(ctx: Context, addr: bytes) -> Reply:
-    """The old form: one address, its own text for "nobody"."""
+    """The old form: one address, its own text for "no such client"."""
     for session in list(ctx.host.sessions()):
         if session.addr == _text(addr):
             _close(ctx, session)
@@ -386,7 +386,7 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     "Keeps commands back for some milliseconds.",
 )
 def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
-    """Replies OK; a pause that runs is never made shorter, but what it holds back is chosen anew.
+    """Replies OK; a pause that runs is never made shorter, but the new one chooses which commands it holds back.
 
     The node keeps held commands with their sessions, and runs them in order when the pause is over.
     """

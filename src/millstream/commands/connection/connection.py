@@ -162,7 +162,7 @@ def select(ctx: Context, argv: list[bytes]) -> Reply:
 
 @CONNECTION.command("quit", -1, "noscript loading stale fast no_auth", "1.0.0", "", "Closes the connection.")
 def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """OK, after all replies so far; what was sent behind it on the connection is not run."""
+    """OK, after all replies so far; later commands on the connection are not run."""
     ctx.session.closing = True
     return OK
 

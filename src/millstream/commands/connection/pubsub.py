@@ -1,6 +1,6 @@
 """Publish and subscribe.
 
-A message goes to who listens now and is kept by nobody: streams are for what must arrive. In RESP2 a connection that
+A message goes to the present listeners and is not kept: streams are for what must arrive. In RESP2 a connection that
 listens takes only a few commands, since replies and messages could not be told apart; in RESP3 messages are pushes, and
 all commands are fine.
 
@@ -132,7 +132,7 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     "pubsub|numsub", -2, "pubsub loading stale", "2.8.0", "[channel [channel ...]]", "Counts the listeners of channels."
 )
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
-    """Name and number of listeners, for each channel asked for, 0 for one that nobody listens to."""
+    """Name and number of listeners, for each channel asked for, 0 for one without listeners."""
     replies: list[Reply] = []
     for name in argv[2:]:
         replies += [name, ctx.host.channels.count(name)]

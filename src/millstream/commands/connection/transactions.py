@@ -1,7 +1,7 @@
 """MULTI, DISCARD, WATCH and UNWATCH. EXEC is run by the node, which owns the one log record a transaction becomes.
 
 Queueing is the node's too. A command that cannot be queued (unknown, wrong number of words, refused by ACL) makes EXEC
-fail as a whole; one that fails when it runs does not. WATCH compares nothing: whoever changes a key breaks the watches
+fail as a whole; one that fails when it runs does not. WATCH compares nothing: each change of a key breaks the watches
 on it, so a key that was changed and changed back counts as changed.
 
 Source: https://redis.io/docs/latest/develop/using-commands/transactions/

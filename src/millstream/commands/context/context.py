@@ -38,10 +38,10 @@ class Lookups:
 
     hits: int = 0  # A command that reads found its key
     misses: int = 0  # It did not
-    expired: int = 0  # Keys deleted because their time was over, whoever came upon them
+    expired: int = 0  # Keys deleted because their time was over, by commands and by the node
 
     def reset(self) -> None:
-        """CONFIG RESETSTAT: count anew."""
+        """CONFIG RESETSTAT: set all counters to zero."""
         self.hits = self.misses = self.expired = 0
 
 
@@ -170,7 +170,7 @@ class Context:
 
     @property
     def tells_misses(self) -> bool:
-        """True if a key that the command does not find is an event, and somebody wants such."""
+        """True if a key that the command does not find is an event, and a client wants such."""
         return self.row is not None and self.row.tells_misses and "m" in self.host.config.events
 
     def missed(self, key: bytes, database: Database | None = None) -> None:
@@ -204,7 +204,7 @@ class Context:
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:
-        """Delete a key whose time is over, as somebody came upon it."""
+        """Delete a key whose time is over, when a command finds it."""
         host = self.host
         if host.outage is not None or host.is_paused or host.following.is_replica:
             return  # nothing may be written now, so it is only hidden
@@ -221,17 +221,17 @@ class Context:
         raise CommandError(WRONGTYPE)
 
     def signal(self, key: bytes, database: Database | None = None) -> None:
-        """The key changed in a way that may end somebody's wait, and breaks WATCHes."""
+        """Report a change of a key that may end a client's wait, and breaks WATCHes."""
         index = (database or self.db).index
         self.host.watches.breaks(index, key)
         self.host.wake(index, key)
 
     def touch(self, key: bytes, database: Database | None = None) -> None:
-        """The key changed in a way nobody waits for; only WATCHes break."""
+        """Report a change of a key that no client waits for; only WATCHes break."""
         self.host.watches.breaks((database or self.db).index, key)
 
     def wake(self, key: bytes) -> None:
-        """Something happened to a stream's groups that may end somebody's wait, but breaks no WATCH, as in Redis."""
+        """Report a change of a stream's groups that may end a client's wait, but breaks no WATCH, as in Redis."""
         self.host.wake(self.db.index, key)
 
     def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:

@@ -24,7 +24,7 @@ BYTES = 128
 _REDACTED = b"(redacted)"
 # The address for commands of a script
 _NO_CLIENT = b"?:0"
-# Parameters that hold a secret; Redis's too, since whoever takes this server for a Redis may send them
+# Parameters that hold a secret; Redis's too, since a client that takes this server for a Redis may send them
 _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"})
 
 

@@ -44,5 +44,5 @@ class Watches:
         return len(self.by_place)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Every place watched by anybody: database and key."""
+        """Every watched place: database and key."""
         return iter(self.by_place)

@@ -23,7 +23,7 @@ _BAD_BIT = "ERR bit is not an integer or out of range"
 
 
 def _offset(word: bytes, width: int = 0) -> int:
-    """The position of a bit; with a width, ``#3`` is that of the fourth field of so many bits."""
+    """The position of a bit; with a width, ``#3`` is that of the fourth field of this width."""
     counts = width > 0 and word[:1] == b"#"
     offset = integer(word[counts:], _BAD_OFFSET) * (width if counts else 1)
     if offset < 0 or offset >> 3 >= MAX_BYTES:
@@ -78,7 +78,7 @@ def _clamped(start: int, end: int, length: int) -> tuple[int, int]:
 
 
 def _within(data: bytes, first: int, last: int, *, fill: int) -> bytearray:
-    """The bytes of a range of bits, both included; bits beside it are as ``fill`` says."""
+    """The bytes of a range of bits, both included; bits outside it are as ``fill`` says."""
     part = bytearray(data[first >> 3 : (last >> 3) + 1])
     before, behind = 0xFF00 >> (first & 7) & 0xFF, 0x7F >> (last & 7)
     part[0] = part[0] | before if fill else part[0] & ~before
@@ -119,7 +119,7 @@ def bitcount(ctx: Context, argv: list[bytes]) -> Reply:
     "Finds the first bit of a string that is set, or clear.",
 )
 def bitpos(ctx: Context, argv: list[bytes]) -> Reply:
-    """Its position, -1 for none. Behind a string whose end was not given all bits are clear."""
+    """Its position, -1 for none. After a string whose end was not given all bits are clear."""
     bit = integer(argv[2])
     if bit not in {0, 1}:
         raise CommandError("ERR The bit argument must be 1 or 0.")
@@ -225,7 +225,7 @@ class BitField:
 
     @property
     def _behind(self) -> int:
-        """Bits of the last byte behind the field."""
+        """Bits of the last byte after the field."""
         return 7 - (self.offset + self.width - 1 & 7)
 
     def _wrapped(self, bits: int) -> int:
@@ -248,7 +248,7 @@ _OPERANDS = {b"GET": 2, b"SET": 3, b"INCRBY": 3, b"OVERFLOW": 1}
 
 
 def _fields(words: list[bytes]) -> list[BitField]:
-    """The operations of a BITFIELD; OVERFLOW is of those behind it."""
+    """The operations of a BITFIELD; OVERFLOW applies to those after it."""
     found: list[BitField] = []
     overflow, at = b"WRAP", 0
     while at < len(words):

@@ -29,7 +29,7 @@ class Family(CommandGroup):
         drop_if_empty(ctx, key)
 
     def stored(self, ctx: Context, key: bytes, step: Transition | None, event: str, dirty: int = 1) -> None:
-        """Put the result of a command in place of whatever is at a key; without one the key goes."""
+        """Put the result of a command in place of the value at a key; without one the key goes."""
         before = ctx.find(key)
         if step is None:
             if before is not None:

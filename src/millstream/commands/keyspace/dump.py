@@ -47,7 +47,7 @@ class _Options:
 
 
 def _options(words: list[bytes]) -> _Options:
-    """The words behind the payload. IDLETIME and FREQ are checked and do nothing: keys are never evicted here."""
+    """The words after the payload. IDLETIME and FREQ are checked and do nothing: keys are never evicted here."""
     found = _Options()
     at = 0
     while at < len(words):

@@ -27,7 +27,7 @@ def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
 def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
     """Change when a key that exists dies.
 
-    Nobody waits for that, but WATCHes break.
+    No client waits for that, but WATCHes break.
     """
     ctx.commit(("expire", ctx.db.index, key, at))
     ctx.touch(key)
@@ -36,7 +36,7 @@ def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
 
 
 def _conditions(words: list[bytes]) -> frozenset[bytes]:
-    """NX, XX, GT and LT behind the time. Which texts exclude which, and in this order, is Redis's."""
+    """NX, XX, GT and LT after the time. Which texts exclude which, and in this order, is Redis's."""
     chosen = set()
     for word in words:
         option = keyword(word)

@@ -28,7 +28,7 @@ Point = tuple[float, float]
 
 
 def _spread(number: int) -> int:
-    """The bits of a number with a gap behind each."""
+    """The bits of a number with a gap after each."""
     return int(f"{number:b}", 4)
 
 
@@ -53,7 +53,7 @@ def _middle(cell: int, limits: tuple[float, float]) -> float:
 
 
 def _decoded(score: float) -> Point:
-    """The place that a score stands for; any score does for one, as processors make whole numbers of them."""
+    """The place that a score encodes; any score does for one, as processors make whole numbers of them."""
     bits = int(score) % 2**64 if -(2.0**63) <= score < 2.0**64 else 2**63 * (score < 0)
     return _middle(_gathered(bits >> 1), _LONGITUDES), _middle(_gathered(bits), _LATITUDES)
 

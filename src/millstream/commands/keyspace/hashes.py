@@ -249,7 +249,7 @@ def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
     "Walks the fields of a hash.",
 )
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:
-    """Everything in one step, whatever COUNT says: hashes here are small.
+    """Everything in one step, for any COUNT: hashes here are small.
 
     So does Redis while a hash is a listpack. The cursor is read and its place does not matter: a client that goes on
     from an old one gets all fields again, which SCAN's promise allows.

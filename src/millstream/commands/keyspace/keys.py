@@ -81,8 +81,8 @@ def type_(ctx: Context, argv: list[bytes]) -> Reply:
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
     """Looks at every key; SCAN does it in steps.
 
-    Keys that are expired and nobody looked at are deleted on the way, hence the copy of the names. A pattern that would
-    keep everybody else waiting for too long is refused, see :mod:`millstream.glob`.
+    Expired keys that no command has found are deleted on the way, hence the copy of the names. A pattern that would
+    keep all other clients waiting for too long is refused, see :mod:`millstream.glob`.
     """
     fits = matcher(argv[1])
     return [key for key in list(ctx.db.keys) if fits(key) and ctx.lookup(key) is not None]
@@ -149,7 +149,7 @@ def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
 
 @SERVER.command("dbsize", 1, "readonly fast", "1.0.0", "", "Counts the keys of the database.", acl="keyspace")
 def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """As in Redis, expired keys that nobody has looked at yet count."""
+    """As in Redis, expired keys that no command has found yet count."""
     return len(ctx.db.keys)
 
 
@@ -170,7 +170,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     "rename", 3, "write", "1.0.0", "key newkey:key", "Renames a key, replacing what has the new name.", keys=(1, 2, 1)
 )
 def rename(ctx: Context, argv: list[bytes]) -> Reply:
-    """An error if the key does not exist. To its own name nothing happens, and nobody is told."""
+    """An error if the key does not exist. Renaming a key to itself changes nothing, and causes no event."""
     if ctx.lookup(argv[1]) is None:
         raise CommandError(NO_SUCH_KEY)
     if argv[1] != argv[2]:
@@ -272,7 +272,7 @@ def _number(word: bytes, which: str) -> int:
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     """Clients that wait in either database see the other's keys at once.
 
-    Only keys that somebody waits for or watches are signalled, not the thousands of others. Connections keep the number
+    Only keys that clients wait for or watch are signalled, not the thousands of others. Connections keep the number
     of their database, and thereby see the other content.
     """
     indexes = _number(argv[1], "first"), _number(argv[2], "second")

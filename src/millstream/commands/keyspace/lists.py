@@ -72,7 +72,7 @@ def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool, makes: boo
 
 @LIST.command("lpush", -3, "write denyoom fast", "1.0.0", "key element [element ...]", "Adds at the head of a list.")
 def lpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length; the last element stands first, since each is put before those already there."""
+    """The new length; the last element comes first, since each is put before those already there."""
     return _push(ctx, argv, "lpush", left=True)
 
 
@@ -284,7 +284,7 @@ def lrem(ctx: Context, argv: list[bytes]) -> Reply:
     "Deletes all but the elements between two positions.",
 )
 def ltrim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK; it is told as an event, and breaks WATCHes, even where nothing went."""
+    """Always OK; it causes an event, and breaks WATCHes, even where nothing went."""
     rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:
@@ -379,7 +379,7 @@ def timeout(word: bytes) -> int:
 def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
     """Take one element of the first list that has any, or wait.
 
-    A key of another type is an error where it stands before the list that would be served; behind it nobody looks.
+    A key of another type is an error if it comes before the list that would be served; later keys are not looked at.
     While a client waits, other types are passed over until a list is there (``kind``).
     """
     wait = timeout(argv[-1])
@@ -423,7 +423,7 @@ def brpop(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _blocking_move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> Reply:
-    """Move an element, or wait for one; null where nobody may wait, a null array when the time is up, as in Redis."""
+    """Move an element, or wait for one; null where it may not wait, a null array when the time is up, as in Redis."""
     wait = timeout(argv[-1])
     item = _move(ctx, argv, left=left, to_left=to_left)
     if item is not None or not ctx.may_block:

@@ -65,7 +65,7 @@ def add(one: Fraction, two: Fraction) -> Fraction | None:
 
 
 def text(value: Fraction) -> bytes:
-    """A number in decimal, 17 places at most, no zeros behind the last one needed."""
+    """A number in decimal, 17 places at most, no zeros after the last one needed."""
     scaled = round(abs(value) * 10**_PLACES)
     whole, part = divmod(scaled, 10**_PLACES)
     places = f"{part:0{_PLACES}d}".rstrip("0")

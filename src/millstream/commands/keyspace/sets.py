@@ -1,6 +1,6 @@
 """Commands on sets: SADD SREM SMOVE SMEMBERS SISMEMBER SCARD, and SINTER, SUNION, SDIFF with what stores them.
 
-Only what scripts and tools beside streams use. The order of SMEMBERS is Redis's while a set is small: numbers
+Only commands that scripts and tools use next to streams. The order of SMEMBERS is Redis's while a set is small: numbers
 ascending, others in the order in which they came.
 
 Source: https://redis.io/docs/latest/commands/?group=set

@@ -25,13 +25,13 @@ class _Sorting:
     alpha: bool = False  # ALPHA
     limit: tuple[int, int] = (0, -1)  # Offset and count; a negative count means all
     by: bytes | None = None  # The pattern of the last BY
-    unsorted: bool = False  # A BY had no star, so that nothing is sorted, whatever a later one says
+    unsorted: bool = False  # A BY had no star, so that nothing is sorted, even if a later one has a star
     gets: list[bytes] = field(default_factory=list)  # The patterns of GET
     store: bytes | None = None  # The key of STORE
 
 
 def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:
-    """Read the words behind the key; a pattern needs the right to read all keys, since it may name any."""
+    """Read the words after the key; a pattern needs the right to read all keys, since it may name any."""
     asked, at = _Sorting(), 2
     user = None if ctx.session.user is None else ctx.host.accounts.get(ctx.session.user)
     reads_every_key = user is None or ctx.row is None or user.reads_every_key(ctx.row, argv)
@@ -124,7 +124,7 @@ def _limited(elements: list[bytes], limit: tuple[int, int]) -> list[bytes]:
 
 
 def _sort(ctx: Context, argv: list[bytes], *, stores: bool) -> Reply:
-    """SORT and SORT_RO; what nobody sorts keeps its order, but a set that is stored, or read by a script, is sorted."""
+    """SORT and SORT_RO; unsorted ones keep their order, but a set that is stored, or read by a script, is sorted."""
     asked = _options(ctx, argv, stores=stores)
     elements, is_set = _elements(ctx, argv[1])
     if asked.unsorted and is_set and (asked.store is not None or ctx.origin is Origin.SCRIPT):

@@ -1,6 +1,6 @@
 """Commands on plain strings: SET GET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MGET APPEND GETRANGE ....
 
-Strings are here because clients and tools need them beside streams (counters, locks, receipts), not as a cache.
+Strings are here because clients and tools need them next to streams (counters, locks, receipts), not as a cache.
 
 Source: https://redis.io/docs/latest/commands/?group=string
 """
@@ -41,9 +41,9 @@ def get_string(ctx: Context, key: bytes) -> bytes | None:
 
 
 def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) -> None:
-    """Put a string at a key whatever it held, ending waits on what it replaces.
+    """Put a string at a key in place of any value, ending waits on what it replaces.
 
-    The key's time to live goes unless it is given anew, as SET does; events are the caller's, for they differ.
+    The key's time to live goes unless it is given again, as SET does; events are the caller's, for they differ.
     """
     before = ctx.db.keys.get(key)
     ctx.commit(("set", ctx.db.index, key, data, expires_at))
@@ -60,7 +60,7 @@ def change_string(ctx: Context, key: bytes, data: bytes, event: str) -> None:
 def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
     """Change a string by a transition that keeps when it dies, and says no more than what changes.
 
-    So a log of APPENDs is as long as what was appended. Nobody can wait for a string, hence no signal.
+    So a log of APPENDs is as long as what was appended. Clients cannot wait for a string, hence no signal.
     """
     ctx.commit(step)
     ctx.touch(key)
@@ -168,7 +168,7 @@ def get(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("setnx", 3, "write denyoom fast", "1.0.0", "key value", "Sets a key to a string if it does not exist.")
 def setnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was set, 0 if the key holds anything, of whatever type."""
+    """1 if it was set, 0 if the key holds a value of any type."""
     if ctx.lookup(argv[1]) is not None:
         return 0
     put_string(ctx, argv[1], argv[2], None)
@@ -177,7 +177,7 @@ def setnx(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
-    """SETEX and PSETEX: the time stands before the value, from before SET had options."""
+    """SETEX and PSETEX: the time comes before the value, from before SET had options."""
     expires_at = expiry(ctx, argv[2], unit, name, absolute=False)
     ctx.lookup(argv[1])
     put_string(ctx, argv[1], argv[3], expires_at)

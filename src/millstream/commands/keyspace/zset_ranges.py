@@ -30,9 +30,9 @@ def _by_rank(low: bytes, high: bytes) -> Ranks:
 
 
 def _bound(word: bytes) -> tuple[float, bool]:
-    """A bound of scores, and whether it stands outside the range.
+    """A bound of scores, and True if it is outside the range.
 
-    An empty word, also behind the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
+    An empty word, also after the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
     """
     exclusive = word[:1] == b"("
     digits = word.partition(b"\0")[0][exclusive:]
@@ -53,7 +53,7 @@ def _by_score(low: bytes, high: bytes) -> Ranks:
 
 
 def _member_bound(word: bytes) -> tuple[int, bytes, bool]:
-    """A bound of members: -1 or 1 for below or above all, else 0; the member; whether it stands outside the range."""
+    """A bound of members: -1 or 1 for below or above all, else 0; the member; True if it is outside the range."""
     for sign, side in _EVERY.items():
         if is_sign(word, sign):
             return side, b"", False

@@ -1,6 +1,6 @@
 """Commands on sorted sets: ZADD ZINCRBY ZREM ZSCORE ZCARD ZRANK ZPOPMIN ZMPOP ZUNION ..., and those that wait.
 
-Sorted sets are here for due times and leases beside streams. Scores are doubles, printed as Redis prints them (the
+Sorted sets are here for due times and leases next to streams. Scores are doubles, printed as Redis prints them (the
 shortest digits that read back as the same number); members of one score are in the order of their bytes. Ranges are in
 ``zset_ranges``.
 
@@ -203,7 +203,7 @@ def shown_rows(ctx: Context, rows: list[Row]) -> Reply:
 
 
 def store_rows(ctx: Context, key: bytes, rows: list[Row], event: str) -> int:
-    """Put a sorted set in place of whatever is at a key, or delete that if there is nothing to put.
+    """Put a sorted set in place of the value at a key, or delete that if there is nothing to put.
 
     Returns:
         The number of members stored.

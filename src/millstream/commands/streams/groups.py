@@ -198,8 +198,8 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
 def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a consumer; replies how many pending records went with it.
 
-    They are gone from the group as well: nobody will be given these entries again. A client that wants to keep them
-    claims them first. Records that XNACK released have no owner, and stay.
+    They are gone from the group as well: no consumer will be given these entries again. A client that wants to keep
+    them claims them first. Records that XNACK released have no owner, and stay.
     """
     key, name, consumer = argv[2], argv[3], argv[4]
     group = group_of(_existing(ctx, key), key, name)

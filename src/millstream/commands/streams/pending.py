@@ -67,7 +67,7 @@ def xack(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge; replies how many were pending.
 
     Their owner does not matter: a consumer may acknowledge another's entries, and those without an owner. An id that is
-    given several times counts once. There is no event for it, and nobody waits for it.
+    given several times counts once. There is no event for it, and no client waits for it.
     """
     found = find_group(ctx, argv[1], argv[2])
     if found is None:
@@ -97,8 +97,8 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group.
 
-    -1 means "not pending in this group": nothing happens to the entry then, neither with DELREF nor if it exists,
-    though the documentation says otherwise. 1 is also the answer where the entry was gone before.
+    -1 means "not pending in this group": nothing happens to the entry then, neither with DELREF nor if it exists
+    (the documentation says otherwise). The answer is 1 also where the entry was gone before.
     """
     key, name = argv[1], argv[2]
     found = find_group(ctx, key, name)
@@ -179,9 +179,9 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
     """Release; replies how many were released, repetitions included.
 
-    XNACK says that a delivery came to nothing. Anybody may say so of any record, since no consumer is named. The mode
-    says what that does to the count of deliveries: SILENT takes the last one back (it does not count as an attempt) and
-    FAIL leaves it. FATAL sets the largest possible number, by which consumers know poison.
+    XNACK says that a delivery came to nothing. Any client may say so of any record, since no consumer is named. The
+    mode says what that does to the count of deliveries: SILENT takes the last one back (it does not count as an
+    attempt) and FAIL leaves it. FATAL sets the largest possible number, by which consumers know poison.
 
     A record that is named twice is released twice: the count goes down twice with SILENT, as in Redis. That is why the
     counts are kept in a dictionary while the ids are gone through, and only the final ones are committed.
@@ -266,7 +266,7 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _pending_summary(group: Group) -> Reply:
-    """Count, first and last id, and the consumers that hold any, by name; what is released is counted and nobody's."""
+    """Count, first and last id, and the consumers that hold any, by name; released records count, but have no owner."""
     if not len(group.pending):
         return [0, None, None, NIL_ARRAY]
     rows: list[Reply] = [
@@ -290,7 +290,7 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
     """Read XCLAIM's options, from the first word on that is not an id.
 
     A bad id therefore is an unrecognized option, as in Redis. A delivery time that is negative or in the future becomes
-    now: nobody may make an entry look as if it were not stale for years. A primary's clock may be ahead of ours.
+    now: no client may make an entry look as if it were not stale for years. A primary's clock may be ahead of ours.
     """
     options = _Claim(now)
     while at < len(argv):
@@ -459,9 +459,9 @@ class _Claimer:
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone.
 
-    At most ten times COUNT records are looked at, so that a group of millions of fresh records blocks nobody; the
-    cursor says where the next call goes on. It is the id of a record that exists now, and no position in a list: it
-    stays valid whatever happens to that record meanwhile. 0-0 is the end.
+    At most ten times COUNT records are looked at, so that a group of millions of fresh records does not block the
+    server. The cursor says where the next call goes on. It is the id of a record that exists now, and no position in a
+    list: it stays valid whatever happens to that record meanwhile. 0-0 is the end.
 
     COUNT bounds what is claimed and what is found gone together. Gone ones are dropped however fresh they are.
     """

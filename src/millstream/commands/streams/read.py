@@ -46,7 +46,7 @@ CLAIMED_HEADER = b"*4\r\n"
 def _claimed_row(entry: Buffer, idle: int, count: int) -> bytes:
     """A stored entry as CLAIM shows it: ``[id, [fields], idle milliseconds, earlier deliveries]``.
 
-    The stored entry is an array of two; its header is replaced and two numbers are put behind.
+    The stored entry is an array of two; its header is replaced and two numbers are put after it.
     """
     return b"".join((CLAIMED_HEADER, entry[len(ENTRY_HEADER) :], b":%d\r\n:%d\r\n" % (idle, count)))
 
@@ -155,7 +155,7 @@ def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
 def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) -> None:
     """Read the words after STREAMS: keys, then as many ids.
 
-    An id of one sign is kept as that sign, without what C would not see behind a NUL.
+    An id of one sign is kept as that sign, without the bytes after a NUL, which C would not see.
     """
     rest = argv[at:]
     if len(rest) % 2:
@@ -245,7 +245,8 @@ class _Answer:
     def begin(self, key: bytes) -> None:
         """Count a stream's header.
 
-        It is the key as a bulk string (five bytes beside key and length) and, in RESP2, the head of the pair's array.
+        It is the key as a bulk string (five bytes on top of key and length) and, in RESP2, the head of the pair's
+        array.
         """
         self.size += len(key) + len(b"%d" % len(key)) + 5 + (4 if self._resp == 2 else 0)
 
@@ -433,7 +434,7 @@ def _glance_as_group(
 
 
 def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, Stream, Group, int | None]]:
-    """Everything that can be wrong, checked before anything is changed; None stands for ``>``.
+    """Everything that can be wrong, checked before anything is changed; None means ``>``.
 
     Stream by stream, in the order of the words, each with all its checks: so of two faults the client hears of the one
     in the first stream.
@@ -448,7 +449,7 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
         if word in {b"$", b"+"}:
             raise CommandError(meaningless(word.decode()))
         after = None if word == b">" else entry_id(word)
-        # Redis itself stands the largest id for ">", so a client that writes it out gets new entries too
+        # Redis itself uses the largest id for ">", so a client that writes it out gets new entries too
         plan.append((key, stream, group, None if after == ids.MAX_ID else after))
     return plan
 

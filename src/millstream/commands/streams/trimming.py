@@ -146,7 +146,7 @@ def _referenced(stream: "Stream", bound: int) -> list[int]:
 
 
 def _packed(bound: int) -> bytes | None:
-    """An id for a transition; None stands for "above every id", which 16 bytes cannot hold."""
+    """An id for a transition; None means "above every id", which 16 bytes cannot hold."""
     return None if bound > ids.MAX_ID else ids.pack(bound)
 
 

@@ -238,7 +238,7 @@ def _add(
 def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     """The new entry's id.
 
-    ``*`` is the time, or one more than the last id where the clock went back or stands: ids only grow, whatever the
+    ``*`` is the time, or one more than the last id where the clock went back or stopped: ids only grow, whatever the
     clock does. One past the largest sequence carries into the milliseconds for ``*``, and is an error for ``ms-*``,
     which asked for that very millisecond.
     """
@@ -272,7 +272,7 @@ def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     """Trim; replies how many entries went.
 
     Options are parsed before the key is looked at, so a missing key with wrong options is an error and not 0. Nothing
-    is signalled: whoever waits for entries gains none.
+    is signalled: clients that wait for entries gain none.
     """
     trim = parse_trim_options(argv, 2, obeys=ctx.obeys)
     stream = ctx.lookup_as(argv[1], Stream)
@@ -503,7 +503,7 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     "Records which entry a producer's message became.",
 )
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
-    """Record one mapping; replies OK. A primary has forgotten already what it names anew."""
+    """Record one mapping; replies OK. A primary has forgotten already the mapping that it names again."""
     _, key, producer, message, word = argv
     entry = entry_id(word)
     if not producer:

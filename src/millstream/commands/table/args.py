@@ -141,7 +141,7 @@ def range_end(word: bytes) -> int:
 
 
 def shown(word: bytes, most: int | None = None) -> str:
-    """A word inside an error line: every byte as it came, up to the first NUL, at most so many (as C prints it)."""
+    """A word inside an error line: every byte as it came, up to the first NUL and a limit (as C prints it)."""
     return word.partition(b"\0")[0][:most].decode("utf-8", "surrogateescape")
 
 

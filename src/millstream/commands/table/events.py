@@ -5,7 +5,7 @@ Source: https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
 
 from dataclasses import dataclass
 
-# Letters in the order in which CONFIG GET shows them; "A" stands for the first group, and hides the second, as in Redis
+# Letters in the order in which CONFIG GET shows them; "A" means the first group, and hides the second, as in Redis
 _ALL = "g$lshzxetd"
 _BESIDE = "noc"
 _EXTRA = "KEm"

@@ -52,7 +52,7 @@ def _after_streams(argv: list[bytes]) -> range:
 
 
 def _counted(argv: list[bytes], at: int, step: int, least: int, first: int) -> list[int]:
-    """As many keys as a word says, behind it."""
+    """As many keys as a word says, after it."""
     count = read_integer(argv[at])
     if count is None or not least <= count <= (len(argv) - at - 1) // step:
         raise CommandError(INVALID)

@@ -43,7 +43,7 @@ class Command:
     handler: Handler | None  # Called with the context and the whole argument list
     # For a container, by lower-case name without the container's
     subcommands: dict[bytes, "Command"] = field(default_factory=dict)
-    # ACL categories beside those that follow from flags and group, see :mod:`millstream.commands.users.categories`
+    # ACL categories besides those that follow from flags and group, see :mod:`millstream.commands.users.categories`
     acl: frozenset[str] = frozenset()
     # Versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed
     history: tuple[tuple[str, str], ...] = ()
@@ -52,7 +52,7 @@ class Command:
     differs: str = ""
     # INFO counts the keys that it looks up as hits and misses, as it does of what reads
     counts_lookups: bool = field(init=False)
-    # A key that it looks up and does not find is an event (``keymiss``), if anybody wants it
+    # A key that it looks up and does not find is an event (``keymiss``), if a client wants it
     tells_misses: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Command:
         self.tells_misses = self.counts_lookups and not self.name.startswith("object|")
 
     def takes(self, argc: int) -> bool:
-        """True if a command line of so many words suits this command."""
+        """True if a command line of this number of words suits this command."""
         return argc == self.arity if self.arity > 0 else argc >= -self.arity
 
     def check_arity(self, argc: int) -> None:

@@ -1,13 +1,13 @@
 """The notation in which a row of the command table writes its arguments, and what is read out of it.
 
 It is what documentation shows (``key [NOMKSTREAM] <* | id> field value [field value ...]``) with what COMMAND DOCS
-tells beside it, in marks that :func:`shown` takes out again, but for the last:
+tells next to it, in marks that :func:`shown` takes out again, but for the last:
 
 * ``count:integer``: the type, where it is not ``string`` (a ``key`` is a key and a ``pattern`` a pattern anyway);
-* ``[LIMIT count]@6.2.0``: the version that brought it, where it is not that of the command, or of what it stands in;
-  ``@!6.2.0`` where Redis tells clients of it in the command's history only, not beside the argument;
+* ``[LIMIT count]@6.2.0``: the version that brought it, where it is not that of the command, or of its surroundings;
+  ``@!6.2.0`` where Redis tells clients of it in the command's history only, not next to the argument;
 * ``trim=[...]``, ``change=CH``: the name clients see, where it is not the word itself;
-* ``(group consumer)``: words that are one argument together, as behind ``GROUP``;
+* ``(group consumer)``: words that are one argument together, as after ``GROUP``;
 * ``[GET pattern]...``: it may be given again, its token with it.
 
 A word without a lower-case letter is a token; what follows it in the same place, if not itself optional, is its value.
@@ -33,11 +33,11 @@ class Argument:
     type: str  # One of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``
     display: str = ""  # The word documentation shows; empty for ``oneof`` and ``block``
     token: str = ""  # The word to be given before the value, or the word itself for a ``pure-token``; empty for none
-    since: str = ""  # The version that brought it; empty for that of what it stands in
+    since: str = ""  # The version that brought it; empty for that of its surroundings
     optional: bool = False  # True if it may be left out
     multiple: bool = False  # True if it may be repeated
     parts: tuple["Argument", ...] = field(default=())  # The alternatives of a ``oneof``, the members of a ``block``
-    tells_since: bool = True  # True if COMMAND DOCS has that version beside the argument too
+    tells_since: bool = True  # True if COMMAND DOCS has that version next to the argument too
     repeats_token: bool = False  # Its token is repeated with it
 
 
@@ -170,7 +170,7 @@ def _repeated(items: list[Argument]) -> Argument:
 
 
 def _with_values(items: list[Argument]) -> tuple[Argument, ...]:
-    """Each token joined with the value behind it."""
+    """Each token joined with the value after it."""
     joined: list[Argument] = []
     for item in items:
         before = joined[-1] if joined else None

@@ -84,7 +84,7 @@ def every() -> Iterator[Command]:
 
 
 def find(argv: list[bytes]) -> Command | None:
-    """The row for a command line, whatever the number of words; None if there is no such command or subcommand."""
+    """The row for a command line of any number of words; None if there is no such command or subcommand."""
     row = TABLE.get(argv[0]) or TABLE.get(argv[0].lower())
     if row is None or not row.subcommands or len(argv) < 2:
         return row

@@ -60,7 +60,7 @@ class Accounts:
         self._take({DEFAULT: default_user()})
 
     def _take(self, users: dict[bytes, User]) -> None:
-        """Replace the users as a whole, so that nobody ever sees half of a change."""
+        """Replace the users as a whole, so that no command ever sees half of a change."""
         self._users = dict(sorted(users.items()))
         self.unrestricted = frozenset(name for name, user in users.items() if user.is_unrestricted)
 

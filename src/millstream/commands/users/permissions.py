@@ -53,7 +53,7 @@ class RuleError(MillstreamError):
 class Denial(NamedTuple):
     """Why a command is refused."""
 
-    rank: int  # 1 command, 2 key, 3 channel; of several selectors' reasons the highest is told
+    rank: int  # 1 command, 2 key, 3 channel; of several selectors' reasons the highest is reported
     at: int  # Position of the key or channel, 0 for the command
 
     @property
@@ -388,7 +388,7 @@ class User:
 
     @property
     def is_open(self) -> bool:
-        """True if anybody may be this user without AUTH, if it is the default user."""
+        """True if any client may be this user without AUTH, if it is the default user."""
         return self.is_on and self.nopass
 
     @property
@@ -460,7 +460,7 @@ _FLAGS: dict[bytes, tuple[str, bool]] = {
 
 
 class UnmatchedError(RuleError):
-    """A parenthesis that nobody closes; ``args[1]`` is the word it opens.
+    """A parenthesis that is not closed; ``args[1]`` is the word it opens.
 
     What to do: close the parenthesis, and quote a selector that has spaces.
     """
@@ -484,7 +484,7 @@ def merged(rules: Iterable[bytes]) -> list[bytes]:
 
 
 def default_user() -> User:
-    """The default user as it is before anybody changes it: no password, everything allowed."""
+    """The default user as it is before any change: no password, everything allowed."""
     user = User(b"default")
     for rule in (b"+@all", b"~*", b"&*", b"on", b"nopass"):
         user.apply(rule)

@@ -13,7 +13,7 @@ from millstream.engine.waiting import Place, WaitingLines
 from millstream.replication.units import packed
 from millstream.replies import Reply
 
-# Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
+# Milliseconds between two looks at the wall clock while a client waits for a claim to become due
 LOOK = 100
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _DELIVERIES = frozenset({"gread", "gclaim"})
@@ -27,7 +27,7 @@ class Waiter:
 
     session: Session  # The session that waits
     argv: list[bytes]  # The command to run again
-    places: list[Place]  # Database and key of each line it stands in
+    places: list[Place]  # Database and key of each line it is in
     deadline: int | None  # Monotonic milliseconds at which it gets ``late``; None for never
     group_wait: bool  # Deletion of a key is news to it too
     kind: type[Value]  # The type of value it waits for
@@ -60,7 +60,7 @@ class Waits:
     # Those of them who would claim there, and so have a due time, which is one of the wall clock
     claimers: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     by_session: dict[int, Waiter] = field(default_factory=dict)  # Each wait by the id of its session
-    # Keys that changed while somebody waits for them, in that order; those who wait are yet to be served
+    # Keys that changed while clients wait for them, in that order; these clients are yet to be served
     ready: dict[Place, None] = field(default_factory=dict)
     overdue: list[Waiter] = field(default_factory=list)  # Those that could claim if the disk took writes
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
@@ -93,12 +93,12 @@ class Waits:
         return waiter
 
     def wake(self, db: int, key: bytes) -> None:
-        """A key has changed: those who wait for it are served once the command is through."""
+        """Note that a key has changed: clients that wait for it are served once the command is through."""
         if (db, key) in self.lines:
             self.ready[db, key] = None
 
     def wake_all(self) -> None:
-        """Every value is another object now: all who wait look again."""
+        """Every value is another object now: all waiting clients look again."""
         for waiter in self.by_session.values():
             self.ready.update(dict.fromkeys(waiter.places))
 
@@ -145,7 +145,7 @@ class Waits:
         heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
 
     def stop(self, waiter: Waiter) -> None:
-        """End a wait, for whatever reason."""
+        """End a wait, for any reason."""
         waiter.over = True
         waiter.session.blocked = False
         self.by_session.pop(waiter.session.id, None)

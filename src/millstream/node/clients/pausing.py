@@ -1,6 +1,6 @@
 """Commands that come while clients are paused, kept with their sessions until the pause is over.
 
-Clients ask for a pause (CLIENT PAUSE); beside that, the server holds writers back for as long as it hands its role over
+Clients ask for a pause (CLIENT PAUSE); besides, the server holds writers back for as long as it hands its role over
 or waits for replicas before its end. The ones do not end, lengthen or widen the others.
 
 A command held back has not begun: its words stay with its session (:attr:`Session.held`), which counts as blocked. The
@@ -86,7 +86,7 @@ class Pause:
         return self._asked is not None and self._asked <= now.mono
 
     def release(self) -> "list[Session]":
-        """Let go of all who wait; their commands are looked at anew."""
+        """Release all waiting sessions; their commands are looked at again."""
         held = list(self.held)
         self.held.clear()
         return held

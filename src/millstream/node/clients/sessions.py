@@ -40,7 +40,7 @@ class Sessions:
         self._stats = stats
         self._by_id: dict[int, Session] = {}
         self._last_id = 0
-        # Published by the command at work; they go out behind its record
+        # Published by the command at work; they go out after its record
         self.messages: list[tuple[Session, Push]] = []
         # Output for sessions other than the one that just ran a command; the shell empties it
         self.outbox: list[tuple[Session, Outcome]] = []
@@ -71,7 +71,7 @@ class Sessions:
         self._by_id[session.id] = session
 
     def close(self, session: Session) -> None:
-        """A client is gone; whatever it waited for or watched is forgotten."""
+        """Forget a client that is gone, with all that it waited for or watched."""
         waiter = self.waits.by_session.get(session.id)
         if waiter is not None:
             self.waits.stop(waiter)
@@ -110,7 +110,7 @@ class Sessions:
             self.kill(session)
 
     def disconnect_waiting(self, line: str) -> None:
-        """Answer everybody who waits with an error, and close their connections."""
+        """Answer all waiting clients with an error, and close their connections."""
         for waiter in list(self.waits.by_session.values()):
             self.waits.stop(waiter)
             self._count_failed(waiter, line)
@@ -151,7 +151,7 @@ class Sessions:
         return len(found)
 
     def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
-        """Publish a keyspace event, if CONFIG asks for it and somebody can be listening."""
+        """Publish a keyspace event, if CONFIG asks for it and a client can be listening."""
         if self._config.events and (self.channels or self.patterns):
             try:
                 for channel, text in messages(self._config.events, kind, event, db, key):
@@ -180,7 +180,7 @@ class Sessions:
         self._go_on(now)
 
     def _go_on(self, now: "Now") -> None:
-        """Look anew at what was held back; it is again where there is another pause."""
+        """Look again at commands held back; another pause holds them back again."""
         self.release_held()
         for waiter in self.waits.by_session.values():
             self.waits.set_alarm(waiter, now)

@@ -35,7 +35,7 @@ TRIES = (0.1, 1.0)
 
 
 def default_floor(total: int) -> int:
-    """Bytes kept free on a file system of so many."""
+    """Bytes kept free on a file system of a given size in bytes."""
     return min(FLOOR, total // FLOOR_PART)
 
 

@@ -8,8 +8,8 @@ Commands append records to the log while they run. Gathered records are written 
     that may wait does it itself while syncs are quick, since a thread would cost more than they do. A group is then the
     work of one turn of its loop, and others wait for its sync, as they do in Redis.
 ``everysec``
-    The group is written at once by whoever ran the commands, and synced in a thread once a second. A reply waits for
-    its record to be *written*: the end of the process loses nothing, the end of the machine about a second.
+    The group is written at once by the shell that ran the commands, and synced in a thread once a second. A reply waits
+    for its record to be *written*: the end of the process loses nothing, the end of the machine about a second.
 ``no``
     The same without the syncs, except at the end.
 
@@ -62,7 +62,7 @@ class CommitStep:
     in_thread: bool  # It may take as long as the disk likes, so commands go on meanwhile
     writes: bool = False  # The group is written
     syncs: bool = False  # The written records are synced
-    measures: bool = True  # The free space is looked at; behind the others when that is due
+    measures: bool = True  # The free space is looked at; after the others when that is due
 
     WRITE: ClassVar["CommitStep"]
     MEASURE: ClassVar["CommitStep"]
@@ -107,7 +107,7 @@ def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
 
 
 def perform_safely(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
-    """:func:`perform`, where nobody else would see what it raises: no reply may be released after it."""
+    """:func:`perform`, where no caller would see what it raises: no reply may be released after it."""
     try:
         return perform(step, log, guard)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the log is not to be trusted from here on
@@ -136,7 +136,7 @@ class GroupCommit:
         self._pace = 2 * QUICK_SECONDS  # of syncs, on average; a disk has to show first that it is quick
         self.sync_at: float | None = None  # When ``everysec`` syncs next; None if there is nothing to sync
         self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
-        self._measure_at = now  # from when on free space is looked at behind a write
+        self._measure_at = now  # from when on free space is looked at after a write
         self._is_measured = False  # since the last write
         self.gate = gate or ReplyGate()  # Which replies may go out; the shell opens it when :meth:`done` says so
         self.gate.begin(log.appended)
@@ -149,7 +149,7 @@ class GroupCommit:
 
     @property
     def has_group(self) -> bool:
-        """Commands have appended something that may be written now: the quick question behind each command."""
+        """True if commands have appended something that may be written now: the quick question after each command."""
         return (
             self._log.appended > self.gate.kept
             and not self.is_busy

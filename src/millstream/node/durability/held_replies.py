@@ -50,7 +50,7 @@ class ReplyGate:
         return self.released > before
 
     def open(self) -> None:
-        """The position has moved on: let everybody send what may be sent now."""
+        """Let all connections send the replies that may go now, after the position has moved on."""
         self.tell_watchers()
         for holder in list(self.holders):
             holder.release()

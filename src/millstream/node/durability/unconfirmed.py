@@ -1,6 +1,6 @@
 """Records that fewer replicas hold than ``sync-replicas`` asks for: their positions are not released yet.
 
-Each record that replicas are told of is noted with the offset behind its bytes. Once enough replicas have said that
+Each record that replicas are told of is noted with the offset after its bytes. Once enough replicas have said that
 they are as far, its position may be released, if the log has kept it too. Nothing here says what replicas are *sent*:
 that is what the log has kept, or the two would wait for each other for ever.
 """
@@ -20,7 +20,7 @@ class Unconfirmed:
         # The gate whose limit this moves; the shell puts the one of its connections here
         self.gate = ReplyGate(UNLIMITED)
         self.is_asked = False  # Replicas are asked for; else nothing is noted
-        self._waiting: deque[tuple[int, int, bytes | None]] = deque()  # position, offset behind it, record
+        self._waiting: deque[tuple[int, int, bytes | None]] = deque()  # position, offset after it, record
         self._last = self._bytes = 0
 
     def __len__(self) -> int:

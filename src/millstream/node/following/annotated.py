@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def run(ctx: "Context", payload: bytes) -> int:
-    """Apply an annotation as a part of the record at work; how many of the commands behind it are not to be run."""
+    """Apply an annotation as a part of the record at work; the number of commands after it that are not to be run."""
     covers, step = annotations.read(payload)
     space = ctx.host.keyspace
     annotations.check(space, step)

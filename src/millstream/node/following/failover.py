@@ -91,7 +91,7 @@ class Failover:
     def not_led(self, reason: str, now: "Now", *, may_lead: bool) -> None:
         """The link is over, and the one that was to lead has not said that it does."""
         if reason == LEADS_ALREADY:
-            self.done(now)  # by an earlier question, the answer to which was lost, or by somebody else's wish
+            self.done(now)  # by an earlier question, the answer to which was lost, or by another client's wish
         elif not may_lead:
             self.give_up(reason, now)
 
@@ -101,7 +101,7 @@ class Failover:
             self._primary.failover, self.is_resumed = ASKING, True
 
     def done(self, now: "Now") -> None:
-        """Another leads; who writes is told that this is a replica."""
+        """Let another lead; writers get the error that this is a replica."""
         if self.is_under_way:
             self._following.led()
             self._journal.flush(now.wall)

@@ -58,7 +58,7 @@ class Obedience:
         self._node, self._following = node, following
         # In whose name they run; its database is that of the stream
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
-        self.asked = 0  # Offset behind the last question how far this is
+        self.asked = 0  # Offset after the last question how far this is
         self._commands = self._size = 0  # of the piece at work: what was run
 
     def begin(self) -> None:
@@ -106,7 +106,7 @@ class Obedience:
 
     def _run_plain(self, ctx: "Context", received: "ReceivedStream", head: bytes, at: int) -> None:
         """Run what is plain of the units from a place on, as far as all of a unit is there."""
-        is_open, first, whole = False, at, at  # behind the last unit of which all was run
+        is_open, first, whole = False, at, at  # after the last unit of which all was run
         try:
             while at < len(head):
                 run = self._node.batches.run_inside(ctx, head, at, is_open=is_open)

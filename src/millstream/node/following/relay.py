@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Relay(Feed):
     """See the module's text. It relays changes in the primary's words, so it makes nothing of transitions.
 
-    The offset behind what was kept (``backlog.sendable``) is what the primary is told.
+    The primary is sent the offset after the kept bytes (``backlog.sendable``).
     """
 
     is_relay = True

@@ -84,7 +84,7 @@ class Following:
 
     @property
     def is_stale(self) -> bool:
-        """True if data are not to be shown now, since nobody knows how old they are."""
+        """True if data are not to be shown now, since their age is not known."""
         return self.is_replica and not self.is_up and self._config.values["replica-serve-stale-data"] == "no"
 
     @property
@@ -130,7 +130,7 @@ class Following:
             self._record(("role", NO_DATABASE, *self._keyspace.followed))
 
     def resume(self, now: "Now") -> None:
-        """A replica was started again: go on behind what the log holds."""
+        """Go on after the log's end, in a replica that was started again."""
         assert self.shell is not None
         assert self._keyspace.followed is not None
         self._start_relay(now.mono)
@@ -210,11 +210,11 @@ class Following:
 
         If the primary does not say, and this server has led, that is the last offset that replicas reported, and after
         a start the one recovered then. Without such knowledge all is taken to be there, as where an unrelated server is
-        followed. Behind the end of a history that was given up there may be changes that no offset counts.
+        followed. After the end of a history that was given up there may be changes that no offset counts.
         """
         mine = self._keyspace.history
         known = NO_OFFSET
-        if not (mine.replid or mine.is_given_up):  # nobody ever followed this server: all that it holds is its own
+        if not (mine.replid or mine.is_given_up):  # no replica ever followed this server: all that it holds is its own
             return NO_OFFSET if any(base.keys for base in self._keyspace.databases) else None
         ends = dict(mine.ends()) | {mine.replid: mine.offset}
         theirs = [(begins.replid, begins.offset), *(() if past is None else past.ends)]
@@ -276,7 +276,7 @@ class Following:
         return self._keyspace.history.offset if feed is None else feed.offset
 
     def facts(self, mono: int) -> LinkFacts | None:
-        """INFO's facts at a time in monotonic milliseconds; None where nobody is followed."""
+        """INFO's facts at a time in monotonic milliseconds; None without a primary."""
         primary = self._keyspace.followed
         if primary is None:
             return None

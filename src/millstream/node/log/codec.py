@@ -53,7 +53,7 @@ def join(wall: int, steps: Sequence[Transition | bytes]) -> bytes:
 
 
 def add(payload: bytes, *steps: Transition) -> bytes:
-    """The record with more transitions behind its own."""
+    """The record with more transitions after its own."""
     unpacker = _head_reader()
     unpacker.feed(payload[:_HEAD_MAX])
     unpacker.read_array_header()

@@ -2,7 +2,7 @@
 
 ``MAGIC``, then two numbers of four bytes (least first), the length of a JSON text and its CRC-32; the text; then the
 bytes of each file. The text says which files: ``{"source": a manifest's, "sizes": [bytes of each], "last": position}``.
-Records behind ``last`` are passed over, so a file may be longer than what counts of it: it went on being written.
+Records after ``last`` are passed over, so a file may be longer than what counts of it: it went on being written.
 
 Every byte is proved by the checksums of the files themselves, their marks and the numbers of their records.
 """
@@ -95,7 +95,7 @@ def _read_head(source: CopiedBytes) -> tuple[Manifest, list[int], int, int]:
         begins = [*(each.first for each in manifest.segments), last + 1]
         if begins != sorted(begins):
             raise ValueError(f"they do not follow each other up to record {last}")
-    except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+    except MISSHAPEN as reason:  # its checksum is right: the sender wrote it so
         raise _damaged(f"what it says of its files makes no sense ({type(reason).__name__}: {reason})") from None
     return manifest, sizes, last, begin + length
 

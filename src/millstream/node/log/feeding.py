@@ -65,7 +65,7 @@ class Feed:
         self._has_changes = False  # they tell of one that clients may wait for
         # The bytes made, with the part that replicas may be sent
         self.backlog = Backlog(space.history.offset, config.backlog_size)
-        self.written = space.history.offset  # Offset behind the last change of data
+        self.written = space.history.offset  # Offset after the last change of data
         # Called when there are more bytes; the shell sends them once they are kept
         self.on_bytes: Callable[[], None] = lambda: None
 

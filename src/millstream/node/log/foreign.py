@@ -8,7 +8,7 @@ and what comes of them all must be what this program can count with and write.
 Everything that is taken must come back from a snapshot: the next rewriting writes one, and nothing else holds the data
 then. Appliers refuse arguments that no command can have given; these are the rules that old logs need not keep.
 
-Nobody asks if a record is true: a primary may have its replica hold anything.
+The truth of a record is not checked: a primary may have its replica hold anything.
 """
 
 import inspect

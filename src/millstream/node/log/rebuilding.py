@@ -1,4 +1,4 @@
-"""A keyspace made anew from its own log or from dumps of its values, to prove that it comes out the same (DEBUG)."""
+"""A keyspace made again from its own log or from dumps of its values, to prove that it comes out the same (DEBUG)."""
 
 from collections.abc import Iterable
 

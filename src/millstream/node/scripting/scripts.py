@@ -232,7 +232,7 @@ class Scripts:
         return Error(line) if counted else self._node.refuse(None, line)
 
     def _begin_plain(self, run: _Run) -> None:
-        """Let plain commands be run without being given to :meth:`_command`, if nothing stands in the way."""
+        """Let plain commands be run without being given to :meth:`_command`, if nothing prevents it."""
         if run.read_only or run.resp != 2:
             return
         left = -1 if run.ends is None else max(int((run.ends - time.monotonic()) * 1e9), 0)
