@@ -4,10 +4,10 @@
 
     MillstreamError
     ├── CommandError         a command was refused; nothing changed; its text is the reply (the client's fault)
-    │   ├── PatternTooCostlyError   its patterns would keep everybody else waiting (glob)
+    │   ├── PatternTooCostlyError   its patterns would keep other clients waiting (glob)
     │   └── SyntaxRefusedError      Redis's plainest error (commands)
     ├── ProtocolError        the peer sent bytes that are not RESP; the connection cannot go on (the peer's fault)
-    │   └── QueryBufferError        or more than it may have waiting; closed without a reply (protocol)
+    │   └── QueryBufferError        it sent more than it may have waiting; closed without a reply (protocol)
     ├── UsageError           this library was called wrongly (the caller's fault; ``ConfigError`` for settings)
     │   ├── ConfigError
     │   │   ├── NotReachedError     the server that a setting names does not answer
@@ -18,47 +18,47 @@
     │   ├── AlreadySettledError     an entry was given a second outcome (worker)
     │   ├── DataLossError           entries that a query had to read are gone (spark)
     │   ├── ListenError             the server cannot listen there (server)
-    │   ├── ReplacedError           a stream is another one than was archived (spark)
+    │   ├── ReplacedError           a stream is not the one that was archived (spark)
     │   ├── PortError               the console cannot listen there (console)
     │   └── TlsError                the TLS files cannot be used (server)
     ├── LinkLostError        the link to the primary is over; it is tried again (server)
     ├── FailoverRefusedError  the server does not hand over its role (cli)
-    ├── NotHeldError         the primary has sent what does not exist here; it is followed no more (node)
-    ├── DivergedError        what the primary has run failed here; a copy is asked for (node)
-    ├── LoadingStoppedError  the server was told to stop before it had read its log (server)
-    ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)
-    ├── StorageError         the data directory or its disk (nobody may write until it is mended)
-    │   ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently
+    ├── NotHeldError         the primary has sent a thing that does not exist here; it is not followed any more (node)
+    ├── DivergedError        a command of the primary failed here; a copy is asked for (node)
+    ├── LoadingStoppedError  a stop was requested before the server had read its log (server)
+    ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (not a fault)
+    ├── StorageError         the data directory or its disk (writes are refused until it is mended)
+    │   ├── LogCorruptError  valid records follow an invalid one: starting would lose them silently
     │   ├── LogLockedError   another process owns the data directory
     │   ├── DiskError        a write or an fsync failed; the state on disk is unknown past the last good record
     │   │   └── DiskFullError    no space; nothing of it is on disk, and it may be tried again when there is space
-    │   ├── FormatError             no log file, or of a format this version does not know (persistence)
+    │   ├── FormatError             not a log file, or one of an unknown format (persistence)
     │   ├── NewerRecordError        only a newer version reads this record (maintenance)
     │   ├── GivenUpError            rewriting the log ended without a snapshot; the log is as it was (node)
     │   ├── ArchiveLockedError      another job writes to this archive (spark)
     │   ├── ChangedMeanwhileError   another program wrote to an archive (spark)
-    │   ├── ObjectStoreError        an object store did not do what was asked of it (spark)
+    │   ├── ObjectStoreError        an object store did not do as asked (spark)
     │   │   └── NoConditionalPutError   it cannot put an object on condition, or does not keep to it (spark)
-    │   ├── DamagedFileError        a data file of an archive is not what was written (spark)
+    │   ├── DamagedFileError        a data file of an archive is not as it was written (spark)
     │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
     │   ├── FilesChangedError       another program removed files of an archive, or put some there (spark)
     │   ├── TableChangedError       another program changed a table of an archive (spark)
     │   ├── TableUnreadableError    a table of an archive is damaged (spark)
     │   └── CatalogUnansweredError  a catalog of Iceberg sent no answer (spark)
     │
-    │   What a user's handler raises, or finds raised; the worker settles the entry by it:
-    ├── Nack                 this delivery did not work out; give the entry to anybody
-    ├── Reject               the entry is no good; to the dead-letter stream at once
+    │   Errors that a user's handler raises, or finds raised; the worker settles the entry by them:
+    ├── Nack                 this delivery did not work out; give the entry to any consumer
+    ├── Reject               the entry is unusable; to the dead-letter stream at once
     ├── BatchError           these entries of a batch have failed, all others are done
     ├── PayloadError         the entry does not fit the handler's annotations
     ├── HandlerTimeoutError  the handler took longer than it may
     ├── EntryLostError       the entry is another consumer's by now, or gone; its outcome is not ours to decide
     │
-    │   What ends an operation; its text says what happened and what to do:
+    │   Errors that end an operation; the text says what happened and what to do:
     ├── AccessDenied         the server refused user, password or right; trying again does not help (client)
     ├── Withheld             a condition did not hold any more, so the commands were not sent (client)
-    ├── WrongReplyError      a server's reply is not what its command replies with (client)
-    ├── LettersRefusedError  the server takes no dead letters; what has none is pending as it was (client)
+    ├── WrongReplyError      a server's reply is not of its command's kind (client)
+    ├── LettersRefusedError  the server takes no dead letters; entries without one stay pending (client)
     ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (worker)
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
@@ -70,16 +70,16 @@
     ├── ReapError            the script that removes dead consumers did not run (worker)
     ├── HealthError          the health endpoint cannot listen (worker)
     ├── MetricsError         prometheus-client is not installed (worker)
-    ├── QueriesError         the server does not let us read what is known of queries (spark)
+    ├── QueriesError         the server does not let us read the facts about queries (spark)
     ├── NoQueryError         no query has that name or id (spark)
     ├── ArchiveError         Spark ended the archive's job (spark)
-    ├── UndecodableError     a payload is not what it was said to be (spark)
-    ├── ReplayError          the target did not take the entries; what was written stays (spark)
+    ├── UndecodableError     a payload is not of its declared form (spark)
+    ├── ReplayError          the target did not take the entries; those written stay (spark)
     ├── MigrationError       a copy to or from another server cannot go on (migrate)
     │   ├── LinkError               one end cannot be reached, or does not let us in
     │   │   └── NoEntryError        it refused the user or the password
     │   ├── RefusedError            a server refused a command
-    │   ├── ChangedError            somebody writes to the source
+    │   ├── ChangedError            the source is being written to
     │   └── UnequalError            the copy is not like the source
     ├── ChangeRefusedError   a change is not made: facts, server or rights do not allow it (console)
     │   └── TargetMissingError      what it is to change is not there (console)
@@ -89,14 +89,14 @@
     ├── FileThereError       a file is there and says something else; nothing was written (dashboards)
     ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
     └── RuleError            a rule of ACL SETUSER is wrong (commands)
-        └── UnmatchedError          a parenthesis that nobody closes
+        └── UnmatchedError          a parenthesis that is not closed
 
 Only ``CommandError`` and ``ProtocolError`` may reach a network client; the rest end in a log line or an exit code.
 
-Beside the tree stand what is no fault (``Blocked``, a handler that waits), what other libraries expect to catch
-(``Redirected`` is a ConnectionError, ``TooDeepError`` a ValueError, ``StillBusyError`` an AssertionError,
-``AckMessage`` FastStream's), and what never leaves its module (``MalformedError``, ``GroupMissing``,
-``DeliveryLimitError``). A test holds this tree to the source.
+Three kinds are not in the tree. ``Blocked``, a handler that waits, is not a fault. Other libraries expect to catch
+theirs: ``Redirected`` is a ConnectionError, ``TooDeepError`` a ValueError, ``StillBusyError`` an AssertionError,
+``AckMessage`` FastStream's. ``MalformedError``, ``GroupMissing`` and ``DeliveryLimitError`` never leave their module.
+A test compares this tree with the source.
 """
 
 from typing import ClassVar
@@ -108,7 +108,7 @@ class MillstreamError(Exception):
     What to do: catch it where any error of this package is handled alike; its subclasses say more.
 
     Attributes:
-        exit_code: what a subcommand ends with where this is what went wrong, alike in all of them.
+        exit_code: the exit code of a subcommand that this error ends, the same in all of them.
     """
 
     exit_code: ClassVar[int] = 1
@@ -164,8 +164,8 @@ class NotReachedError(ConfigError):
 class NotLetInError(ConfigError):
     """The server that a setting or option names refuses its user or password, or a right; the text names it.
 
-    What to do: correct user and password where the address stands: in the setting, the option or the variable; or have
-    an administrator allow what the text names (ACL SETUSER).
+    What to do: correct user and password in the setting, the option or the variable that gives them; or have an
+    administrator allow what the text names (ACL SETUSER).
     """
 
     exit_code: ClassVar[int] = 5
@@ -187,7 +187,7 @@ class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, 
 
     Attributes:
         sent: False when nothing was written, so that the command surely did not run and may be sent again; else
-            whether it ran is unknown.
+            the command may have run.
     """
 
     exit_code: ClassVar[int] = 3
@@ -234,14 +234,14 @@ class LogLockedError(StorageError):
 
 
 class DiskError(StorageError):
-    """A write, fsync or rename failed. What was not yet reported durable may or may not be on disk.
+    """A write, fsync or rename failed. Data that was not yet reported durable may or may not be on disk.
 
     What to do: look at the disk and the system's log; then start again, which checks every record.
     """
 
 
 class DiskFullError(DiskError):
-    """The disk or its quota is full. Unlike its parent this mends: what was refused is kept, to be written again.
+    """The disk or its quota is full. Unlike its parent this mends: the refused data is kept, to be written again.
 
     What to do: make space or enlarge the disk; writes are taken again by themselves.
     """

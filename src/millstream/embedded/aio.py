@@ -51,7 +51,7 @@ class Incoming(asyncio.StreamReader):
 
 
 class Outgoing:
-    """What redis-py needs of a stream writer."""
+    """The methods of a stream writer that redis-py needs."""
 
     def __init__(self, lease: Lease, incoming: Incoming) -> None:
         incoming.writer = self

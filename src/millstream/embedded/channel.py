@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Sink = Callable[[bytes], None]
 
-# Bytes of a command, or a few, that are looked at before the reader has them; it keeps so many as they are
+# Bytes of a command, or a few, that are looked at before the reader has them; it keeps that many as they are
 _SHORT = 4096
 
 
@@ -55,7 +55,7 @@ class Channel:
         self._untaken = 0
 
     def close(self) -> None:
-        """The client hangs up: whatever it waited for or watched is forgotten."""
+        """Hang up for the client: its waits and watches are forgotten."""
         if not self.closed:
             outside(lambda: self._store.hang_up(self))
 
@@ -178,7 +178,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Hand over what may be shown; close behind the last reply if the connection is to end."""
+        """Hand over what may be shown; close after the last reply if the connection is to end."""
         if self._out and not self.closed:
             out, self._out = self._out, []
             self._sink(b"".join(out))

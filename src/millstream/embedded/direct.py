@@ -1,8 +1,8 @@
 """A store of this process without redis-py: ``open_store(url)``, for programs that never move to a server.
 
-The commands are the node's, by the same way as everybody's: words in, a reply in bytes out once it may be shown. What
-is spared is what redis-py does around them. A call has a connection (a *line*) to itself while it runs, so threads may
-share a store and a read that blocks keeps none of the others; a line is kept for later calls.
+The commands take the same way through the node as all others: words in, a reply in bytes out once it may be shown. Only
+redis-py's work around them is saved. A call has a connection (a *line*) to itself while it runs. So threads may share a
+store, and a read that blocks does not stop the others. A line is kept for later calls.
 """
 
 import os
@@ -22,7 +22,7 @@ from millstream.embedded.words import pack_words
 from millstream.errors import CommandError, ConfigError, Disconnected, UsageError
 
 Word: TypeAlias = str | bytes | int | float
-"""What a command is made of; text is sent as UTF-8."""
+"""A word of a command; text is sent as UTF-8."""
 Entry: TypeAlias = tuple[AnyStr, dict[AnyStr, AnyStr]]
 """An entry's id and its fields."""
 
@@ -31,7 +31,7 @@ _ENDED = (
     "the connection of this call was ended, by SHUTDOWN or CLIENT KILL, so the command may have run or not; the store "
     "is open"
 )
-# What changes the connection it is given on, or answers other than once; a call here has whichever line is free
+# Commands that change their connection, or answer other than once; a call here has whichever line is free
 _OF_A_CONNECTION = frozenset(
     b"multi exec discard watch unwatch select hello auth reset quit monitor subscribe psubscribe ssubscribe "
     b"unsubscribe punsubscribe sunsubscribe".split()
@@ -55,8 +55,8 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
     Args:
         url: ``memory://`` for a store of its own, ``memory://NAME`` for one that all of this process share,
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
-        text: replies are text, what is not UTF-8 in them as surrogates, which a command has as those bytes again;
-            else bytes.
+        text: return replies as text instead of bytes. Bytes that are not UTF-8 become surrogates; a command turns
+            these into the same bytes again.
 
     Raises:
         ConfigError: the URL is invalid, or that of a server.
@@ -94,16 +94,16 @@ class OpenStore(Generic[AnyStr]):
     """A store of this process; :func:`open_store` makes it. Close it, with ``with`` or :meth:`close`.
 
     Threads may share it: their commands run one at a time, in the thread that calls, and each sees all that was
-    answered before. Over ``file://`` a call returns when what it tells of is as safe as ``fsync`` asks. An error of a
-    command is a :class:`~millstream.errors.CommandError`; whichever call it is, it may also raise
+    answered before. Over ``file://`` a call returns when its effects are as safe as ``fsync`` asks. An error of a
+    command is a :class:`~millstream.errors.CommandError`; any call may also raise
 
-    * ``Disconnected``: the store was closed meanwhile, its disk has failed, or somebody ended the call's connection
+    * ``Disconnected``: the store was closed meanwhile, its disk has failed, or the call's connection was ended
       (SHUTDOWN, CLIENT KILL), so that the command may have run or not;
     * ``UsageError``: the store is closed, or this is a child that was forked from the process that opened it;
     * ``StorageError``: the disk has failed before.
 
     Args:
-        place: what to open.
+        place: the store to open.
         text: replies are text.
     """
 
@@ -169,13 +169,13 @@ class OpenStore(Generic[AnyStr]):
         except IndexError:
             line = self._open_line()
         channel = line.channel
-        if channel.closed:  # it was, while nobody used it
+        if channel.closed:  # closed while it was not in use
             return self._run(words)
         answer = line.run(channel, data, None)
         if not answer:
             try:
                 answer = line.inbox.get()
-            except BaseException:  # Ctrl-C: nobody would hear what this read is given
+            except BaseException:  # Ctrl-C: the reply to this read would be lost
                 channel.close()
                 raise
             if not answer:
@@ -215,7 +215,7 @@ class OpenStore(Generic[AnyStr]):
             key: of the stream, which is made if it is not there.
             fields: names and values, at least one.
             id: ``*`` for one made of the time.
-            maxlen: trim the stream to so many entries.
+            maxlen: trim the stream to this many entries.
             approximate: leave some more, which is faster; False for exactly as many.
 
         Raises:
@@ -230,7 +230,7 @@ class OpenStore(Generic[AnyStr]):
         return reply
 
     def xlen(self, key: Word) -> int:
-        """How many entries a stream has; 0 where there is none.
+        """The number of a stream's entries; 0 where there is none.
 
         Raises:
             CommandError: there is something else at the key.
@@ -260,8 +260,8 @@ class OpenStore(Generic[AnyStr]):
 
         Args:
             streams: keys, and the id above which to read; ``$`` for what is added from now on.
-            count: how many at most of each.
-            block: wait so many milliseconds for a first one, 0 for ever; other threads go on.
+            count: the most entries of each.
+            block: milliseconds to wait for a first one, 0 for ever; other threads go on.
 
         Raises:
             CommandError: there is something else at a key, or an id is not one.
@@ -282,11 +282,11 @@ class OpenStore(Generic[AnyStr]):
 
         Args:
             group: of each of the streams.
-            consumer: in whose name.
-            streams: keys, and ``>`` for what the group has not read yet, or an id above which to read what is pending
-                for this consumer; a pending entry that was deleted has no fields.
-            count: how many at most of each.
-            block: wait so many milliseconds for a first one, 0 for ever; other threads go on.
+            consumer: its name.
+            streams: keys, each with ``>`` for entries that the group has not read, or with an id for the consumer's
+                pending entries above it. A pending entry that was deleted has no fields.
+            count: the most entries of each.
+            block: milliseconds to wait for a first one, 0 for ever; other threads go on.
             noack: do not keep them as pending.
 
         Raises:

@@ -1,10 +1,10 @@
 """Locks that the garbage collector may run into.
 
-redis-py closes connections and pools from ``__del__``, which Python may call at any allocation: while this very thread
-is inside a command of the same store, or of another one. Closing must not take a lock then, nor wait for anything, or
-the thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`; what it is told to close
-meanwhile is put off until it has left the outermost. A thread that others wait for while they close (the background
-thread of a store) leaves such work to them altogether.
+redis-py closes connections and pools from ``__del__``, which Python may call at any allocation. This very
+thread may then be inside a command of the same store, or of another one. Closing must not take a lock then, nor wait, or
+the thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`, and puts off such closing
+until it has left the outermost. A thread that others wait for while they close (the background thread of a store)
+leaves such work to them altogether.
 
 Every command passes a guard, so it is made of what the interpreter has in C: a lock that knows its owner.
 """
@@ -22,7 +22,7 @@ Job = Callable[[], None]
 
 INSIDE = "a store was called from within a call of it, as only a signal's handler can: let that set a flag instead"
 
-# Of each guard there is, whether this thread has it
+# For each guard, a function that is True while this thread has it
 _mine: dict[int, Callable[[], bool]] = {}
 
 
@@ -36,14 +36,14 @@ _here = _Here()
 
 
 class _PutOff:
-    """What is to be done later."""
+    """Work to be done later."""
 
     __slots__ = ("left_over", "own", "starting")
 
     def __init__(self) -> None:
         # By the number of the thread that does it when it has left the outermost guard
         self.own: dict[int, deque[Job]] = {}
-        # What helpers were told to close, for the next other thread that leaves a guard
+        # Jobs that helpers put off, for the next other thread that leaves a guard
         self.left_over: deque[Job] = deque()
         # Helpers whose thread may run already, and is not known as one yet
         self.starting: set[threading.Thread] = set()
@@ -58,8 +58,8 @@ class Guard:
     __slots__ = ("is_mine", "lock")
 
     def __init__(self) -> None:
-        # The lock itself, for whom two calls are too many: it asks :attr:`is_mine` first, and looks at :data:`late`
-        # when it has left
+        # The lock itself, for a caller that cannot afford two calls: it asks :attr:`is_mine` first, and looks at
+        # :data:`late` after leaving
         self.lock = threading.RLock()
         # True if this thread has it
         self.is_mine: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as threading.Condition has it
@@ -96,8 +96,8 @@ def outside(job: Job) -> None:
 class Helper(threading.Thread):
     """A thread that others wait for when they close; it may be started from inside a guard.
 
-    ``start`` waits for the new thread. The collector may run in it before it is known as a helper, and a job that
-    takes the starter's guard then would never end: so all jobs are put off until it is known.
+    ``start`` waits for the new thread. The collector may run in the new thread before it is known as a helper. A job
+    that takes the starter's guard would then never end, so all jobs are put off until it is known.
     """
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ def forget_guards() -> None:
 
 
 def catch_up() -> None:
-    """Do what was put off; what goes wrong is logged."""
+    """Do the work that was put off; failures are logged."""
     if _here.is_helper or _is_inside():
         return
     for jobs in (late.own.pop(threading.get_ident(), None), late.left_over):

@@ -1,4 +1,4 @@
-"""What redis-py's two kinds of connection and of pool have in common here: the lease of a store in place of a host.
+"""The common part of redis-py's two kinds of connection and of pool here: the lease of a store in place of a host.
 
 Mixed in before redis-py's own class, since its constructors ask for a host and a port where these have a lease.
 """
@@ -9,7 +9,7 @@ from typing import Any
 from millstream.embedded.stores import Lease, finalizer
 
 CLOSED = "Connection closed by server."
-"""What redis-py says when a server hangs up; applications look for it."""
+"""redis-py's text when a server hangs up; applications look for it."""
 
 
 class LeasedConnection:

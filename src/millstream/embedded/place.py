@@ -1,9 +1,9 @@
-"""What a ``memory://`` or ``file://`` URL names.
+"""The store that a ``memory://`` or ``file://`` URL names.
 
 ::
 
     memory://            a store of one client's own (and of its pool's connections)
-    memory://orders      the store called "orders" of this process: whoever names it shares it
+    memory://orders      the store called "orders", shared by all users of the name in this process
     file:///var/orders   the data directory /var/orders
 
 ``?db=3`` chooses a database, ``?fsync=everysec`` when a directory's writes are brought to the disk.
@@ -27,14 +27,14 @@ class Place:
     """See the module's text."""
 
     url: str = field(repr=False)  # As given, for messages
-    name: str | None  # Of a store in memory, empty for a private one; None for a directory
+    name: str | None  # The name of a store in memory, empty for a private one; None for a directory
     directory: Path | None  # Absolute, links resolved; None for memory
     fsync: "Fsync | None"  # As asked for; None if the URL leaves it open
     db: int  # Database to begin with
 
     @property
     def is_private(self) -> bool:
-        """Nobody else can name it."""
+        """True if no other URL can name it."""
         return self.name == ""
 
     @property

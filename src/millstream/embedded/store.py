@@ -1,12 +1,12 @@
-"""A store: one node, the guard around it, its log, and a background thread for what nobody calls for.
+"""A store: one node, the guard around it, its log, and a background thread for work without a caller.
 
-The callers' threads run the commands, one at a time inside the guard. The rest is done by the background thread, which
-is started when there is work for it: it carries out those steps of the group commit that wait for the disk, lets out
-the replies that waited for them, and wakes reads whose time is up. What is written when, and which replies may go out,
-:mod:`millstream.node.durability.group_commit` decides, as for the server; the steps that are quick are carried out by
-whichever thread ran the commands.
+The callers' threads run the commands, one at a time inside the guard. The background thread does the rest, and is
+started when there is work for it. It carries out the steps of the group commit that wait for the disk, lets out the
+replies that waited for them, and wakes reads whose time is up. :mod:`millstream.node.durability.group_commit` decides
+when to write and which replies may go out, as for the server; the thread that ran the commands carries out the quick
+steps.
 
-A disk that fails ends it: every connection is cut, with no reply that was not covered, and says why. A disk that is
+A disk that fails ends it: every connection is cut, without a reply that was not covered, and says why. A disk that is
 full does not: further writes are refused (:mod:`millstream.node.durability.disk_guard`), and the background thread
 tries again what the log kept.
 """
@@ -57,18 +57,18 @@ INTERRUPTED = (
 
 TOO_MANY = "ERR max number of clients reached"
 
-# What clients see as their own address and the server's: there is neither host nor port.
+# The address that clients see as their own and the server's: there is neither host nor port.
 _ADDRESS = "embedded:0"
 
 
 @dataclass(frozen=True, slots=True)
 class _Durable:
-    """What a store in a directory has beside its node."""
+    """The additional parts of a store in a directory."""
 
-    log: Log  # Where the records are
+    log: Log  # The log of the records
     disk_guard: DiskGuard  # True if the disk takes writes
     rewriter: Rewriter  # Makes the log smaller
-    commit: GroupCommit  # What is to be written and synced
+    commit: GroupCommit  # The writes and syncs that are due
     recovered: int  # Records that were there at the start
 
 
@@ -76,8 +76,8 @@ class Store:
     """See the module's text.
 
     Args:
-        place: what to open.
-        clock: where time comes from; one turned by hand is followed only when :meth:`tick` is called.
+        place: the store to open.
+        clock: the source of time; one turned by hand is followed only when :meth:`tick` is called.
         disk: the real one by default.
 
     Attributes:
@@ -85,7 +85,7 @@ class Store:
         clock: as given.
         fsync: when writes are brought to the disk.
         node: the state.
-        gate: how far replies may go, and who waits for more.
+        gate: the bound up to which replies may go, and the clients that wait for more.
         failure: why the disk failed, or None.
         forked: this is a child's copy of its parent's store.
 
@@ -137,7 +137,7 @@ class Store:
         return node
 
     def _look_at_disk(self) -> None:
-        """Look at the free space before anything is written; if it is too little, again, though nobody asks."""
+        """Look at the free space before a write; if it is too little, look again even without a caller."""
         with self._guard:
             self._commit()
             if self._durable is not None and self._durable.commit.next_due() is not None:
@@ -206,7 +206,7 @@ class Store:
         if self._is_mine():
             raise UsageError(INSIDE)
         try:
-            with self._lock:  # the guard's, as two calls more would be much beside a plain command
+            with self._lock:  # the guard's own lock: two calls more would cost much, compared with a plain command
                 try:
                     replies = channel.feed(data)
                     if replies is None:
@@ -289,7 +289,7 @@ class Store:
         self._set_alarm(self._next_due())
 
     def _settle_writes(self, kept: _Durable) -> None:
-        """See to what was logged."""
+        """Write and settle the records that were logged."""
         if self._commit() is not None:
             self._wake()
         if self.failure is None:
@@ -321,7 +321,7 @@ class Store:
         return min(moments) if moments else None
 
     def _set_alarm(self, due: float | None) -> None:
-        """Wake the background thread if it would sleep past the moment at which it is needed next."""
+        """Wake the background thread if it would sleep past the moment of its next work."""
         if due is not None and (self._alarm is None or due < self._alarm):
             self._wake()
 
@@ -335,7 +335,7 @@ class Store:
             self._thread.start()
 
     def fail(self, error: StorageError) -> None:
-        """The disk failed: show nobody anything more. If it is only full, hold back what it refused."""
+        """Show no more replies: the disk failed. If it is only full, hold back what it refused."""
         if self._durable is not None:
             self._durable.commit.fail(error, time.monotonic())
             if isinstance(error, DiskFullError):

@@ -25,7 +25,7 @@ log = logger("millstream.embedded")
 
 
 class _Process:
-    """What is open in this process."""
+    """The open stores of this process."""
 
     def __init__(self) -> None:
         self.guard = Guard()  # Around everything here; opening and closing happen inside it
@@ -137,12 +137,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def finalizer(lease: Lease) -> "Callable[[], None]":
-    """What to do when a pool is gone without having been closed; no method of the pool, or it would never be gone."""
+    """The cleanup for a pool that is gone without a close; not a method of the pool, or it would never be gone."""
 
     def finish() -> None:
         try:
             lease.give_up()
-        except StorageError as error:  # nobody is there to be told
+        except StorageError as error:  # there is no caller to report it to
             log.critical("%s: %s", lease.place.url, error)
 
     return finish

@@ -1,9 +1,9 @@
 """redis-py's blocking connections over a channel: its own packing, parsing, pools and pipelines, and no socket.
 
 redis-py's pool does much around a command that serves a network: it asks a socket whether it is still good, and offers
-numbers to a collector of metrics. Where nobody asked for that, :class:`StorePool` lends a connection that is ready
-without it. What a user has set up takes redis-py's own way: retries, a cache, credentials that are renewed, listeners,
-metrics; so does every connection that is new, closed or has something to read.
+numbers to a collector of metrics. For users without these, :class:`StorePool` lends a connection that is ready without
+it. Retries, a cache, credentials that are renewed, listeners and metrics take redis-py's own way, if a user has set
+them up. So does every connection that is new, closed or has something to read.
 """
 
 import io
@@ -45,7 +45,7 @@ _NO_DESCRIPTOR = "an embedded connection has no file descriptor"
 
 
 class Pipe:
-    """What redis-py's connections and parsers need of a socket, over a channel of a store.
+    """A socket as redis-py's connections and parsers need it, over a channel of a store.
 
     Args:
         lease: of the store.
@@ -224,7 +224,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
             del reply  # or an error, its traceback and this frame were a cycle
 
     def _unusual(self, reply: Any) -> Any:
-        """As redis-py does with a reply that is no value, or not whole."""
+        """Handle a reply that is not a value, or not whole, as redis-py does."""
         if type(reply) is object:  # its word for that
             return super().read_response()
         error = reply[0] if isinstance(reply, list) and reply else reply
@@ -267,7 +267,7 @@ class StorePool(LeasedPool, ConnectionPool):
             self._lease.give_up()
 
     def set_retry(self, retry: Any) -> None:
-        """What is done when a connection fails, from now on."""
+        """Set the retry for connections that fail from now on."""
         self._is_simple = self._is_simple and _is_once(retry)
         super().set_retry(retry)
 

@@ -1,8 +1,9 @@
-"""Looking after a data directory and a server: what a log holds, what is damaged, backup, restore, diagnosis.
+"""Looking after a data directory and a server: the content of a log, damage, backup, restore, diagnosis.
 
-The three rooms are the three needs of an operator: ``log`` (what is in there, what is wrong, where to cut it),
-``backup`` (a copy, and a directory made from one), ``health`` (the doctor, which joins them with what it measures).
-``locate`` and ``owner`` find the directory behind a URL, and whether a process holds it. Everything here works beside a
-running server: it reads a frozen view and never takes the server's lock, but for ``log cut`` and ``restore``, which
-change a directory and therefore must have it to themselves.
+The three packages are the three needs of an operator. ``log`` shows what a log holds, what is damaged and where to cut
+it. ``backup`` makes a copy, and a directory from a copy. ``health`` is the doctor, which joins both with its own
+measurements. ``locate`` and ``owner`` find the directory of a URL, and whether a process holds it.
+
+Everything here works next to a running server: it reads a frozen view and never takes the server's lock. The exceptions
+are ``log cut`` and ``restore``: they change a directory and need it to themselves.
 """

@@ -1,4 +1,4 @@
-"""The data directory behind a server's URL, if that server runs on this machine."""
+"""The data directory of a server's URL, if that server runs on this machine."""
 
 from pathlib import Path
 

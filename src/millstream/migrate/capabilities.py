@@ -1,4 +1,4 @@
-"""What a target can hold, found by asking it; versions say little, since forks and proxies say any."""
+"""A target's abilities, found by asking it; versions say little, since forks and proxies report any."""
 
 from dataclasses import dataclass
 

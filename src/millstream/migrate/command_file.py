@@ -1,9 +1,9 @@
 """Streams as a file of plain commands, and back: RESP for ``redis-cli --pipe``, or text quoted as redis-cli reads it.
 
 Each stream is made under its own name, so the file is for a server that does not have these keys. A name that ends in
-``.gz`` is compressed. The file is written beside its place and moved there when it is whole. It ends in a PING that
-says how many commands there are, for one that lost its end between two commands looks whole. To be read, the commands
-are run in a store in memory, from which the streams are copied like from any server; only commands that this module
+``.gz`` is compressed. The file is written next to its place and moved there when it is whole. It ends in a PING with
+the number of commands, since a file that lost its end between two commands looks whole. To read a file, its commands
+are run in a store in memory, and the streams are copied from there as from any server. Only commands that this module
 writes are run.
 """
 
@@ -96,7 +96,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that gets its name when all has gone well, durably; what is yielded beside it is its name until then."""
+    """A file that gets its name durably at a good end; its name until then is yielded with it."""
     if path.is_dir():
         raise MigrationError(f"{path} is a directory: name a file in it")
     part = path.with_name(f"{path.name}.part")
@@ -175,7 +175,7 @@ def _commands(path: Path) -> Iterator[list[bytes]]:
 
 
 def _sealed(path: Path, commands: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """The commands of one export, or of several behind each other, each with its end."""
+    """The commands of one export, or of several in a row, each with its end."""
     since, sealed = 0, False
     for at, words in enumerate(commands, 1):
         sealed = len(words) == 2 and words[0].upper() == b"PING" and words[1].startswith(_SEAL)
@@ -201,7 +201,7 @@ def _resp(file: IO[bytes]) -> Iterator[list[bytes]]:
         reader.feed(data)
         while (words := _next(reader)) is not False:
             yield words
-    # The reader does not tell whether it waits for the rest of something; behind that rest this would not be a command
+    # The reader does not report whether it waits for the rest of a command; after that rest this would not be a command
     reader.feed(pack([_END]))
     if _next(reader) != [_END]:
         raise MigrationError(f"{file.name} ends within a command: it was cut off")

@@ -16,7 +16,7 @@ CLAIMED_AT_ONCE = 500
 """Ids in one XCLAIM: a command blocks its server while it runs."""
 
 RELEASED_HOLDER = b""
-"""Who holds released entries on servers without XNACK; ``millstream.client.emulate`` does the same."""
+"""The holder of released entries on servers without XNACK; ``millstream.client.emulate`` does the same."""
 
 DEFAULT_SETTINGS = (100, 100)
 """Seconds and messages that every new stream remembers."""
@@ -99,7 +99,7 @@ def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Comm
 
 
 def unsupported(stream: Overview, supports: TargetFeatures) -> list[str]:
-    """What commands cannot carry to a server of these abilities, but for the times of consumers. Empty: nothing."""
+    """The facts that commands cannot carry to a server of these abilities, except the times of consumers."""
     found = []
     if not supports.counters and (stream.max_deleted not in {None, b"0-0"} or stream.entries_added != stream.length):
         found.append("entries-added and max-deleted-entry-id: the target's XSETID does not take them; it counts anew")

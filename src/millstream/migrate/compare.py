@@ -28,10 +28,10 @@ Tell = Callable[[int], None]
 
 @dataclass(slots=True)
 class Differences:
-    """What is not alike."""
+    """The differences of two streams."""
 
-    count: int = 0  # Of all
-    texts: list[str] = field(default_factory=list)  # Of the first :data:`SHOWN`
+    count: int = 0  # Number of all differences
+    texts: list[str] = field(default_factory=list)  # Texts of the first :data:`SHOWN`
 
     def add(self, text: str) -> None:
         """One more."""
@@ -79,7 +79,7 @@ def compare(
 
 
 def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
-    """What can be made of the source by commands: the copy is held to that, and to nothing that no command carries."""
+    """The result that commands can make of the source: the copy is compared with that."""
     groups = []
     for group in stream.groups if supports.release else map(_with_holder, stream.groups):
         read = group.entries_read if supports.entries_read else None
@@ -97,7 +97,7 @@ def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
 
 
 def _with_holder(group: GroupInfo) -> GroupInfo:
-    """With the consumer that stands for nobody among the others, if anything was released."""
+    """The group with the consumer that holds released entries among the others, if anything was released."""
     consumers = {each.name: each for each in group.consumers}
     if group.released:
         consumers.setdefault(RELEASED_HOLDER, ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
@@ -193,7 +193,7 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
 
 
 def _rows(side: Side, group: GroupInfo, release: bool) -> Iterator[PendingRecord]:
-    # Where one end cannot release, a released record is compared with one of the holder that stands for nobody
+    # If one end cannot release, a released record is compared with one of the consumer that holds released entries
     for page in records(side.link, side.key, group):
         for record in page:
             yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)

@@ -1,9 +1,9 @@
 """All keys of two servers read and compared, such as those of a primary and its replica; nothing is written.
 
 Both are to be at rest. A key that differs is read once more before it is named, since one that has just changed looks
-the same as one that differs. What is each server's own is not looked at: when consumers were seen and active, and the
-memory of idempotent adding. A released pending entry equals one that a consumer without a name holds, since that is how
-a release is told to servers that know none.
+the same as one that differs. The comparison leaves out facts that are each server's own: when consumers were seen and
+active, and the memory of idempotent adding. A released pending entry equals one that a consumer without a name holds,
+since a release is sent in that form to servers that know none.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,12 +24,12 @@ PAGE_KEYS = 200
 """Keys asked for at a time."""
 
 TIMEOUT = 30.0
-"""Seconds without a word of a server after which it does not answer: no command here takes as long."""
+"""Seconds without a word of a server after which it does not answer: a command here is always quicker."""
 
 PAGE_ITEMS = 1000
 """Members of a collection asked for at a time, where they have an order."""
 
-# What INFO's keyspace has in it where there are no keys too
+# A part of INFO's keyspace that is there without keys too
 _SECTION = "# Keyspace"
 # Letters of an answer that are shown
 _SAID = 100
@@ -46,14 +46,14 @@ class KeyDifference:
 
     db: int  # Number of its database
     key: bytes  # Its name
-    type: str  # Of its value, in the source if it is there
-    count: int  # Of what differs
+    type: str  # Type of the value, in the source if it is there
+    count: int  # Number of differences
     texts: tuple[str, ...]  # Some of that, in words
 
 
 @dataclass(slots=True)
 class KeyComparison:
-    """What was found."""
+    """The result of a comparison."""
 
     keys: int = 0  # That were compared
     different: list[KeyDifference] = field(default_factory=list)  # Those that differ
@@ -88,7 +88,7 @@ def _databases(*links: Link) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for link in links:
         text = link.call("INFO", "keyspace").decode()
-        if _SECTION not in text:  # what says OK to everything is no empty server
+        if _SECTION not in text:  # a server that says OK to everything is not an empty server
             raise ValueError(text[:_SAID])
         for line in text.splitlines():
             name, mark, facts = line.partition(":keys=")
@@ -129,7 +129,7 @@ class _Database:
             for command, reply in zip(commands, replies, strict=True):
                 if command[0] == "TYPE":
                     link.accepted(reply, command)
-            # before Redis 7.0 nobody tells the moment; such a server's keys are taken to end when they should
+            # Redis before 7.0 does not report the moment; such a server's keys are taken to end when they should
             ends = [None if isinstance(reply, ResponseError) else reply for reply in replies[1::2]]
             both.append(list(zip(replies[::2], ends, strict=True)))
         return list(zip(*both, strict=True))
@@ -137,7 +137,7 @@ class _Database:
     def _differences(
         self, key: bytes, kinds: tuple[tuple[bytes, int], tuple[bytes, int]]
     ) -> tuple[int, tuple[str, ...]] | None:
-        """How many, and some in words; None for none."""
+        """The number of differences, and some of them in words; None for none."""
         (kind, ends), (other, other_ends) = kinds
         if kind == other == b"none":
             return None

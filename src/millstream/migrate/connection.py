@@ -21,7 +21,7 @@ TIMEOUT = 300.0
 
 CONNECT_TIMEOUT = 10.0
 
-# What to do about refusals, by the first word of the server's text
+# Advice on refusals, by the first word of the server's text
 ADVICE = {
     "MOVED": "this is one node of a cluster, and the stream belongs to another: as a source give each master's URL in "
     "turn; as a target a cluster cannot be used, since a stream is renamed at the end of its copy",
@@ -56,7 +56,7 @@ class Link:
 
     def __init__(self, url: str, *, db: int | None = None, timeout: float = TIMEOUT) -> None:
         self.name = without_password(url)
-        # It is a store in this process, where nobody else waits for an answer
+        # It is a store in this process, without other clients that wait for an answer
         self.is_own = url.startswith(("memory://", "file://"))
         self._client = sync_client(url, protocol=2, socket_timeout=timeout, socket_connect_timeout=CONNECT_TIMEOUT)
         try:
@@ -140,7 +140,7 @@ class Link:
 
 
 def same_place(one: Link, other: Link) -> bool:
-    """True if both ends are one database, under whatever URL: a key made at one shows at the other."""
+    """True if both ends are one database, under any URL: a key made at one shows at the other."""
     mark = b"millstream:moving:same-place:" + secrets.token_hex(8).encode()
     other.call("SET", mark, "1", "PX", 10_000)
     try:

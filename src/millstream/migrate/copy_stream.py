@@ -3,9 +3,9 @@
 Two ways. DUMP and RESTORE carry everything at one moment, where the target takes the source's form and the stream is
 small enough to be one message. Commands carry all but the times of consumers and remembered messages, page by page.
 
-Nobody sees a copy that is not whole: what stands under the stream's own name has been compared before. A run that was
-killed leaves the temporary key, which the next run drops. A stream that somebody writes to is found out by comparing
-:class:`Overview` before and after: entries added meanwhile are fetched, anything else makes the copy start again.
+A copy that is not whole is never visible: a stream has been compared before it gets its own name. A run that was killed
+leaves the temporary key, which the next run drops. Comparing :class:`Overview` before and after finds a stream that is
+written to meanwhile: added entries are fetched, and any other change makes the copy start again.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ OWN_DUMP_BYTES = 400 << 20
 """The same between two stores of this process: one command carries no more than 512 MiB."""
 
 ATTEMPTS = 3
-"""Times a stream that changes is copied anew."""
+"""Times that a changing stream is copied again."""
 
 PAGES_AT_ONCE = 4
 """Pages on their way to the target: a server that syncs its disk before it replies then syncs once for several."""
@@ -60,11 +60,11 @@ Tell = Callable[[str, int], None]
 
 @dataclass(slots=True)
 class Copied:
-    """What became of a stream that was copied."""
+    """The outcome for a stream that was copied."""
 
     way: str  # That carried it
     stream: Overview  # The source as it was carried
-    losses: list[str] = field(default_factory=list)  # What the target cannot hold, in words
+    losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold, in words
     behind: int = 0  # Entries that were added to the source meanwhile and are not in the copy
     lacks_times: bool = False  # Consumers were seen last when they were copied, not when they were seen
 
@@ -75,8 +75,8 @@ class Copier:
 
     source: Link  # Read only
     target: Link  # Written to
-    supports: TargetFeatures  # What the target can
-    way: Way = "auto"  # How; ``auto`` takes DUMP where it is taken and fits
+    supports: TargetFeatures  # The target's abilities
+    way: Way = "auto"  # The way to copy; ``auto`` takes DUMP where it is taken and fits
     check: bool = True  # Both sides are read again and compared
     strict: bool = False  # Refuse where something would be lost
     tell: Tell = lambda _what, _done: None  # See :data:`Tell`
@@ -164,7 +164,7 @@ class Copier:
         return "", seen
 
     def _dumped(self, key: bytes) -> tuple[Overview, Reply]:
-        """What the stream is and its payload, both of one moment."""
+        """The stream's overview and its payload, both of one moment."""
         words: tuple[Command, ...] = (("MULTI",), overview_command(key), ("DUMP", key), ("EXEC",))
         replies = self.source.ask(words)
         refused = next((reply for reply in replies[:3] if isinstance(reply, ResponseError)), None)
@@ -222,7 +222,7 @@ class Copier:
             self.tell("copied", done)
 
     def _added(self, ids: list[bytes]) -> int:
-        """How many entries the target has confirmed: these."""
+        """Receive the target's confirmation of each id; their number."""
         for entry_id in ids:
             reply = self.target.accepted(self.target.receive(), ("XADD",))
             if reply != entry_id:
@@ -271,7 +271,7 @@ def check_reply(command: Command, reply: Reply) -> None:
 
 
 def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[PendingRecord]]]:
-    """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little."""
+    """Pending records whose entries are gone, by group; held in memory, since unacknowledged entries are few."""
     found = []
     for group in stream.groups:
         missing: list[PendingRecord] = []
@@ -310,7 +310,7 @@ def _only_added(before: Overview, after: Overview) -> bool:
 
 
 def _changes(before: Overview, after: Overview) -> str:
-    """What is different, in words."""
+    """The differences, in words."""
     what = [
         name
         for name, one, other in (

@@ -1,4 +1,4 @@
-"""What goes wrong in a migration, by what it means for the other streams."""
+"""Errors of a migration, by their meaning for the other streams."""
 
 from typing import ClassVar
 
@@ -44,7 +44,7 @@ class RefusedError(MigrationError):
 
 
 class ChangedError(MigrationError):
-    """The source stream is not what it was a moment ago: somebody writes to it.
+    """The source stream has changed since it was read: another client writes to it.
 
     What to do: stop who writes to the source, or follow it as docs/moving.md says, then run the command again.
     """

@@ -1,7 +1,7 @@
 """RDB files of Redis, Valkey and ours: read into a store in memory, and written from one.
 
-Both ways the streams are copied as between any two servers, compared and reported one by one; what is special to files
-is that keys of other types come along, by DUMP and RESTORE, and are compared too.
+Both ways the streams are copied as between any two servers, compared and reported one by one. Keys of other types come
+along only with files, by DUMP and RESTORE, and are compared too.
 """
 
 import time
@@ -37,9 +37,9 @@ LARGEST = 500 * 1024 * 1024
 """Bytes of a key's payload; RESTORE takes words of 512 MiB, and keeps them in one record."""
 
 _CHUNK = 1 << 20
-# Keys of which commands are sent at once
+# Keys per batch of commands
 _TOGETHER = 100
-# Of streams whose producers the source does not speak of; Redis's defaults
+# Defaults for streams whose producers the source does not report; Redis's defaults
 _SECONDS, _MESSAGES = 100, 100
 
 
@@ -51,7 +51,7 @@ def rdb_path(source: str) -> Path | None:
             is_one = path.suffix == ".rdb" or file.read(6).startswith((b"REDIS", b"VALKEY"))
             return path if is_one else None
     except OSError:
-        return None  # a URL, a directory, or nothing, of which somebody else speaks
+        return None  # a URL, a directory, or nothing: another part reports those
 
 
 # ---------------------------------------------------------------------- in
@@ -87,13 +87,13 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class _FileContent:
-    """What a file holds, as it is put into a store."""
+    """The content of a file, as it is put into a store."""
 
     def __init__(self, link: Link, db: int, choices: MigrationOptions, largest: int) -> None:
         self._link, self._db, self._largest = link, db, largest
         self._fits = [matcher(pattern.encode()) for pattern in choices.patterns]
         self.elsewhere: Counter[int] = Counter()  # Numbers of keys in other databases
-        self.not_held: list[tuple[str, bytes | None]] = []  # What was passed over in this one
+        self.not_held: list[tuple[str, bytes | None]] = []  # Content of the current file that was passed over
         self.too_large: list[bytes] = []  # Keys of it that one RESTORE does not carry
 
     def load(self, pieces: Iterator[bytes]) -> None:
@@ -128,7 +128,7 @@ class _FileContent:
 
 
 def _carry_others(source: Link, target: Link, choices: MigrationOptions, report: MigrationReport) -> None:
-    """Copy the keys that are no streams, each in one command."""
+    """Copy the keys that are not streams, each in one command."""
     carried: Counter[str] = Counter()
     for key in report.other_keys:
         value = _value(source.ask([("DUMP", key)])[0])
@@ -144,7 +144,7 @@ def _carry_others(source: Link, target: Link, choices: MigrationOptions, report:
 
 
 def _value(reply: Any) -> Value | str:
-    """What DUMP answered, of whichever server; or why there is nothing."""
+    """The payload from any server's answer to DUMP; or the reason that there is none."""
     if not isinstance(reply, bytes):
         return "it is gone" if reply is None else f"DUMP was refused: {refusal(reply)}"
     try:
@@ -180,7 +180,7 @@ def _is_there(target: Link, key: bytes, value: Value) -> bool:
 
 
 def _content(value: Value) -> Any:
-    """What is compared: the order of hashes and sets is nobody's to rely on."""
+    """The content to compare: the order of hashes and sets has no meaning."""
     if isinstance(value, StringValue):
         return value.data
     if isinstance(value, HashValue):
@@ -212,7 +212,7 @@ def export_rdb(source: Link, path: Path, redis: str, choices: MigrationOptions, 
 
 
 def _note_losses(made: Link, redis: str, choices: MigrationOptions, report: MigrationReport) -> None:
-    """What the file's version has no place for."""
+    """Note the losses: facts that the file's version cannot hold."""
     for outcome in report.streams:
         if outcome.ok:
             outcome.losses += _losses(overview(made, outcome.key), FORMATS[redis])
@@ -237,7 +237,7 @@ def _losses(stream: Overview, version: int) -> list[str]:
 
 
 def _taken(made: Link, report: MigrationReport) -> Keyspace:
-    """What is in the store, key by key out of it."""
+    """The keyspace of the store, key by key out of it."""
     space = Keyspace()
     base = space.databases[made.database]
     failed = {outcome.key for outcome in report.streams if not outcome.ok and outcome.state != "behind"}

@@ -1,8 +1,8 @@
-"""What a stream is, read from any server without changing it, in pieces of bounded size.
+"""The parts of a stream, read from any server without changing it, in pieces of bounded size.
 
-Entries come by XRANGE in pages whose COUNT follows the size of what came before. Pending records come by XPENDING,
-which says how long a record has been idle and not since when: in the same transaction one record is asked for whose
-delivery time XINFO gave, and the two together are the server's clock at that moment, to the millisecond.
+Entries come by XRANGE in pages whose COUNT follows the size of the pages before. Pending records come by XPENDING,
+which reports how long a record has been idle and not since when. So the same transaction asks for one record whose
+delivery time XINFO gave. The two together are the server's clock at that moment, to the millisecond.
 
 Sources: https://redis.io/docs/latest/commands/xinfo-stream/, xpending/, xrange/
 """
@@ -40,7 +40,7 @@ _CLOCK_TRIES = 25  # times that a page of records is read until its times are co
 class PendingRecord(NamedTuple):
     """A pending entry."""
 
-    id: bytes  # Of the entry, which may be gone from the stream
+    id: bytes  # Id of the entry, which may be gone from the stream
     consumer: bytes | None  # Its holder; None if it was released
     time: int  # Wall milliseconds of its last delivery; 0 if it was released
     deliveries: int  # So far
@@ -51,9 +51,9 @@ class ConsumerInfo:
     """A consumer of a group."""
 
     name: bytes  # May be empty
-    pending: int  # How many records it holds
+    pending: int  # Number of records it holds
     seen: int  # Wall milliseconds of its last attempt to read or claim
-    # Of its last success, -1 if there was none; None where the server does not say (before Redis 7.2)
+    # Time of its last success, -1 if there was none; None where the server does not say (before Redis 7.2)
     active: int | None
 
 
@@ -62,22 +62,22 @@ class GroupInfo:
     """A group, without its records."""
 
     name: bytes  # May be empty
-    last_id: bytes  # Of the entry delivered last
+    last_id: bytes  # Id of the entry delivered last
     entries_read: int | None  # :data:`UNKNOWN` for null; None where the server does not count (before Redis 7.0)
-    pending: int  # How many records
-    released: int  # How many of them have no owner
+    pending: int  # Number of records
+    released: int  # Number of them without an owner
     consumers: tuple[ConsumerInfo, ...]  # By name
     anchor: PendingRecord | None = field(compare=False)  # A record that has an owner, if there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A stream without its entries and records. Two that are equal mean that nobody wrote in between."""
+    """A stream without its entries and records. Two equal ones mean that nothing was written in between."""
 
     length: int  # Entries
     last_id: bytes  # Generated last
     # The largest id ever deleted; None where the server does not say (before Redis 7.0). Redis 7.0 lets XSETID put the
-    # last id back behind it, newer servers do not: then it counts as the last id.
+    # last id back before it, newer servers do not: then it counts as the last id.
     max_deleted: bytes | None
     entries_added: int | None  # Ever; None as above
     # Seconds and number of messages that are remembered for idempotent adding; None where unknown
@@ -99,7 +99,7 @@ def overview(link: Link, key: bytes) -> Overview:
 
 
 def overview_command(key: bytes) -> Command:
-    """What is to be asked for an overview."""
+    """The command that asks for an overview."""
     return ("XINFO", "STREAM", key, "FULL", "COUNT", 1)
 
 
@@ -191,7 +191,7 @@ def size_of(entry: Entry) -> int:
 
 
 def _next_count(page: list[Entry]) -> int:
-    """How many entries of the size of the largest of the last few make a page: it grows fourfold at most."""
+    """The number of entries for the next page, by the largest of the last few; it grows fourfold at most."""
     largest = max(map(size_of, page[-8:]))
     return max(1, min(PAGE_ENTRIES, PAGE_BYTES // largest, 4 * len(page)))
 
@@ -244,8 +244,8 @@ def _page(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) ->
 def _rows(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) -> tuple[list[Reply], int | None]:
     """Rows of XPENDING and the clock they were made by; None if it cannot be known.
 
-    The anchor is asked for before and after the page, in one transaction: if both say the same, the clock stood still
-    in between, and its delivery time plus its idle time is now.
+    The anchor is asked for before and after the page, in one transaction. If both answers are the same, the clock stood
+    still in between, and the anchor's delivery time plus its idle time is now.
     """
     commands: list[Command] = [("XPENDING", key, group.name, start, "+", count)]
     anchor = group.anchor
@@ -272,7 +272,7 @@ def _record(row: Reply, now: int) -> PendingRecord:
 
 
 def _by_xinfo(link: Link, key: bytes, group: GroupInfo, wanted: set[bytes]) -> list[PendingRecord]:
-    """The same from XINFO, whatever it costs: delivery times in the future of the server's clock, or an odd anchor."""
+    """The same from XINFO, at any cost: delivery times in the future of the server's clock, or an odd anchor."""
     count = max(group.pending, 1)
     found = _named(link.call("XINFO", "STREAM", key, "FULL", "COUNT", count))
     for row in map(_named, found[b"groups"]):

@@ -25,23 +25,23 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MigrationOptions:
-    """What the user asked for."""
+    """The user's choices."""
 
-    # Of keys, as SCAN takes them; none means all. One that no stream matches is reported, and is a failure.
+    # Patterns of keys, as SCAN takes them; none means all. A pattern without a stream is reported, and is a failure.
     patterns: Sequence[str] = ()
-    # What to do with a key that is at the target already; ``refuse`` still accepts an equal stream
+    # The action for a key that is at the target already; ``refuse`` still accepts an equal stream
     existing: Existing = "refuse"
     way: Way = "auto"  # See :mod:`millstream.migrate.copy_stream`
     check: bool = True  # Read both sides again and compare
-    strict: bool = False  # Refuse a stream of which something would be lost
-    allow_none: bool = False  # A pattern that no stream matches is no failure
+    strict: bool = False  # Refuse a stream with any loss
+    allow_none: bool = False  # A pattern that no stream matches is not a failure
 
 
 @dataclass(slots=True)
 class StreamOutcome:
-    """What became of one stream."""
+    """The outcome for one stream."""
 
-    key: bytes  # Of the stream
+    key: bytes  # The stream's key
     # ``copied``; ``equal``: it was there already; ``skipped``: there was a key of that name and it was left alone;
     # ``behind``: copied as it was, and entries were added since; ``failed``: nothing of it was left
     state: State
@@ -49,7 +49,7 @@ class StreamOutcome:
     entries: int = 0  # In the copy
     groups: int = 0  # The same
     pending: int = 0  # The same
-    losses: list[str] = field(default_factory=list)  # What the target cannot hold
+    losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold
     reason: str = ""  # Why it is neither copied nor equal
     differences: list[str] = field(default_factory=list)  # The first that were found
 
@@ -61,7 +61,7 @@ class StreamOutcome:
 
 @dataclass(slots=True)
 class MigrationReport:
-    """What became of all."""
+    """The outcome of all."""
 
     streams: list[StreamOutcome] = field(default_factory=list)  # By key
     others: dict[str, int] = field(default_factory=dict)  # Keys of other types at the source, by type: not copied
@@ -70,14 +70,14 @@ class MigrationReport:
     carried: dict[str, int] = field(default_factory=dict)
     # Keys of other types that should be there too, and why they are not
     left: list[tuple[bytes, str]] = field(default_factory=list)
-    # What an RDB file holds and we do not: its kind, and the key, if it belongs to one
+    # Content of an RDB file that we cannot hold: its kind, and the key, if it belongs to one
     not_held: list[tuple[str, bytes | None]] = field(default_factory=list)
     # Keys in other databases of the source, by database: not looked at
     elsewhere: dict[int, int] = field(default_factory=dict)
     # Temporary keys at the target of a run that was killed, for streams that are not in this one
     leftovers: list[bytes] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)  # Patterns that no stream matches, unless that is allowed
-    # Where a file is that turned out not to be what its streams are; it has not the name it should have
+    # Path of a file that differs from its streams; it does not have its final name
     different: Path | None = None
     lacks_times: bool = False  # Consumers of some streams were seen last when they were copied
 
@@ -90,8 +90,8 @@ class MigrationReport:
 def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], MigrationReport]:
     """Keys of streams, sorted, and a report of what else was found.
 
-    Types are asked key by key rather than by SCAN's TYPE, so that keys of other types can be counted and said: whoever
-    moves a server must learn that they stay behind.
+    Types are asked key by key rather than by SCAN's TYPE, so that keys of other types can be counted and reported. A
+    user who moves a server must learn that they do not move.
     """
     keys: set[bytes] = set()
     others: set[bytes] = set()
@@ -256,7 +256,7 @@ def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: 
 
 
 def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
-    # Entries added meanwhile are no failure of the copy, which is a state the source had; but it is not all there is
+    # Entries added meanwhile are not a failure of the copy, which is a state the source had; but it is not all there is
     stream = copied.stream
     outcome = StreamOutcome(key, "copied", copied.way, stream.length, len(stream.groups), stream.records, copied.losses)
     if copied.behind:

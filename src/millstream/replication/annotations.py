@@ -1,11 +1,11 @@
 """Annotations: transitions in the stream itself, for replicas that are Millstream, as ``PING`` with a payload. PURE.
 
-A payload is :data:`MARK` and a list in the plain form: how many of the commands behind it the transition stands for,
-which a replica that takes it does not run, and the transition. To every other replica it is a PING, which changes
-nothing; Redis takes one from its primary in silence, in a transaction too.
+A payload is :data:`MARK` and a list in the plain form: a number of commands, and the transition. A replica that takes
+the transition does not run that many commands after it. To every other replica it is a PING, which changes nothing;
+Redis takes one from its primary in silence, in a transaction too.
 
-Whoever sends one is believed no more than a command is: only the transitions in :data:`_SHAPES` are taken, and only
-such as the engine can apply to the data as they are.
+An annotation is trusted no more than a command is. Only the transitions in :data:`_SHAPES` are taken, and only those
+that the engine can apply to the data as they are.
 
 Source: https://redis.io/docs/latest/commands/ping/
 """
@@ -40,7 +40,7 @@ def is_annotation(words: list[bytes]) -> bool:
 
 
 def read(payload: bytes) -> tuple[int, Transition]:
-    """How many commands an annotation stands for, and its transition, whose arguments have the right shapes."""
+    """The number of commands that an annotation replaces, and its transition, whose arguments have the right shapes."""
     try:
         parts = plain.unpack(payload[len(MARK) :])
     except plain.MalformedError as error:
@@ -155,4 +155,4 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
     "gclaim": (*_CONSUMER, _number, _ids, _counts),
     "gnack": (_bytes, _ids, _counts),
 }
-"""What an annotation may say, with what comes behind the key."""
+"""The transitions of annotations, with the shapes of their arguments after the key."""

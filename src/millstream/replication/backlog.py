@@ -21,7 +21,7 @@ class Backlog:
         self._blocks: list[bytes] = []  # one less than starts: the last block is still being added to
         self._open: list[bytes] = []  # the pieces of that one
         self._opened = 0  # and their bytes
-        self._positions: deque[tuple[int, int]] = deque()  # of the log, and the offset behind what waits for it
+        self._positions: deque[tuple[int, int]] = deque()  # of the log, and the offset after what waits for it
 
     @property
     def first(self) -> int:
@@ -57,18 +57,18 @@ class Backlog:
         return self._positions[0][0] if self._positions else None
 
     def has(self, offset: int) -> bool:
-        """True if all behind an offset is still there."""
+        """True if everything after an offset is still there."""
         return self.first <= offset <= self.end
 
     def read(self, offset: int, most: int) -> bytes:
-        """Bytes behind an offset that may be sent, ``most`` of them at most; empty where there are none."""
+        """Bytes after an offset that may be sent, ``most`` of them at most; empty where there are none."""
         at = bisect_right(self._starts, offset) - 1
         block, start = (self._blocks[at], self._starts[at]) if at < len(self._blocks) else self._latest(offset)
         begin, stop = offset - start, min(offset + most, self.sendable) - start
         return block[begin:stop] if stop > begin else b""
 
     def _latest(self, offset: int) -> tuple[bytes, int]:
-        """What was added last, from an offset or before it on, and the offset before that: one piece from now on."""
+        """The newest bytes from an offset or before it on, joined to one piece, and the offset before them."""
         pieces, start, count = self._open, self.end, 0
         while start > offset:
             count += 1
@@ -78,7 +78,7 @@ class Backlog:
         return (pieces[-1] if count else b""), start
 
     def trim(self, needed: int) -> None:
-        """Drop what is older than the size to keep, but nothing behind ``needed``, an offset."""
+        """Drop what is older than the size to keep, but nothing after ``needed``, an offset."""
         oldest = min(needed, self.end - self.size)
         while self._blocks and self._starts[1] <= oldest:
             del self._starts[0], self._blocks[0]

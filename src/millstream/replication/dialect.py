@@ -1,10 +1,9 @@
-"""What replicas are told of a transition: words of the newest Redis that may follow, and what words do not say. PURE.
+"""The words of the newest Redis that may follow, for each transition, and annotations for the rest. PURE.
 
-``repl-dialect`` is the oldest Redis that may follow. What :mod:`millstream.replication.words` says, 7.0 understands;
-here are the words of newer ones for the same, where those say more. Whatever a step loses in the words that it has, an
-annotation beside them says to replicas that are Millstream, see :mod:`millstream.replication.annotations`:
-``repl-annotate`` is whether they get one for such steps (``lossy``), for all that set times of consumers too
-(``always``), or for none (``never``).
+``repl-dialect`` is the oldest Redis that may follow. The words of :mod:`millstream.replication.words` are for 7.0; here
+are those of newer versions for the same, where they say more. An annotation carries to replicas that are Millstream
+what a step loses in its words, see :mod:`millstream.replication.annotations`. ``repl-annotate`` chooses the steps that
+get one: those that lose (``lossy``), those that set times of consumers too (``always``), or none (``never``).
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ COPIES = {"7.0": 10, "8.2": 11, "8.6": 13, "8.8": 14}
 """Version of the file that replicas of a dialect get as their copy."""
 NEVER, LOSSY, ALWAYS = "never", "lossy", "always"
 
-# Messages a producer's stream remembers, and seconds, unless it is told: the defaults of Redis
+# Messages a producer's stream remembers, and seconds, by default, as in Redis
 _BOUNDS = (100, 100)
 # A group that is made and deleted at once, so that there is a stream without an entry
 _GUARD = b"millstream"
@@ -47,7 +46,7 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
     if annotate == NEVER:
         return commands
     if op == "xadd":
-        if step[6] is not None and newer is None:  # short, beside words that say all else
+        if step[6] is not None and newer is None:  # short, next to words that say all else
             commands.append((NO_DATABASE, annotation(0, ("xidmp", db, step[2], *step[6], step[3]))))
     elif (annotate == ALWAYS and op in _TIMES) or _is_lossy(space, step, said, is_newer=newer is not None):
         commands.insert(0, (NO_DATABASE, annotation(len(said), step)))
@@ -124,7 +123,7 @@ def _xidmpdup(
 
 @_since("8.2", "xdrop")
 def _xdrop(_space: Keyspace, _db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
-    """All that nobody needs up to the last that went, for those are what went."""
+    """Everything that is not needed any more, up to the last entry that went, for those are the ones that went."""
     gone = ids.unpack_all(packed)
     if gone:
         last = max(gone)
@@ -134,7 +133,7 @@ def _xdrop(_space: Keyspace, _db: int, key: bytes, packed: bytes, _floor: bytes 
 
 @_since("8.8", "gnack")
 def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
-    """Those of one count that follow each other together, since their order is that in which they may be claimed."""
+    """Entries of one count that follow each other together, since their order is that of claiming them."""
     for count, some in groupby(zip(ids.unpack_all(packed), counts, strict=True), key=lambda each: each[1]):
         names = [ids.text(entry) for entry, _ in some]
         head = [b"XNACK", key, group, b"FAIL", b"IDS", b"%d" % len(names)]

@@ -11,23 +11,23 @@ FOREVER = 2**63
 """Seconds: any silence is short enough."""
 
 Stage = Literal["wait_bgsave", "send_bulk", "online"]
-"""Where a replica is, in the words of INFO: its copy is being made, is on its way, or it follows."""
+"""A replica's state, in the words of INFO: its copy is being made, is on its way, or it follows."""
 
 
 @dataclass(slots=True)
 class Follower:
     """One replica, or a connection that has said that it will be one."""
 
-    id: int  # Of its session
+    id: int  # Id of its session
     ip: str = ""  # Its address: as it announced it, or where it came from
-    port: int = 0  # At which it says that it listens; 0 if it did not
+    port: int = 0  # Port where it reports to listen; 0 if it reported none
     stage: Stage | None = None  # None until it asks for the stream
     cursor: int = 0  # Offset of the next byte to send
     acked: int = -1  # Offset that it says it has; -1 before it has said so, while it may still be loading its copy
     durable: int = -1  # Offset that it says is on its disk; -1 before it has said so
     heard_at: int = 0  # Monotonic milliseconds when it last said so
     is_old: bool = False  # It came by SYNC and says nothing
-    copy_only: bool = False  # It wants the copy and no stream behind it
+    copy_only: bool = False  # It wants the copy without the stream after it
     keyless: bool = False  # The copy is to be without keys
     is_ours: bool = False  # It is Millstream, and reads the newest form of a copy
     reads_log: bool = False  # It begins with the files of a log, where there is one
@@ -38,7 +38,7 @@ class Follower:
 
 
 class Followers:
-    """All of them, in the order in which they came."""
+    """All replicas, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, Follower] = {}
@@ -68,16 +68,16 @@ class Followers:
         return [each for each in self if each.stage == "online"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """How many have come as far as an offset."""
+        """The number of replicas that have come as far as an offset."""
         return sum((each.durable if durable else each.acked) >= offset for each in self.online)
 
     def held_by(self, wanted: int) -> int:
-        """The offset that so many of them hold; -1 where there are not so many. Those without a word hold nothing."""
+        """The offset that ``wanted`` of them hold; -1 where there are fewer. Those without a word hold nothing."""
         offsets = sorted((each.acked for each in self.online), reverse=True)
         return offsets[wanted - 1] if len(offsets) >= wanted else -1
 
     def good(self, mono: int, most_lag: int, *, confirming: bool = False) -> int:
-        """How many were heard of lately."""
+        """The number of replicas that were heard of lately."""
         return sum(each.lag(mono) <= most_lag and (each.acked >= 0 or not confirming) for each in self.online)
 
     def needed(self) -> int | None:

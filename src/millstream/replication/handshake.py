@@ -1,8 +1,8 @@
 """A replica's words to its primary until it follows: bytes in, bytes and events out. PURE: no socket, no clock.
 
-``PING``, then ``AUTH`` and what the replica is (REPLCONF), then ``PSYNC`` with the history that it holds and the byte
-it wants next. The primary goes on there (``+CONTINUE``), or sends a copy of all data in a frame (``+FULLRESYNC``, then
-``$<bytes>``, or ``$EOF:<mark>`` where it does not know how many), and the stream follows.
+The replica sends ``PING``, then ``AUTH`` and its facts (REPLCONF), then ``PSYNC`` with the history that it holds and
+the byte it wants next. The primary goes on there (``+CONTINUE``), or sends a copy of all data in a frame
+(``+FULLRESYNC``, then ``$<bytes>``, or ``$EOF:<mark>`` if it does not know the size). Then the stream follows.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
@@ -29,30 +29,30 @@ _PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
 _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
 _EARLIER = re.compile(rb"^millstream_earlier_histories:(.*)$", re.MULTILINE)
 OURS = b"millstream"
-"""The capability by which a primary that is Millstream knows its like; others pass over it."""
+"""The capability that tells a Millstream primary that the replica is one too; others pass over it."""
 READS_LOG = b"millstream-log-1"
-"""The capability to begin with the files of a primary's log, sent to who has the primary's own number.
+"""The capability to begin with the files of a primary's log, sent to replicas with the primary's own number.
 
-Whoever makes anything new in them (a transition, a form of a record, a frame, a manifest) makes that another number.
+Every change of them (a transition, a form of a record, a frame, a manifest) must change that number.
 """
 FAILOVER = b"FAILOVER"
 """The word of PSYNC that asks a replica to lead."""
-# What a primary may say to PING and is yet asked further: that it wants to know first who asks
+# Refusals of PING after which the primary is still asked: it wants to know first who asks
 _NOT_YET = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
-# What a primary says that could not answer now
+# Answers of a primary that cannot serve now
 _LATER = (b"-NOMASTERLINK", b"-LOADING", b"-TRYAGAIN", b"-MASTERDOWN")
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a replica says of itself."""
+    """A replica's facts about itself."""
 
-    port: int  # At which it listens
+    port: int  # Its port
     replid: str = ""  # The history that it holds; empty for none
-    offset: int = NO_OFFSET  # How far
+    offset: int = NO_OFFSET  # The offset it holds
     user: str = ""  # To log in as; empty for the default user
     password: str = ""  # Empty for none
-    ip: str = ""  # The address at which it is to be reached, if not that of the connection; empty if it is
+    ip: str = ""  # The address for reaching it, if not that of the connection; else empty
     hands_over: bool = False  # It was the primary of the one that it asks, which is to lead
     asks_past: bool = False  # Ask first which history the primary's own goes on from
 
@@ -96,7 +96,7 @@ class PrimaryPast:
 
 @dataclass(frozen=True, slots=True)
 class CopySize:
-    """How many bytes the copy has; None if the primary does not know."""
+    """The size of the copy in bytes; None if the primary does not know."""
 
     size: int | None
 
@@ -115,7 +115,7 @@ class CopyEnds:
 
 @dataclass(frozen=True, slots=True)
 class Continues:
-    """The stream goes on behind what the replica holds; ``replid`` is the history's name from here on."""
+    """The stream goes on after what the replica holds; ``replid`` is the history's name from here on."""
 
     replid: str
 
@@ -137,11 +137,11 @@ class Handshake:
     def __init__(self, me: Introduction) -> None:
         self._me = me
         self._data = bytearray()
-        # What is to be said next, each with what takes the answer
+        # Messages to send next, each with the handler of its answer
         self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
         self._left: int | None = 0  # bytes of the copy to come; None where a mark ends it
         self._mark = b""
-        self._is_awaited = False  # a copy, as was told
+        self._is_awaited = False  # a copy, as the primary announced
         self._read: Callable[[], Iterator[Event]] = self._answer
 
     def begin(self) -> bytes:
@@ -149,7 +149,7 @@ class Handshake:
         return packed(self._steps[0][0])
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """What comes of bytes that the primary has sent; to be gone through to its end."""
+        """Events from bytes that the primary has sent; to be gone through to its end."""
         self._data += data
         before = -1
         while self._data and len(self._data) != before:
@@ -188,7 +188,7 @@ class Handshake:
         return iter(())
 
     def _framed(self, line: bytes) -> Iterator[Event]:
-        """INFO's frame; whoever may not ask, or asks what knows no INFO, goes on without."""
+        """INFO's frame; without the right to ask, or from a server without INFO, the copy goes on without it."""
         found = _SIZE.fullmatch(line)
         if found and int(found[1]) <= _LINE_MAX:
             self._left, self._read = int(found[1]) + 2, self._info
@@ -217,7 +217,7 @@ class Handshake:
         elif (found := _COPIES.fullmatch(line)) and int(found[2]) <= _OFFSET_MAX:
             self._read = self._frame
             yield CopyBegins(found[1].decode(), int(found[2]))
-        else:  # going on behind nothing would be going on wrong
+        else:  # without anything held, going on would be wrong
             yield _refused(line)
 
     # ------------------------------------------------------------------ what comes
@@ -291,7 +291,7 @@ class Handshake:
 
 
 def _bytes(text: str) -> bytes:
-    """What a parameter says, which may be any bytes."""
+    """A parameter's value, which may be any bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -1,7 +1,7 @@
-"""The stream of a primary as it comes in, cut into units: what is run as a whole or not at all. PURE.
+"""A primary's stream as it comes in, cut into units: commands that are run as a whole or not at all. PURE.
 
-A unit is one command, or all from MULTI to EXEC. Its size is that of its bytes, which the offset counts: whatever
-changes no data (PING, SELECT, REPLCONF GETACK) counts too. An open MULTI has no size yet, so a link that is cut in it
+A unit is one command, or all from MULTI to EXEC. Its size is that of its bytes, which the offset counts. Commands that
+change no data (PING, SELECT, REPLCONF GETACK) count too. An open MULTI has no size yet, so a link that is cut in it
 goes on before it.
 """
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 from millstream.errors import ProtocolError
 
-# Bytes of a line with a number: more is no number
+# Bytes of a line with a number: more is not a number
 _LINE_MAX = 32
 _NUMBER = re.compile(rb"-?[0-9]+")  # int() takes more
 _STAR, _DOLLAR = b"*$"
 # Bytes that were taken before the rest is moved to the front
 _USED_MAX = 1 << 20
-# Bytes of memory that a word takes beside its own, about
+# Bytes of memory that a word takes in addition to its own, about
 _WORD = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUnit:
-    """What is run together."""
+    """Commands that are run together."""
 
     commands: list[list[bytes]]  # The words of each, without MULTI and EXEC
     size: int  # Bytes of the stream
@@ -30,18 +30,18 @@ class ReceivedUnit:
 
 
 class ReceivedStream:
-    """Bytes in by :meth:`feed` in whatever pieces, units out of :meth:`next`."""
+    """Bytes in by :meth:`feed` in any pieces, units out of :meth:`next`."""
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._at = 0  # behind what was read
+        self._at = 0  # position after the bytes that were read
         self._begin = 0  # of the unit being read
-        self._kept = 0  # of what was taken and not dropped yet
+        self._kept = 0  # bytes of units that were taken and not dropped yet
         self._given_back = 0  # bytes that waited when the unit being read was last given back
         self._words: list[bytes] = []  # of the command being read
         self._left = 0  # words that it still has
         self._length = -1  # of the word being read; -1 before that is known
-        self._open: list[list[bytes]] | None = None  # commands behind a MULTI
+        self._open: list[list[bytes]] | None = None  # commands after a MULTI
         self._open_words = 0  # and the words of these
 
     @property
@@ -83,7 +83,7 @@ class ReceivedStream:
         return bytes(self._data[self._begin : self._begin + most])
 
     def give_back(self) -> None:
-        """The unit being read is not whole: read it anew when more has come, so that it is in the head.
+        """Give the unit being read back to the head: it is not whole, and is read again when more has come.
 
         Each time twice as much must wait, or bytes that come one by one would be read again and again.
         """
@@ -93,12 +93,12 @@ class ReceivedStream:
             self._open, self._open_words = None, 0
 
     def skip(self, size: int) -> None:
-        """So many bytes of :meth:`head`, which are whole units, are taken."""
+        """Take ``size`` bytes of :meth:`head`, which are whole units."""
         self._at = self._begin = self._begin + size
         self._given_back = 0
 
     def taken(self, size: int) -> bytes:
-        """So many bytes of the units that were taken since :meth:`drop`, the first ones."""
+        """The first ``size`` bytes of the units that were taken since :meth:`drop`."""
         return bytes(self._data[self._kept : self._kept + size])
 
     def _taken(self) -> int:

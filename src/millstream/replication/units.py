@@ -1,4 +1,4 @@
-"""What one record holds as bytes of the stream: a unit, which a replica runs as a whole or not at all. PURE."""
+"""One record as bytes of the stream: a unit, which a replica runs as a whole or not at all. PURE."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ Command = tuple[int, list[bytes]]
 
 
 def unit(commands: Sequence[Command], selected: int) -> tuple[bytes, int]:
-    """The bytes of a unit, and the database that is selected behind it."""
+    """The bytes of a unit, and the database that is selected after it."""
     parts: list[bytes] = []
     for at, (db, words) in enumerate(commands):
         if db not in {selected, NO_DATABASE}:

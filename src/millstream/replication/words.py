@@ -1,12 +1,13 @@
 """A transition as the commands that make a replica follow it, in words that Redis 7.0 and everything newer knows.
 
-PURE. Words are made right behind a transition: of the state as it is then they take what the transition does not say,
-such as how many entries a group has read. Behind a run of plain commands that is the state after all of the run, which
-removes no entry; where a later command of the run has put something else at the key, what came before has no words.
+PURE. Words are made right after a transition. They take facts that the transition does not have, such as the number of
+entries a group has read, from the state at that moment. After a run of plain commands that is the state at the end of
+the run, which removes no entry. If a later command of the run has put something else at the key, earlier ones have no
+words.
 
-What these words cannot say: which messages of idempotent producers are remembered, the order in which released entries
-are offered, and, after trimming of acknowledged entries only, that none was ever deleted. Those of newer versions, and
-what ours are told beside, are in :mod:`millstream.replication.dialect`.
+These words cannot say three things: the remembered messages of idempotent producers, the order of released entries,
+and, after trimming of acknowledged entries only, that none was ever deleted. The words of newer versions, and the
+annotations for our own replicas, are in :mod:`millstream.replication.dialect`.
 """
 
 from collections.abc import Callable, Iterable
@@ -162,7 +163,7 @@ def _zrem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Wo
 
 
 def _first(key: bytes, afresh: bool) -> Iterable[Words]:
-    """What goes before a collection that takes the place of whatever is there."""
+    """Words that go before a collection that replaces the key's old value."""
     return [[b"DEL", key]] if afresh else []
 
 
@@ -184,7 +185,7 @@ def _lset(_space: Keyspace, _db: int, key: bytes, at: int, item: bytes) -> Itera
 
 @_says("linsert")
 def _linsert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
-    """Beside a neighbour that is the first of its kind, which one of the two is, since LINSERT chose the place so."""
+    """Insert next to a neighbour that is the first of its kind: one of the two is, since LINSERT chose the place so."""
     value = space.databases[db].keys.get(key)
     assert isinstance(value, ListValue)
     before = value.between(0, at)
@@ -306,7 +307,7 @@ def _gdel(_space: Keyspace, _db: int, key: bytes, group: bytes) -> Iterable[Word
 
 @_says("cseen")
 def _cseen(_space: Keyspace, _db: int, key: bytes, group: bytes, consumer: bytes, _now: int) -> Iterable[Words]:
-    """Of a consumer that is known it changes nothing on the replica."""
+    """Nothing changes on the replica for a consumer that is known."""
     yield [b"XGROUP", b"CREATECONSUMER", key, group, consumer]
 
 
@@ -370,7 +371,7 @@ def _gack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes) -
 
 @_says("gnack")
 def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
-    """Redis before 8.8 knows no entries that nobody holds: a consumer without a name does, since ever."""
+    """Redis before 8.8 has no entries without a holder: a consumer without a name has held them since ever."""
     return _claims(key, group, b"", 0, ids.unpack_all(packed), counts)
 
 

@@ -1,8 +1,8 @@
 """A backup: a copy of a data directory as it was at one moment, made while its owner goes on.
 
-It is a data directory itself, and one file more: ``BACKUP``, two lines of text, JSON and the CRC-32 of it as in the
-manifest, with the size of each file, so that a backup that was cut short afterwards is noticed, and when it was made.
-Everything acknowledged before the backup began is in it.
+It is a data directory itself, with one more file, ``BACKUP``: two lines of text, JSON and its CRC-32 as in the
+manifest. The JSON holds the time of the backup and the size of each file, so that a backup that was cut short
+afterwards is noticed. Everything acknowledged before the backup began is in it.
 """
 
 import json
@@ -31,15 +31,15 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """What a backup says of itself."""
+    """A backup's facts about itself."""
 
-    made_ms: int  # Wall time in milliseconds at which it was begun
+    made_ms: int  # Wall time in milliseconds at which the backup began
     source: str  # The data directory
     millstream: str  # Version that made it
     snapshot_last: int  # Position of the last record in the snapshot; 0 if there is none
-    records: int  # Records behind the snapshot
+    records: int  # Number of records after the snapshot
     last: int  # Position of the last record
-    last_ms: int | None  # Its wall time; None if there is no record behind the snapshot
+    last_ms: int | None  # Wall time of the last record in milliseconds; None if there is no record after the snapshot
     files: dict[str, int]  # Sizes in bytes by name
 
     def check(self) -> None:
@@ -65,23 +65,23 @@ class BackupInfo:
                 raise StorageError(f"{path} was written by a later Millstream: use that one to restore it")
             found = cls(**facts)
             found.check()
-        except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+        except MISSHAPEN as reason:  # its checksum is right: it was written this way
             raise LogCorruptError(f"{path} says nothing of a backup ({reason})", path=str(path), offset=0) from None
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What was made."""
+    """A backup that was made."""
 
     path: Path  # The backup
-    facts: BackupInfo  # What it says of itself
+    facts: BackupInfo  # The backup's facts about itself
     left_out: int  # Bytes of a write that was under way, and not acknowledged to anybody
-    bytes: int  # Of its files in all
+    bytes: int  # Size of all its files together
 
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
-    """What a backup says of itself; None if this is no backup, but perhaps a data directory."""
+    """A backup's facts about itself; None if this is not a backup, but perhaps a data directory."""
     try:
         file = disk.open_read(directory / NAME)
     except FileNotFoundError:

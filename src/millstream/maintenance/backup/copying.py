@@ -20,15 +20,15 @@ from millstream.persistence.manifest import Manifest
 from millstream.persistence.recovery import write_whole
 from millstream.persistence.segment import CHUNK, TailState, frame_ends
 
-_SPARE = 1 << 20  # bytes for the small files and for what the file system needs beside a copy
-_SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long behind one of everything
+_SPARE = 1 << 20  # bytes for the small files and for what the file system needs in addition to a copy
+_SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long for one sync of everything
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """What a copy is to hold."""
+    """The content that a copy is to hold."""
 
-    manifest: Manifest  # Of the copy
+    manifest: Manifest  # The copy's manifest
     files: tuple[tuple[str, int], ...]  # Name and how many bytes of it, from the start
 
     @property
@@ -38,7 +38,7 @@ class CopyPlan:
 
 
 def partial_of(final: Path) -> Path:
-    """A name beside the final one for a copy that is not finished."""
+    """A name next to the final one, for a copy that is not finished."""
     return final.with_name(f"{final.name}.partial-{secrets.token_hex(4)}")
 
 
@@ -69,14 +69,14 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
     except BaseException as error:
         if _identity(final) == made and isinstance(error, OSError):
             raise DiskError(_unsure(final, aside, error)) from error
-        if _identity(partial) == made:  # names change places here: never remove what was there before
-            # What went wrong is the error to raise; a partial copy that stays has a name that cannot pass for whole
+        if _identity(partial) == made:  # names change places here: never remove the directory that was there before
+            # The original error is the one to raise; a partial copy that stays has a name that cannot pass for whole
             shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
 def _unsure(final: Path, aside: Path | None, error: OSError) -> str:
-    """What to say when all is done but for the certainty of it: "nothing was made" would be wrong."""
+    """The message when all is done but its durability is unknown: "nothing was made" would be wrong."""
     before = "" if aside is None else f", and what was there before is {aside}"
     return (
         f"{final} is whole and has its name{before}; but the disk said {error.strerror or error} of the name, so a "
@@ -85,7 +85,7 @@ def _unsure(final: Path, aside: Path | None, error: OSError) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a directory from every other one, whatever its name; None if there is none."""
+    """The device and inode that identify a directory under any name; None if there is none."""
     try:
         facts = path.lstat()
     except OSError:
@@ -105,7 +105,7 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[in
         if exchange(aside, final):
             return
     except BaseException:
-        if _identity(aside) == made:  # else the names have changed places, whatever the error says
+        if _identity(aside) == made:  # else the names have changed places, even if the error says otherwise
             disk.rename(aside, partial)  # which the caller removes
         raise
     disk.rename(aside, partial)
@@ -123,7 +123,7 @@ def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: CopyPl
     """Copy the files of a plan, cut an unfinished write off the last, and write the manifest.
 
     Returns:
-        Bytes at the end that were no whole record, and left out.
+        Bytes at the end that were not a whole record, and were left out.
     """
     free = disk.free(into)
     if free < plan.size + _SPARE:

@@ -1,4 +1,4 @@
-"""Two names that change places in one step, where the system can: nobody ever finds one of them missing."""
+"""Two names that change places in one step, where the system can: each name exists at every moment."""
 
 import ctypes
 import errno

@@ -19,18 +19,18 @@ from millstream.persistence.lockfile import take_lock
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was made."""
+    """A directory that was restored."""
 
     directory: Path  # The data directory
-    source: Path  # What it was made from
-    made_ms: int | None  # When the backup was made, in milliseconds; None if the source was no backup
+    source: Path  # The backup or directory that it was made from
+    made_ms: int | None  # Time of the backup in milliseconds; None if the source was not a backup
     snapshot_last: int  # Position of the last record in the snapshot; 0 if there is none
-    records: int  # Records behind the snapshot
+    records: int  # Number of records after the snapshot
     last: int  # Position of the last record
-    last_ms: int | None  # Its wall time; None if there is no record behind the snapshot
+    last_ms: int | None  # Wall time of the last record in milliseconds; None if there is no record after the snapshot
     left_out_records: int | None  # Records of the source that are later than the moment asked for; None if none was
-    set_aside: Path | None  # Where the data that was there before is now; None if there was none
-    bytes: int  # Of its files in all
+    set_aside: Path | None  # Present place of the data that was there before; None if there was none
+    bytes: int  # Size of all its files together
 
 
 def restore(
@@ -65,7 +65,7 @@ def restore(
 
 @contextmanager
 def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | None]:
-    """Make sure that nobody uses the place, and that what is there may be set aside; its name then, if there is any."""
+    """Check that the place is not in use and its data may be set aside; the set-aside name, if there is data."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         yield None
         return

@@ -13,7 +13,7 @@ from millstream.persistence.disk import RealDisk, datasync, put
 from millstream.persistence.exposure import exposed
 from millstream.persistence.inventory import Progress
 
-_SYNCS = 100  # the fewest of which a p99 can be said
+_SYNCS = 100  # the fewest from which a p99 can be computed
 _ENOUGH = 3.0  # seconds; a disk that slow is known by then
 _SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; one fsync a reply at least, so a client waits that long
 _LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free; a rewriting needs room for the live data once more
@@ -70,7 +70,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
 
 
 def _file_system(directory: Path) -> Finding:
-    """What fsync is worth there: nothing in memory, and over a network what the other side makes of it."""
+    """The worth of fsync there: none in memory, and over a network it depends on the other side."""
     kind = file_system(directory)
     if kind in _VOLATILE:
         return Finding(
@@ -107,7 +107,7 @@ def file_system(directory: Path) -> str:
 
 
 def _rights(directory: Path) -> Finding:
-    """The files know no users: who may read them reads every key, whatever ACL says."""
+    """The files know no users: a user who may read them reads every key, in spite of the ACL."""
     found = exposed(directory)
     if not found:
         return Finding("ok", "rights", "only the owner may look into it")
@@ -154,7 +154,7 @@ def _speed(directory: Path) -> Finding:
 
 
 def fsync_speed(directory: Path) -> tuple[float, float]:
-    """Milliseconds that an fdatasync behind an append of 4 kB takes there: median and 99th percentile."""
+    """Milliseconds that an fdatasync takes there after an append of 4 kB: median and 99th percentile."""
     disk, path = RealDisk(), directory / f".doctor-{secrets.token_hex(4)}"
     file = disk.create(path)
     taken = []
@@ -198,7 +198,7 @@ def _log(found: Examination) -> Finding:
 
 
 def _growth(found: Examination) -> Finding:
-    """How long a start reads, and how fast that gets longer; below a minute of records no rate is honest."""
+    """The data that a start reads, and its growth; records of less than a minute give no honest rate."""
     now = time.time_ns() // 1_000_000
     made = _made_ms(found)
     rate = ""

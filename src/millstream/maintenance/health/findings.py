@@ -1,4 +1,4 @@
-"""What a doctor says: each finding with what was found, why it matters and what to do next."""
+"""A doctor's findings, each with the fact, why it matters and what to do next."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ class Finding:
 
     # ``ok``; ``note``: worth knowing; ``warning``: will hurt one day; ``problem``: loses data, or does not work
     level: Level
-    check: str  # What was looked at, one or two words that do not change
-    what: str  # What was found
+    check: str  # The subject, one or two words that do not change
+    what: str  # The fact
     why: str = ""  # Why it matters; empty if it is fine
-    advice: str = ""  # What to do next; empty if there is nothing to do
+    advice: str = ""  # The next step; empty if there is none
 
 
 def worst(findings: Iterable[Finding]) -> Level:

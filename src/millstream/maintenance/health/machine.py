@@ -9,7 +9,7 @@ from millstream import core
 from millstream._version import __version__
 from millstream.maintenance.health.findings import Finding
 
-# What a report of a bug should name
+# Packages whose versions a bug report should name
 _NEEDED = ("click", "hiredis", "msgpack", "redis", "rich")
 USEFUL = {
     "uvloop": "the server falls back to the slower event loop of Python",

@@ -1,4 +1,4 @@
-"""A primary beside its replicas, as a doctor sees them: what each of them tells is compared. PURE."""
+"""A primary and its replicas, as a doctor sees them: the reports of both are compared. PURE."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from millstream.maintenance.health.findings import Finding
 
 _CHECK = "replication"
 _SKEW = 1000.0
-"""Milliseconds between two clocks from which idle times would be told wrongly enough to matter."""
+"""Milliseconds between two clocks from which idle times would be wrong enough to matter."""
 _SHAPES = ("stream-node-max-bytes", "stream-node-max-entries")
 PAIR_SETTINGS = ("sync-replicas", "repl-dialect", *_SHAPES)
-"""What is to be known of each server by CONFIG GET."""
+"""Settings that CONFIG GET is asked for on each server."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWords:
-    """What one server has told."""
+    """One server's reports."""
 
-    place: str  # Of the server, without a password
+    place: str  # The server's address, without a password
     info: Mapping[str, Any]  # INFO as redis-py reads it, ``cmdstat_wait`` included
     settings: Mapping[str, str | None] = field(default_factory=dict)  # CONFIG parameters; empty where it does not say
     clock: float = 0.0  # Its wall clock minus ours, in milliseconds
@@ -28,7 +28,7 @@ class ServerWords:
 
 
 def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
-    """Findings about a primary and the replicas that were named beside it."""
+    """Findings about a primary and the replicas that were named with it."""
     for each in replicas:
         if each.info.get("role") != "slave":
             yield Finding(
@@ -46,7 +46,7 @@ def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Ite
 
 
 def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
-    """What the replica could not run: counted by it, or to be expected of its version."""
+    """Commands that the replica could not run: counted by it, or to be expected of its version."""
     failed = int(replica.info.get("unexpected_error_replies", 0))
     if failed:
         yield Finding(

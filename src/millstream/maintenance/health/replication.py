@@ -7,15 +7,15 @@ from millstream.maintenance.health.findings import Finding
 
 _CHECK = "replication"
 _SILENT = 10
-"""Seconds without a word of a replica from which it no longer counts; Redis's own ``min-replicas-max-lag``."""
+"""Seconds without a word of a replica after which it does not count; Redis's own ``min-replicas-max-lag``."""
 
 
 ROLE_SETTINGS = ("min-replicas-to-write",)
-"""What :func:`diagnose_replication` goes by where ``min_slaves_good_slaves`` is in INFO."""
+"""Settings that :func:`diagnose_replication` uses where ``min_slaves_good_slaves`` is in INFO."""
 
 
 def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Findings about a primary's replicas, or a replica's link; nothing of a server that stands alone."""
+    """Findings about a primary's replicas, or a replica's link; none for a server without either."""
     if info.get("role") == "slave":
         yield from _link(info)
     else:
@@ -84,7 +84,7 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _advice(reason: str) -> str:
-    """What to do about a link that is down, by the server's reason."""
+    """The next step for a link that is down, by the server's reason."""
     if any(word in reason for word in ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password")):
         return "set masteruser and masterauth here to a user of the primary that may REPLCONF, PSYNC and PING"
     if "that the primary has sent is damaged" in reason:
@@ -134,12 +134,12 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
 
 
 def _setting(needs: str | None) -> str:
-    """The setting by which a primary needs replicas, with its value where that is told."""
+    """The setting that makes a primary need replicas, with its value where the server reports it."""
     return f"min-replicas-to-write {needs}" if needs else "min-replicas-to-write"
 
 
 def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> str:
-    """What becomes of writes while the only replica is away, by the settings in force."""
+    """The fate of writes while the only replica is away, by the settings in force."""
     if "millstream_sync_asked" in info:
         return f"all writes are refused (sync-replicas {info['millstream_sync_asked']})"
     if "min_slaves_good_slaves" in info:
@@ -174,7 +174,7 @@ def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None],
 
 
 STREAM_SETTINGS = ("repl-timeout", "client-output-buffer-limit")
-"""What :func:`diagnose_stream` goes by."""
+"""Settings that :func:`diagnose_stream` uses."""
 
 
 def has_replicas(info: Mapping[str, Any]) -> bool:

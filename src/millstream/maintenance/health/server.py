@@ -26,18 +26,18 @@ from millstream.printable import without_password
 
 _TIMEOUT = 10.0  # seconds for one reply
 _VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning
-_SAMPLE = 1.0  # seconds in which is counted how much is written, where somebody follows
+_SAMPLE = 1.0  # seconds over which written bytes are counted, if there are replicas
 _SHOWN = 20  # findings of one kind; the rest is counted
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is too much."""
+    """Bounds above which a figure becomes a finding."""
 
-    # Idle time in milliseconds from which a pending entry, or a consumer that holds one, is left behind
+    # Idle time in milliseconds from which a pending entry, or a consumer that holds one, counts as abandoned
     pending_ms: int = 3_600_000
-    streams: int = 1000  # How many streams are looked at
-    large: int = 100_000  # Entries from which a stream that nobody trims is worth a note
+    streams: int = 1000  # Number of streams that are examined
+    large: int = 100_000  # Entries from which a stream that is never trimmed is worth a note
 
 
 def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
         except redis.RedisError as error:
             yield _unreachable(error, url)
             return
-        except Exception as error:  # noqa: BLE001 - what is no Redis may reply anything
+        except Exception as error:  # noqa: BLE001 - a server that is not Redis may reply anything
             yield _unread(error, url)
             return
         try:
@@ -66,7 +66,7 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
 def _sections(
     client: Any, url: str, info: dict[str, Any], begun: float, limits: Limits, replicas: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterator[Finding]]]:
-    """What is looked at, one after the other, and what each is called."""
+    """The title and the findings of each section, in order."""
     yield "server", _server(client, info)
     yield "settings", _settings(client, info)
     settings = _settings_of(client, ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
@@ -89,7 +89,7 @@ def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]
 
 
 def _pairs(client: Any, url: str, replicas: tuple[str, ...]) -> Iterator[Finding]:
-    """The server beside its replicas."""
+    """The server and its replicas."""
     unseen: list[Finding] = []
     yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
     yield from unseen
@@ -101,7 +101,7 @@ def _client(url: str) -> Any:
         socket_timeout=_TIMEOUT,
         socket_connect_timeout=_TIMEOUT,
         decode_responses=True,
-        encoding_errors="surrogateescape",  # whatever bytes names are; see _raw
+        encoding_errors="surrogateescape",  # names may be any bytes; see _raw
     )
 
 
@@ -136,7 +136,7 @@ def _others(urls: tuple[str, ...], unseen: list[Finding]) -> Iterator[ServerWord
                 yield _words_of(client, url)
         except redis.RedisError as error:
             unseen.append(_unreachable(error, url))
-        except Exception as error:  # noqa: BLE001 - what is no Redis may reply anything
+        except Exception as error:  # noqa: BLE001 - a server that is not Redis may reply anything
             unseen.append(_unread(error, url))
 
 
@@ -156,9 +156,9 @@ def _unread(error: Exception, url: str) -> Finding:
 
 
 def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
-    """What it is and what it can do, found by asking: forks and proxies say any version.
+    """The server's kind and abilities, found by asking: forks and proxies report any version.
 
-    A field of INFO that is not there is no failure, since Redis, Valkey and Millstream do not have the same ones.
+    A missing field of INFO is not a failure, since Redis, Valkey and Millstream do not have the same ones.
     """
     name = f"Millstream {info['millstream_version']}" if "millstream_version" in info else "a server of Redis Streams"
     yield Finding("ok", "reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
@@ -185,7 +185,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "capabilities", f"has {', '.join(has)}")
-    # Where one of these is not ok, Redis goes on serving, and what it acknowledges may be in memory only
+    # If one of these is not ok, Redis goes on serving, and acknowledged data may be in memory only
     for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
             yield Finding(
@@ -226,7 +226,7 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     yield _persistence(config)
 
 
-# Asked one by one: a server that lacks one of them answers with nothing, and the others count all the same
+# Asked one by one: a server without one of them answers with nothing, and the others still count
 _SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 
 
@@ -259,7 +259,7 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
 
 
 def _persistence(config: dict[str, str | None]) -> Finding:
-    """What a crash or a power loss takes.
+    """The data that a crash or a power loss takes.
 
     Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/
     """
@@ -304,7 +304,8 @@ def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
 def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
     """One stream and its groups.
 
-    That nobody trims it shows in the counters: as many entries were added as are there. Before 7.0 nobody counts.
+    The counters show a stream that is never trimmed: it has as many entries as were added. Servers before 7.0 do not
+    count.
     """
     try:
         facts = client.xinfo_stream(_raw(name))

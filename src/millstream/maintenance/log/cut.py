@@ -1,4 +1,4 @@
-"""Cutting a damaged log on purpose: what stands behind a byte leaves the log, and is kept beside it.
+"""Cutting a damaged log on purpose: everything after a byte leaves the log, and is kept next to it.
 
 Each step leaves the directory in a state that loses nothing silently: until the last one a start is refused, and the
 same cut can be made again.
@@ -26,9 +26,9 @@ PREFIX = "cut-"
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """What a cut did."""
+    """The result of a cut."""
 
-    kept: tuple[Path, ...]  # Files that hold what was cut; ``millstream log dump`` reads them
+    kept: tuple[Path, ...]  # Files that hold the records that were cut; ``millstream log dump`` reads them
     bytes: int  # Cut in all
 
 
@@ -82,7 +82,7 @@ class _Truncation:
         self._check_place()
 
     def _check_versions(self) -> None:
-        """What a newer program wrote is not for this one to cut."""
+        """Refuse a log that a newer program wrote: this one must not cut it."""
         for name in filter(is_segment_name, self.there):
             file = self.disk.open_read(self.directory / name)
             try:
@@ -150,7 +150,7 @@ class _Truncation:
             self.disk.remove(self.directory / manifests.NEW_NAME)
 
     def _copy_from(self, entry: SegmentEntry, offset: int, stem: str) -> Path:
-        """What a log file holds from a byte on, behind its header as it should be: without that nothing is readable."""
+        """Copy a log file from a byte on, with a whole header in front: without one nothing is readable."""
         path = self._free_name(PREFIX + stem)
         old, new = self.disk.open_read(self.directory / entry.name), self.disk.create(path)
         try:

@@ -1,4 +1,4 @@
-"""What would be lost if a log were cut: records, moments, keys and ids, as far as they can be read."""
+"""The losses of a cut: records, moments, keys and ids, as far as they can be read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ MAX_KEYS = 10_000  # keys listed one by one; a log may hold more than memory doe
 
 @dataclass(slots=True)
 class KeyLoss:
-    """What one key would lose."""
+    """The losses of one key."""
 
     db: int  # Its database
     key: bytes  # Its name
@@ -21,7 +21,7 @@ class KeyLoss:
     entries: int = 0  # Stream entries added by them
     first_id: str | None = None  # Id of the first such entry
     last_id: str | None = None  # Id of the last
-    ops: dict[str, int] = field(default_factory=dict)  # How many transitions of each op
+    ops: dict[str, int] = field(default_factory=dict)  # Number of transitions of each op
 
     def add(self, change: Change) -> None:
         """Count one more."""
@@ -35,9 +35,9 @@ class KeyLoss:
 
 @dataclass(slots=True)
 class DataLoss:
-    """The whole records behind a place in the log."""
+    """The whole records after a place in the log."""
 
-    records: int = 0  # How many
+    records: int = 0  # Number of records
     unreadable: int = 0  # Those among them whose checksum is right, but which this program cannot read
     first: int | None = None  # Position of the first
     last: int | None = None  # Position of the last

@@ -1,11 +1,12 @@
-"""What a former primary took and nobody else has, as files: a process of its own, beside the server.
+"""Records that only a former primary has, as files: a process of its own, next to the server.
 
-``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes what the history in the log holds
-behind offset ``UPTO`` (-1: whatever it holds) to ``NAME`` (``.jsonl``) as ``millstream log dump -o jsonl`` shows it,
-and to a file beside it (``.resp``) as commands for ``redis-cli --pipe``. Both are on the disk under their names when it
-ends well; of the files of earlier times the ``KEEP`` latest stay. It ends at once when its standard input does, as
-compaction does. It prints how many records there were, 1 if the log was rewritten behind ``UPTO`` (what was changed up
-to then cannot be told apart any more) and else 0, and how many such files there are now.
+``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes the history after offset ``UPTO`` (-1:
+all of it). ``NAME``, a ``.jsonl``, has it as ``millstream log dump -o jsonl`` shows it. A ``.resp`` next to it has it
+as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends well; the ``KEEP`` latest of
+the earlier files stay.
+
+It ends at once when its standard input does, as compaction does. It prints three numbers: the records; 1 if the log was
+rewritten after ``UPTO``, so that earlier changes cannot be told apart, and else 0; and the files there are now.
 
 =========  ==================================================
 exit code  meaning
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 
 
 class Tail:
-    """The records of a log that are behind an offset of its history."""
+    """The records of a log that come after an offset of its history."""
 
     def __init__(self, disk: Disk, directory: Path, upto: int) -> None:
         self._disk, self._directory, self._upto = disk, directory, upto
-        self.is_rewritten = False  # The log was rewritten behind it
+        self.is_rewritten = False  # The log was rewritten after the offset
 
     def __iter__(self) -> Iterator[tuple[LogRecord, bytes]]:
         """Each record that changed data, and the commands that change them so, as bytes."""
@@ -73,7 +74,7 @@ class Tail:
 
 
 def _behind(offset: int, steps: "list[Transition]") -> int:
-    """Offset of the history behind a record."""
+    """Offset of the history after a record."""
     for step in steps:
         if step[0] == "off":
             offset += step[2]
@@ -83,7 +84,7 @@ def _behind(offset: int, steps: "list[Transition]") -> int:
 
 
 def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
-    """Write both files; how many records there were, and whether the log was rewritten behind the offset."""
+    """Write both files; the number of records, and True if the log was rewritten after the offset."""
     tail, count = Tail(disk, path.parent, upto), 0
     places = path, path.with_suffix(".resp")
     parts = [each.with_name(each.name + ".part") for each in places]
@@ -107,7 +108,7 @@ def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file that nobody else reads, as the log from which it is."""
+    """Open a file that no other user may read, like the log it comes from."""
     return os.open(path, flags, 0o600)
 
 

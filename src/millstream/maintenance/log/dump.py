@@ -26,11 +26,11 @@ class Choice:
     end: Moment = ANY  # The last, by position or time
     key: str | None = None  # Pattern that a change's key matches, as KEYS and SCAN take it
     streams: bool = False  # Only changes of streams, their groups and consumers
-    past_damage: bool = False  # Go on behind damage with what is whole there
+    past_damage: bool = False  # Go on past damage with the whole records there
 
 
 def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRecord]:
-    """Records in the order of the log, as it was when this was called; beside a running server too."""
+    """Records in the order of the log, as it was at the call; works next to a running server too."""
     disk, path = disk or RealDisk(), path.absolute()
     pattern = glob.rule(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
     try:
@@ -46,7 +46,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRe
 
 
 def _of_kept(disk: Disk, path: Path) -> Iterator[RawRecord]:
-    """The records of a file that a cut kept: it was damaged, so whatever is whole in it is searched for."""
+    """The records of a file that a cut kept: it was damaged, so the whole file is searched for whole records."""
     file = disk.open_read(path)
     try:
         header = read_header(file, path)

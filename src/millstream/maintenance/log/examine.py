@@ -23,7 +23,7 @@ from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, ScanResult
 
 _LOOKS = 10  # at a tail that may be a write under way
-_PAUSE = 0.02  # seconds; a write takes less, so a tail that stays as it is for all looks is no write under way
+_PAUSE = 0.02  # seconds; a write takes less, so a tail that stays the same in all looks is not a write under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class Examination:
 
     report: CheckReport  # Files, problems and counts
     running: bool  # A process holds the directory
-    begin: int  # Position of the first record behind the snapshot; 1 if there is none
+    begin: int  # Position of the first record after the snapshot; 1 if there is none
     snapshot: str | None  # The snapshot's file, if there is one
-    log_bytes: int  # Of the log files and the snapshot
-    first_ms: int | None  # Wall time of the first record behind the snapshot, in milliseconds
+    log_bytes: int  # Size of the log files and the snapshot
+    first_ms: int | None  # Wall time of the first record after the snapshot, in milliseconds
     last_ms: int | None  # Wall time of the last record
     under_way: int  # Bytes at the end that a running server was just writing
-    losses: DataLoss | None  # What stands behind the first problem; None if nothing would be lost
-    # Where the log could be cut to start without what is lost: file and byte; None if cutting does not help
+    losses: DataLoss | None  # Records after the first problem; None if nothing would be lost
+    # File and byte of a cut that lets the log start without ``losses``; None if cutting does not help
     cut_at: tuple[str, int] | None
-    kept_aside: tuple[FileReport, ...]  # Files that hold what was cut off earlier
+    kept_aside: tuple[FileReport, ...]  # Files that hold what earlier cuts removed
 
     @property
     def last(self) -> int:
@@ -125,7 +125,7 @@ def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
                     return True
         finally:
             file.close()
-        time.sleep(_PAUSE)  # nobody tells when another process has finished its write
+        time.sleep(_PAUSE)  # there is no signal for the end of another process's write
     return False
 
 
@@ -165,7 +165,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def advice(found: Examination) -> list[str]:
-    """What to do next, best first; nothing if all is well."""
+    """Next steps, best first; empty if all is well."""
     report, home = found.report, found.report.directory
     if report.ok:
         return []

@@ -1,7 +1,7 @@
 """A place in the log by position or by time, for point-in-time recovery.
 
 Each record carries the wall time at which its command ran. A moment means everything before the first record that is
-later: if the clock was set back in between, what came after that is left out, however early its own time says it was.
+later. If the clock was set back in between, later records are left out, even those with an earlier time.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since
 class Moment:
     """A place in the log; one of the two is given, or none for :data:`ANY`."""
 
-    position: int | None = None  # Of a record
+    position: int | None = None  # A record's position
     ms: int | None = None  # Wall time in milliseconds
 
 
@@ -54,7 +54,7 @@ def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) 
         if until.ms is not None and wall_of(position, payload) > until.ms:
             break
         last = position
-        if position == until.position:  # damage behind it is no concern of ours
+        if position == until.position:  # damage after it does not matter here
             break
     if until.position is not None and until.position != last:
         raise UsageError(f"the log in {directory} ends with record {last}, before position {until.position}")

@@ -1,10 +1,10 @@
-"""What to do about a damaged log, in the same words whoever finds the damage."""
+"""Advice on a damaged log, in the same words for every finder of the damage."""
 
 from pathlib import Path
 
 
 def safety_steps(home: Path) -> list[str]:
-    """What comes before all else, best first: whatever is tried next, the copy can be tried again."""
+    """The steps before all others, best first: with a copy every later step can be tried again."""
     return [
         f"Copy {home} to another disk before anything else, and look for what damages files there.",
         "If there is a backup, restore it: `millstream restore BACKUP NEW_DIR`.",
@@ -12,5 +12,5 @@ def safety_steps(home: Path) -> list[str]:
 
 
 def dump_step(home: Path) -> str:
-    """How to see what is left."""
+    """The command that shows what is left."""
     return f"See every record that can still be read: `millstream log dump {home} --past-damage`."

@@ -28,7 +28,7 @@ class Change:
 
     op: str  # Its name in the log
     db: int | None  # Database; None for an op this program does not know
-    key: bytes | None  # What it changes; None for a whole database
+    key: bytes | None  # The key that it changes; None for a whole database
     arguments: Mapping[str, object]  # By name; ids as clients see them
 
     @property
@@ -49,7 +49,7 @@ class LogRecord:
     """One log record: what one command or one transaction changed."""
 
     position: int  # In the log, from 1
-    wall: int  # Wall time in milliseconds at which it was made
+    wall: int  # Wall time of the record in milliseconds
     changes: tuple[Change, ...]  # Its transitions
     size: int  # Bytes of its payload
 
@@ -63,8 +63,8 @@ def read_record(position: int, payload: bytes) -> LogRecord:
 class NewerRecordError(StorageError):
     """Only a newer Millstream reads this record.
 
-    Not damage, and not for this program to cut: the advice is another version. Compare plain :class:`StorageError`
-    from here, which says that no version wrote these bytes.
+    The record is not damaged, and this program must not cut it: the advice is another version. Compare plain
+    :class:`StorageError` from here, which says that no version wrote these bytes.
 
     What to do: use the version of Millstream that wrote the directory, or a later one.
     """
@@ -119,7 +119,7 @@ def _change(step: list[Any]) -> Change:
     names = _names(op)
     if op not in _OPS or not _takes(op)[0] <= len(arguments) <= len(names):
         return Change(op, None, None, {f"argument{n}": value for n, value in enumerate(arguments, 1)})
-    named = dict(zip(names, arguments, strict=False))  # an older record is without what was added
+    named = dict(zip(names, arguments, strict=False))  # an older record does not have the later arguments
     key = named.pop("key", None)
     db = named.pop("db")
     return Change(op, db, key, {name: _readable(name, value) for name, value in named.items()})

@@ -1,7 +1,7 @@
-"""Records that a start or a rewriting could not use: their checksums are right, whatever they hold.
+"""Records that a start or a rewriting could not use, although their checksums are right.
 
-Each is applied by what a start applies them by, and what they give is written and read as a rewriting would. So this
-takes the memory of a start, and of the largest value once more.
+Each is applied with the code of a start, and the result is written and read as a rewriting would. So this takes the
+memory of a start, and of the largest value once more.
 """
 
 from collections.abc import Iterator
