@@ -17,7 +17,7 @@ class Now(NamedTuple):
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now(self) -> Now:
         """Read both clocks."""
@@ -49,7 +49,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by its methods."""
 
     def __init__(self, wall: int = 1_700_000_000_000, mono: int = 0) -> None:
         self.wall = wall

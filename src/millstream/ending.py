@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C mean to a process that ends in order: which one is the first, and which one means at once.
+"""SIGTERM and Ctrl-C in a process that ends in order: which signal is the first, and which one means at once.
 
 Service managers send SIGTERM to every process of a service, wrappers pass on what they get, and some tools repeat it:
 the same wish then comes several times within moments. So SIGTERMs within two seconds of the first signal are part of
@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-#: Seconds after the first signal in which SIGTERM says nothing new.
+#: Seconds after the first signal during which SIGTERM says nothing new.
 ONE_WISH = 2.0
 
 

@@ -1,20 +1,20 @@
 """Failpoints: named places in the code where a test may stop, kill or disturb the process.
 
-A test in the same process sets what happens there: ``failpoints.on("before_ack", action)``. Another process is armed by
+A test in the same process sets an action there: ``failpoints.on("before_ack", action)``. Another process is armed by
 the environment: ``MILLSTREAM_FAILPOINTS="before_ack:3=kill"`` has it send itself SIGKILL the third time it gets to that
-place. Several are separated by commas. What a process may do there:
+place. Several are separated by commas. A process may do this there:
 
 ``=kill``           SIGKILL, as the kernel's killer of processes would
 ``=pause``          SIGSTOP, as a frozen container or a laptop with its lid closed
-``=/some/file``     writes its process id to the file and then stops; the test sees which process is there, and when.
-                    The path is absolute: a misspelt ``=kil`` is an error and no file of that name
+``=/some/file``     writes its process id to the file and then stops, so that the test sees the process and the moment.
+                    The path is absolute: a misspelt ``=kil`` is an error and not a file of that name
 
-What is misspelt is refused when the module is imported, with what there is: a process that is never killed would have
-its test wait for ever, or pass without having tried anything.
+The import refuses misspelt names and lists the valid ones. A process that is never killed would have its test wait for
+ever, or pass without having tried anything.
 
 One registry serves the worker, Spark's group mode, recovery and the archive, so that a test learns one way to stop the
-world. Unset, a failpoint costs one test of an empty dict: they stand in loops that run a hundred thousand times a
-second, and stay in the shipped code because only what is shipped is worth killing.
+world. Unset, a failpoint costs one test of an empty dict, since some are in loops that run a hundred thousand times a
+second. They stay in the shipped code because only shipped code is worth killing.
 """
 
 import os
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from millstream.errors import ConfigError
 
-#: The worker's, in the order in which an entry passes them.
+#: The worker's, in the order that an entry passes them.
 WORKER = (
     "after_read",
     "after_claim",
@@ -50,7 +50,7 @@ GROUP_MODE = (
     "planning",  # asked for the next batch, nothing is done yet
     "acking",  # some of a finished batch's entries are acknowledged
     "acked",  # all are, and the consumer is still there
-    "claiming",  # a page of entries is claimed, and nobody but the server knows
+    "claiming",  # a page of entries is claimed, and only the server knows
     "claimed",  # the whole batch is, and Spark does not know it yet
     "logged",  # Spark has written the offset log; tasks have not begun
     "replaying",  # a task has read a page
@@ -67,16 +67,16 @@ RECOVERY = (
 #: The sink's.
 SINK = ("publishing",)  # a piece of a batch is about to be published
 
-#: The archive's, in the order in which a batch passes them.
+#: The archive's, in the order that a batch passes them.
 ARCHIVE = (
     "batch",  # a batch was planned, nothing of it is written
     "written",  # its files are written, the manifest does not name them
-    "switching",  # the new manifest is written beside the old one
+    "switching",  # the new manifest is written next to the old one
     "switched",  # it is in place
     "merged",  # small files were merged into a new one, which the manifest does not name
     "trimming",  # before the stream is trimmed
     "trimmed",  # after it
-    "sweeping",  # before a file that nobody needs is removed
+    "sweeping",  # before an unused file is removed
 )
 
 #: An archive's whose form is that of a table.
@@ -101,7 +101,7 @@ def reach(point: str) -> None:
 
 
 def on(point: str, action: Callable[[], None]) -> None:
-    """Set what happens at a failpoint; replaces what was set before."""
+    """Set the action of a failpoint in place of an earlier one."""
     _actions[_known(point)] = action
 
 
@@ -134,7 +134,7 @@ def _known(point: str) -> str:
 
 
 def _at_the(nth: int, how: str) -> Callable[[], None]:
-    """What a process does to itself the ``nth`` time it gets there, and never again."""
+    """The action of a process against itself the ``nth`` time it gets there, and never again."""
     left = nth
 
     def act() -> None:

@@ -1,12 +1,12 @@
 r"""Redis's glob patterns: ``*``, ``?``, ``[a-c^]`` and ``\\`` over bytes, never slower than the lengths multiplied.
 
-A pattern is cut at its stars. What stands before the first and after the last can be in one place only; each part
-between is taken at its first occurrence, since any later one would leave less to match. So nothing is ever tried twice.
-A part that is not plain text is looked for at all places at once: one bit for each place, one AND for each byte of the
-part. A short pattern is a regular expression as well, for names that are short too: the same, and quicker.
+A pattern is cut at its stars. The parts before the first and after the last can be in one place only. Each part between
+is taken at its first occurrence, since any later one would leave less to match. So nothing is ever tried twice. A part
+that is not plain text is looked for at all places at once: one bit for each place, one AND for each byte of the part. A
+short pattern is a regular expression as well, for names that are short too: the same, and quicker.
 
-What a client may make the server do with patterns in one command is bounded: see :class:`Effort`. Source: Redis's
-``stringmatchlen``, of which this is the same function on all inputs (tests/commands/test_glob.py).
+The work that a client can cause with patterns in one command is bounded: see :class:`Effort`. Source: Redis's
+``stringmatchlen``; this is the same function on all inputs (tests/commands/test_glob.py).
 """
 
 import re
@@ -18,10 +18,10 @@ from millstream.errors import CommandError
 MOST_STARS = 1000
 # One unit is about a nanosecond of this code's time
 MOST_EFFORT = 500_000_000
-# What taking a pattern apart costs: its bytes, and what begins a part, a class, a set or a run of text
+# Costs of taking a pattern apart: its bytes, and the start of a part, a class, a set or a run of text
 _PARSING, _OF_SIGN, _OF_WILD = 100, 1500, 300
 _OF_PATTERN = 5000
-# Up to so many comparisons a part of plain text is left to bytes.find, whose worst case is the product of the lengths
+# Comparisons up to which a part of plain text is left to bytes.find, whose worst case is the product of the lengths
 _SMALL = 65536
 # Patterns up to this length become regular expressions, for names as long that the product stays below the second
 _SHORT, _QUICK = 128, 4096
@@ -54,9 +54,9 @@ class PatternTooCostlyError(CommandError):
 
 
 class Effort:
-    """What one command may still spend on its patterns.
+    """The work that one command may still spend on its patterns.
 
-    What is short costs nothing: patterns as people write them are never refused, however many names there are.
+    Short patterns cost nothing: those that people write are never refused, for any number of names.
     """
 
     __slots__ = ("_left",)
@@ -72,7 +72,7 @@ class Effort:
 
 
 def _range(low: int, high: int, *, nocase: bool) -> int:
-    """The bytes between two; Redis compares them as C's ``char``, so that 0xff stands before 0x00."""
+    """The bytes between two; Redis compares them as C's ``char``, so that 0xff comes before 0x00."""
     first, last = sorted((low ^ 0x80, high ^ 0x80))  # in the order of C's signed char
     if not nocase:
         span = ((1 << (last + 1)) - 1) >> first << first
@@ -86,7 +86,7 @@ def _range(low: int, high: int, *, nocase: bool) -> int:
 
 
 def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
-    """The bytes a class beginning after its ``[`` stands for, as a set of bits, and the position behind it."""
+    """The bytes of a class that begins after its ``[``, as a set of bits, and the position after the class."""
     negated = at < len(pattern) and pattern[at] == _NOT
     at += negated
     chosen = 0
@@ -117,7 +117,7 @@ class _Name:
         self._places: dict[int, int] = {}
 
     def places(self, chosen: int) -> int:
-        """Where in the name a byte of this set stands: bit 0 for the first byte."""
+        """The places of this set's bytes in the name: bit 0 for the first byte."""
         found = self._places.get(chosen)
         if found is None:
             self.effort.spend(4 * len(self.raw))
@@ -127,7 +127,7 @@ class _Name:
 
 
 class _Part:
-    """What stands between two stars: as many bytes as it has sets."""
+    """The part between two stars: as many bytes as it has sets."""
 
     __slots__ = ("sets", "size", "text")
 
@@ -138,7 +138,7 @@ class _Part:
             single = _FOLDED if nocase else _BITS
             for piece in pieces:
                 self.sets += [piece] if isinstance(piece, int) else [single[byte] for byte in piece]
-            self.size = len(self.sets)  # How many bytes it takes
+            self.size = len(self.sets)  # Number of bytes it takes
         else:
             text = b"".join(piece for piece in pieces if isinstance(piece, bytes))
             self.text = text.lower() if nocase else text
@@ -297,7 +297,7 @@ def _pieces(pattern: bytes, effort: Effort, *, nocase: bool) -> list[list[bytes 
 
 
 def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
-    """Where the run that begins here ends."""
+    """The end of the run that begins here."""
     found = run.match(pattern, at)
     assert found is not None
     return found.end()

@@ -1,7 +1,7 @@
-"""The loggers of servers and workers: what they write of others' texts cannot steer the terminal it is read on.
+"""The loggers of servers and workers: others' texts in them cannot steer the terminal that shows them.
 
 Nor can they pass for a record of their own: further lines of a message, and of an exception's text, are indented. It is
-done to the records, and not in a formatter, so that it holds in whatever way a program sets up its logging.
+done to the records, and not in a formatter, so that it holds for every setup of a program's logging.
 """
 
 import logging
@@ -15,7 +15,7 @@ from millstream.printable import printable, without_secrets
 _LIMIT = 64_000
 _PART_LIMIT = 8_000
 
-#: How Python begins what stands between two exceptions of a chain; a note has no end of line before its text.
+#: Python's line between two exceptions of a chain; a note has no end of line before its text.
 _BETWEEN = ("\nThe above exception", "\nDuring handling")
 
 

@@ -40,7 +40,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def archive_place(given: str | Path) -> Path | str:
-    """Where an archive lies: the absolute path of a directory, or the URL of a place in an object store."""
+    """The place of an archive: the absolute path of a directory, or the URL of a place in an object store."""
     text = str(given)
     found = _SCHEME.match(text)
     if found is None or found[1].lower() == "file":

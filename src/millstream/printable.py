@@ -1,10 +1,10 @@
 """Text of others on a terminal or in a log. A leaf: every part may use it.
 
-What an exception, an entry or a server says may hold anything: an ESC that moves the cursor or hides a line, a BEL,
-marks that turn the direction of writing. It may also hold URLs with secrets.
+The text of an exception, an entry or a server may hold anything. Examples are an ESC that moves the cursor or hides a
+line, a BEL, and marks that turn the direction of writing. It may also hold URLs with secrets.
 
-A URL may be wrong, and then nobody knows where its password ends. So a part is shown only where it has the form that
-such a part must have; three stars take the place of all else.
+A URL may be wrong, and then the end of its password is unknown. So a part is shown only where it has the form that such
+a part must have; three stars take the place of all else.
 """
 
 import re
@@ -14,7 +14,7 @@ _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def printable(text: str) -> str:
-    r"""Text that cannot move a terminal's cursor: what is no printable character is escaped; the ends of lines stay.
+    r"""Text that cannot move a terminal's cursor: unprintable characters are escaped; the ends of lines stay.
 
     Bytes that came into the text as what they are (``surrogateescape``) are shown as bytes, ``\xff``.
     """
@@ -74,7 +74,7 @@ def without_password(url: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """A password or a token stands in the URL; a user name alone counts as none."""
+    """True if the URL holds a password or a token; a user name alone counts as none."""
     return _hidden(url)[1]
 
 
@@ -120,7 +120,7 @@ def _hidden(url: str) -> tuple[str, bool]:
 
 
 def _end_of_account(kind: str, rest: str) -> int | None:
-    """Where the @ after user and password is, 0 without them, None where nobody knows."""
+    """The place of the @ after user and password, 0 without them, None if it is unknown."""
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
     head, _, query = rest.partition("?")
     if "@" in query and not all(_is_option(option) for option in query.split("&")):

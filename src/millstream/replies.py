@@ -1,4 +1,4 @@
-"""What a command answers, before it is bytes.
+"""A command's answer, before it is bytes.
 
 Commands build these values; ``millstream.protocol.encoder`` turns them into RESP2 or RESP3. The two sides share only
 this leaf module, so neither imports the other.
@@ -130,7 +130,7 @@ class Many:
 class Raw:
     """Bytes already encoded as exactly one RESP value, identical in RESP2 and RESP3.
 
-    The stream engine keeps entries in wire form, so ranges are sent as slices rather than encoded anew.
+    The stream engine keeps entries in wire form, so ranges are sent as slices rather than encoded again.
     """
 
     __slots__ = ("buffers",)
@@ -148,7 +148,7 @@ class Fixed:
     __slots__ = ("value", "written")
 
     def __init__(self, value: "Reply") -> None:
-        self.value = value  # What is answered
+        self.value = value  # The answer
         self.written: dict[int, bytes] = {}  # Its bytes by protocol version, filled in by the encoder
 
     def __repr__(self) -> str:

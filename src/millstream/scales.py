@@ -1,8 +1,8 @@
-"""Places, round numbers and short figures for drawings, and which columns of a table fit. A leaf for all that draw.
+"""Places, round numbers and short figures for drawings, and the columns of a table that fit. A leaf for all that draw.
 
-Of a table, ids, times, figures and names are never broken: what was cut in two cannot be copied. Where a terminal is
-too narrow, prose is wrapped or cut first, then columns go, those that matter least before the others, unless what a
-wider one leaves has room for them; a table that is too wide even so runs past the edge.
+In a table, ids, times, figures and names are never broken: a text that was cut in two cannot be copied. If a terminal
+is too narrow, prose is wrapped or cut first. Then columns go, the least important first, unless the space that a wider
+one leaves has room for them. A table that is too wide even so runs past the edge.
 """
 
 import math
@@ -26,7 +26,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where a value is."""
+        """The place of a value."""
         span = (self.high - self.low) or 1.0  # all values alike: any place is right, and none may divide by zero
         return self.start + (value - self.low) / span * (self.end - self.start)
 
@@ -54,17 +54,17 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one column asks for."""
+    """The needs of one column."""
 
-    width: int  # Of its widest cell or its heading, in cells of the terminal
+    width: int  # Width of its widest cell or its heading, in cells of the terminal
     heading: int  # Width of its heading
-    rank: int = 0  # How soon it goes where there is no room: the highest first, 0 never
+    rank: int = 0  # Rank in leaving where there is no room: the highest first, 0 never
     prose: bool = False  # It may be wrapped, or cut
     narrow: int = PROSE  # Cells that prose has at least
 
     @property
     def least(self) -> int:
-        """The width below which it is not made."""
+        """The smallest width that it may have."""
         return min(self.width, max(self.narrow, self.heading)) if self.prose else self.width
 
 

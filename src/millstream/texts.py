@@ -1,8 +1,8 @@
 """Values as text: for people, with units and nothing that moves a terminal's cursor; for programs, as JSON and CSV.
 
-A leaf, which the command line and the console show the same facts with.
+A leaf, with which the command line and the console show the same facts.
 
-Whatever is shown may have been written by strangers: any bytes, numbers that no calendar has, lists in lists in lists.
+Strangers may have written any value shown here: any bytes, numbers that no calendar has, lists in lists in lists.
 Nothing here raises for a value.
 """
 
@@ -17,7 +17,7 @@ from typing import Literal
 from millstream.printable import printable
 
 Kind = Literal["text", "prose", "count", "bytes", "time", "span"]
-"""What a value is: ``prose`` is text that may be wrapped, ``time`` and ``span`` are milliseconds."""
+"""The kind of a value: ``prose`` is text that may be wrapped, ``time`` and ``span`` are milliseconds."""
 
 _DEEPEST = 50
 """Levels of lists and objects that are shown."""
@@ -103,12 +103,12 @@ def span_text(milliseconds: float) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Text for a place that is one line: what is no printable character is escaped, the ends of lines too."""
+    """Text for a place that is one line: unprintable characters are escaped, the ends of lines too."""
     return printable(text).replace("\n", "\\n")
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """A value as JSON in which nothing moves a cursor: what is no printable character is escaped, as JSON does it."""
+    """A value as JSON that moves no cursor: unprintable characters are escaped, as JSON does it."""
     text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
@@ -116,7 +116,7 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """What JSON can hold: bytes that are no text become ``{"base64": ...}``, what no JSON has its name."""
+    """A value that JSON can hold: other bytes than text become ``{"base64": ...}``, unknown values their name."""
     if isinstance(value, str):
         return value if value.isascii() else _text(value)
     if value is None or isinstance(value, bool):
@@ -140,7 +140,7 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def cell(value: object) -> object:
-    """What CSV can hold: an empty cell for null, JSON for what has parts."""
+    """A value that CSV can hold: an empty cell for null, JSON for a value with parts."""
     found = plain(value)
     if isinstance(found, bool):
         return "true" if found else "false"
@@ -150,7 +150,7 @@ def cell(value: object) -> object:
 
 
 def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
-    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is no formula."""
+    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is not a formula."""
     found = cell(value)
     if not isinstance(found, str) or isinstance(value, float):
         return found
@@ -164,7 +164,7 @@ def _text(value: str) -> object:
         return value
     try:
         return _base64(value.encode(errors="surrogateescape"))
-    except UnicodeEncodeError:  # half of a pair as well, which a JSON of somebody's may have
+    except UnicodeEncodeError:  # half of a pair as well, which a client's JSON may have
         return value
 
 

@@ -4,9 +4,9 @@
 
     from millstream.compat.faststream import AckPolicy, FastStream, Logger, NackMessage, RedisBroker, StreamSub
 
-What is here takes the same arguments and does what FastStream's documents say. What is not here (lists, channels,
-requests and replies, routers, parsers and decoders of one's own, a stream read without a group) raises at once; nothing
-is quietly different but what docs/from-faststream.md names.
+These names take the same arguments and do what FastStream's documents say. Missing features raise at once: lists,
+channels, requests and replies, routers, own parsers and decoders, a stream read without a group.
+docs/from-faststream.md names every other difference.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class AckMessage(Exception):  # noqa: N818 - FastStream's name
-    """Raise it: the entry is done, whatever was left to do."""
+    """Raise it: the entry is done, even if work was left."""
 
 
 class RedisStreamMessage(StreamMessage):
@@ -65,14 +65,14 @@ class RedisStreamMessage(StreamMessage):
 
     @property
     def body(self) -> bytes:
-        """What was published, as bytes; of an entry of plain fields these as JSON."""
+        """The published payload, as bytes; of an entry of plain fields these as JSON."""
         flat = self.raw
         if len(flat) == 2:
             return envelope.parse(flat[1]).body if flat[0] == envelope.FIELD else flat[1]
         return json.dumps(as_text(self.fields), default=repr).encode()
 
     async def decode(self) -> Any:
-        """What was published: what its JSON says, text, or bytes."""
+        """The published payload: its JSON's value, text, or bytes."""
         content = unwrap(self.raw)
         return as_text(content) if isinstance(content, Mapping) else lenient(content)
 
@@ -116,7 +116,7 @@ class RedisStreamMessage(StreamMessage):
 
 
 class AckPolicy(Enum):
-    """What a handler's end means for its entry.
+    """The meaning of a handler's end for its entry.
 
     ``REJECT_ON_ERROR``, FastStream's default, puts a failed entry into the dead-letter stream at once;
     ``NACK_ON_ERROR`` retries it with growing delays; ``ACK`` acks it, failed or not; ``ACK_FIRST`` acks before the run;
@@ -174,7 +174,7 @@ class StreamSub:
 
 
 class _Policy(Middleware):
-    """What FastStream's exceptions and policies need beyond our outcomes."""
+    """The parts of FastStream's exceptions and policies that our outcomes do not have."""
 
     def __init__(self, policy: AckPolicy) -> None:
         self._policy = policy
@@ -224,7 +224,7 @@ class RedisBroker:
         app: the app to register with, instead of one of its own.
 
     Attributes:
-        app: ours; everything it can do may be used beside what is here.
+        app: ours; everything it can do may be used as well.
     """
 
     def __init__(self, url: str | None = None, *, app: App | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What is on each dashboard. Pure.
+"""The panels of each dashboard. Pure.
 
 Every worker reports on its whole group, so figures of streams and groups are the greatest over the workers. Figures of
 the server are those that redis_exporter makes of INFO, from a Millstream as from a Redis.

@@ -26,7 +26,7 @@ class NoFileError(MillstreamError):
 class FileThereError(MillstreamError):
     """A file is there and says something else than it would, or is a symbolic link; nothing was written.
 
-    What to do: keep your file, or give --force to have it written anew; remove a link.
+    What to do: keep your file, or give --force to have it overwritten; remove a link.
     """
 
     exit_code: ClassVar[int] = 5
@@ -36,10 +36,10 @@ class FileThereError(MillstreamError):
 class MonitoringFile:
     """One file."""
 
-    name: str  # What it is called on the command line
+    name: str  # Its name on the command line
     file: str  # Its place below the folder it is written to
-    tool: str  # Who loads it
-    about: str  # What it is for, in one line
+    tool: str  # The tool that loads it
+    about: str  # Its purpose, in one line
     text: Callable[[], str]  # Makes its text
 
 

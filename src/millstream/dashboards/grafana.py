@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SCHEMA_VERSION = 39
-"""Of Grafana 11; later ones bring a dashboard up to date as they load it."""
+"""Version of Grafana 11; later ones bring a dashboard up to date as they load it."""
 
 _WIDTH, _HEIGHT, _COLUMNS = 12, 8, 2
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -25,11 +25,11 @@ class Panel:
     """One panel."""
 
     title: str  # Its heading
-    text: str  # What it shows and what is normal, behind the "i"
+    text: str  # Its content and the normal values, shown at the "i"
     queries: Sequence[tuple[str, str]]  # PromQL and the legend of each; ``{{label}}`` in a legend is the label's value
     # Grafana's name of the unit: ``short``, ``s``, ``bytes``, ``ops``, ``percentunit``, ``bool_yes_no``
     unit: str = "short"
-    kind: Kind = "timeseries"  # How it is drawn
+    kind: Kind = "timeseries"  # The kind of drawing
     alarm: float | None = None  # From this value on it is drawn red; None never
 
 
@@ -37,7 +37,7 @@ class Panel:
 class Variable:
     """A choice at the top of a dashboard: the values of one label."""
 
-    name: str  # Of the variable and of the label
+    name: str  # Name of the variable and of the label
     metric: str  # PromQL whose series have that label; may use variables that stand before it
 
 
@@ -46,9 +46,9 @@ class Dashboard:
     """One dashboard."""
 
     uid: str  # Grafana's name of it, which links go by; never changes
-    title: str  # What people see
-    text: str  # What it answers
-    variables: Sequence[Variable]  # Beside the data source
+    title: str  # The title that people see
+    text: str  # The question that it answers
+    variables: Sequence[Variable]  # Variables in addition to the data source
     panels: Sequence[Panel]  # In their order
 
 

@@ -1,8 +1,8 @@
-"""What ``millstream run`` starts for an app's pipelines: ``python -m millstream.pipelines.driver module:app``.
+"""The driver of an app's pipelines under ``millstream run``: ``python -m millstream.pipelines.driver module:app``.
 
 One driver runs them all: each would need seconds to start and most of a gigabyte of memory, and they share the cores
-anyway. It tells the server how its queries are doing (``millstream spark ls``), and ends when it is asked to, or when
-all of them have come to their end.
+anyway. It reports its queries' state to the server (``millstream spark ls``). It ends on request, or when all of them
+have come to their end.
 
 SIGTERM lets the running batches end, for as long as the app's grace; a second one ends the process at once.
 """

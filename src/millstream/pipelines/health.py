@@ -27,7 +27,7 @@ _GAUGES = {
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """How one pipeline moves on."""
+    """The progress of one pipeline."""
 
     handler: str  # Its name
     doing: str  # ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started)
@@ -67,7 +67,7 @@ class PipelineHealth:
         return "stopping" if self._stopping() else "running"
 
     def progress(self) -> list[PipelineProgress]:
-        """How each pipeline moves on."""
+        """The progress of each pipeline."""
         facts, now = self._facts(), time.time() * 1000
         return [
             PipelineProgress(
@@ -79,7 +79,7 @@ class PipelineHealth:
         ]
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:  # noqa: ARG002 - no groups
-        """What a Prometheus scrape is answered with, and its content type; pipelines have no consumers."""
+        """The answer to a Prometheus scrape, and its content type; pipelines have no consumers."""
         need()
         return expose(self._families(), accept)
 

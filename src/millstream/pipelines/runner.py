@@ -1,8 +1,8 @@
 """One pipeline at work: its query is started, started again when it dies, and stopped in order.
 
-A query dies of what may mend itself (the server is away, a stream is not there yet) or of what needs a hand (data that
-the function cannot take); from outside the two look the same, so it is started again in any case, ever more slowly.
-What fails before the query runs is the declaration's fault and is not tried again.
+Some causes of a query's death mend themselves (the server is away, a stream is not there yet), and some need a hand
+(data that the function cannot take). From outside the two look the same, so the query is started again in any case,
+ever more slowly. A failure before the query runs is the declaration's fault and is not tried again.
 """
 
 import time
@@ -34,7 +34,7 @@ class PipelineRunner:
         # ``waiting`` for its next start, ``running``, ``done`` (the query ended by itself), or ``failed`` (it could not
         # even be started)
         self.state: State = "waiting"
-        self.restarts = 0  # How often it was started again
+        self.restarts = 0  # Number of restarts
         self.error: str | None = None  # Why it died the last time
         self._query: Any = None
         self._due = self._started = 0.0
@@ -53,7 +53,7 @@ class PipelineRunner:
             self._query = self.pipeline.start(self._spark)
         except (MillstreamError, PySparkException) as error:
             self.error, self.state = last_words(error), "failed"
-            log.error("pipeline %s cannot be started: %s", name, self.error)  # noqa: TRY400 - frames of Java help nobody
+            log.error("pipeline %s cannot be started: %s", name, self.error)  # noqa: TRY400 - Java's frames don't help
         except Exception as error:
             self.error, self.state = last_words(error), "failed"
             log.exception("pipeline %s cannot be started", name)

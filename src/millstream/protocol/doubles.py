@@ -25,8 +25,8 @@ def text(value: float) -> bytes:
 def _shortest(value: float) -> str:
     """A positive number's shortest digits, placed as Redis places them.
 
-    Python's ``repr`` finds the digits; where it puts the point, and when it begins to write an exponent, is another
-    matter than in Redis, so they are taken apart and put together again.
+    Python's ``repr`` finds the digits. It places the point and begins to write an exponent by other rules than Redis,
+    so the digits are taken apart and put together again.
     """
     mantissa, _, exponent = repr(value).partition("e")
     whole, _, part = mantissa.partition(".")

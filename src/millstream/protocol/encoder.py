@@ -1,8 +1,8 @@
 """From reply values to bytes, in RESP2 or RESP3; the table of types is in :mod:`millstream.replies`.
 
-A reply becomes few buffers: each costs more to hand to the kernel than to copy, as long as it is small, and a large one
-is never copied, since the same string may be owed to thousands of clients. RESP2 has no type for most of RESP3's; what
-it writes in their place is what Redis writes (source: https://redis.io/docs/latest/develop/reference/protocol-spec/).
+A reply becomes few buffers. A small one costs more to hand to the kernel than to copy. A large one is never copied,
+since the same string may be owed to thousands of clients. RESP2 has no type for most of RESP3's; in their place is
+written what Redis writes (source: https://redis.io/docs/latest/develop/reference/protocol-spec/).
 """
 
 from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ def weight(value: Reply) -> int:
 
 
 def _weight_of(items: Sequence[Reply]) -> int:
-    """The sum of :func:`weight` without a call for each string and number, of which there may be a million."""
+    """The sum of :func:`weight` without a call for each string and number, since there may be a million."""
     total = 0
     for item in items:
         if type(item) is bytes:

@@ -39,7 +39,7 @@ OUTPUT_SOFT_MAX = 64 * 1024 * 1024
 """The same, if it stays above this for :data:`OUTPUT_SOFT_SECONDS`."""
 
 OUTPUT_SOFT_SECONDS = 60
-"""How long a client may stay above the soft limit (Redis's figure for replicas and pub/sub)."""
+"""Seconds that a client may stay above the soft limit (Redis's figure for replicas and pub/sub)."""
 
 MAX_CLIENTS = 10_000
 """Connections at the same time; past it: an error and a close (Redis: ``maxclients``)."""

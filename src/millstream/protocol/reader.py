@@ -1,6 +1,6 @@
 """From bytes to commands: an incremental reader of RESP command arrays and inline commands.
 
-Bytes go in by :meth:`CommandReader.feed` in whatever pieces the network made, commands come out of
+Bytes go in by :meth:`CommandReader.feed` in any pieces that the network made, and commands come out of
 :meth:`CommandReader.next` one by one. The pieces never matter: the whole input at once and byte by byte give the same
 commands and the same error at the same place.
 
@@ -10,9 +10,9 @@ else. No limit can be passed by it, because it only sees bytes that are already 
 kept apart, in :attr:`CommandReader.chunk`, so that the node can take plain commands from them without any words being
 made (see :mod:`millstream.node.batch`).
 
-What comes while commands of the chunk wait is gathered in the buffer behind it. When the chunk is at its end, a copy of
-the buffer's head becomes the next one, so of many commands sent together each byte is copied but a few times, however
-many wait; where the fast way has ended in their midst, it is tried again behind half of what it saw.
+Bytes that come while commands of the chunk wait are gathered in the buffer after it. When the chunk is at its end, a
+copy of the buffer's head becomes the next one. So each byte of many commands sent together is copied only a few times,
+for any number of commands. If the fast way has ended in their midst, it is tried again after half of what it saw.
 """
 
 import re
@@ -27,7 +27,8 @@ _STAR, _DOLLAR, _CR = ord("*"), ord("$"), b"\r"
 # Redis's string2ll: no sign but minus, no leading zero, no blanks.
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 
-# An unfinished command of so many bytes is gathered in the buffer; a smaller one is put before the bytes that follow it
+# An unfinished command of at least this many bytes is gathered in the buffer; a smaller one is put before the bytes
+# that follow it
 _SMALL = 8 * 1024
 # Bytes that may be taken before any bound for what waits is looked at
 _AT_ONCE = 8 * 1024
@@ -37,7 +38,7 @@ _CHUNK = 64 * 1024
 _LARGE_WORD = 64 * 1024
 WORDS_AT_ONCE = 10_000
 """Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited."""
-# What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
+# Bytes that a bytes object and its place in the list take in addition: many tiny words weigh what they weigh.
 _WORD_OVERHEAD = 48
 
 
@@ -70,8 +71,8 @@ class CommandReader:
 
     def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
         self.trusted = trusted  # The peer is authenticated, or no password is set; until then the smaller limits hold
-        self.chunk = b""  # Bytes that may go the fast way; whatever else is waiting comes behind them
-        self.at = 0  # Position in ``chunk`` behind what was taken of it; whoever takes commands from it moves this on
+        self.chunk = b""  # Bytes that may go the fast way; all other waiting bytes come after them
+        self.at = 0  # Position in ``chunk`` after the bytes taken of it; the taker of commands moves it on
         self._splitter: Splitter | None = None  # of the chunk, from where it was begun
         self._buffer = bytearray()
         self._is_copy = False  # the chunk's bytes are at the head of the buffer, too
@@ -137,7 +138,7 @@ class CommandReader:
         return None
 
     def advance(self, at: int) -> None:
-        """Somebody took the commands of the chunk before this position."""
+        """Note that the commands of the chunk before this position were taken."""
         self.at = at
         if at == len(self.chunk):
             if self._buffer:
@@ -163,7 +164,7 @@ class CommandReader:
             self.chunk, self.at, self._is_copy = bytes(view[:_CHUNK]), 0, True
 
     def _leave_chunk(self) -> None:
-        """What is left of the chunk is in the buffer: the fast way may go on only if more is behind it."""
+        """Leave the rest of the chunk to the buffer: the fast way may go on only with more bytes after it."""
         used, size = self.at, len(self.chunk)
         if self._is_copy:
             del self._buffer[:used]
@@ -175,7 +176,7 @@ class CommandReader:
             self._begin_chunk()
 
     def _line_end(self, mark: bytes, error: str) -> int:
-        """Where the line at the head of the buffer ends, or -1 if it has not yet."""
+        """The end of the line at the head of the buffer, or -1 if it has not come yet."""
         found = self._buffer.find(mark, self._scanned)
         if found < 0:
             self._scanned = len(self._buffer)
@@ -203,7 +204,7 @@ class CommandReader:
     def _read_header(self, sigil: int, too_big: str, invalid: str) -> int | None:
         """The number in a complete ``*n`` or ``$n`` line; None until it is here."""
         end = self._line_end(_CR, too_big)
-        if end < 0 or end + 2 > len(self._buffer):  # as in Redis, whatever follows the CR is taken for the LF
+        if end < 0 or end + 2 > len(self._buffer):  # as in Redis, any byte after the CR is taken for the LF
             return None
         line = self._take_line(end, 2)
         if not line or line[0] != sigil:
@@ -229,9 +230,9 @@ class CommandReader:
         return True
 
     def _read_length(self) -> bool:
-        """Begin a word: how long it is; False until that is here.
+        """Begin a word with its length; False until that is here.
 
-        The limit is checked on the header, before a byte of the word: nobody can have memory held by announcing it.
+        The limit is checked on the header, before a byte of the word, so that announcing a word cannot hold memory.
         """
         length = self._read_header(_DOLLAR, "too big bulk count string", "invalid bulk length")
         if length is None:

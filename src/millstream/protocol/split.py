@@ -1,12 +1,12 @@
-"""Commands out of bytes, where they are written just as any client writes them; the fast way through the reader.
+"""Commands out of bytes, in the form that any client writes; the fast way through the reader.
 
-A command is taken only if it is complete and every length stands in its one usual form (``*3``, ``$5``: no sign, no
-leading zero), so whatever is taken, the slow way of :class:`~millstream.protocol.reader.CommandReader` would have read
-the same. At anything else the splitter stops, and the slow way goes on from there with Redis's limits and errors.
+A command is taken only if it is complete and every length has its one usual form (``*3``, ``$5``: no sign, no leading
+zero). So the slow way of :class:`~millstream.protocol.reader.CommandReader` would have read the same. At anything else
+the splitter stops, and the slow way goes on from there with Redis's limits and errors.
 
 The bytes are cut at all line ends at once, and then each length is compared with the word that follows it. A word that
-holds a line end itself is cut too, so its length does not fit, and it is left to the slow way. Of very many bytes only
-the next are cut at a time, since who takes a few commands and goes another way for the next would have paid for all.
+holds a line end itself is cut too, so its length does not fit, and it is left to the slow way. If there are very many bytes, only
+the next are cut at a time: a caller may take a few commands and then go another way, and would have paid for all.
 """
 
 # Words of a command, and bytes of a word, that are looked up in a table; more of either are computed or left
@@ -30,7 +30,7 @@ class Splitter:
         self._cut(at, WINDOW)
 
     def _cut(self, at: int, size: int) -> None:
-        """Go on from a place with so many bytes."""
+        """Go on from a place with ``size`` bytes."""
         data = self.data
         self._tokens = (data[at : at + size] if at or size < len(data) else data).split(b"\r\n")
         self._begin, self._end = at, at + size
@@ -40,7 +40,7 @@ class Splitter:
 
     @property
     def at(self) -> int:
-        """Position in ``data`` behind the commands taken so far."""
+        """Position in ``data`` after the commands taken so far."""
         if self._next == len(self._tokens) - 1 and self._end >= len(self.data):  # all that is complete, as most often
             return len(self.data) - len(self._tokens[-1])
         if self._seen < self._next:
@@ -55,7 +55,7 @@ class Splitter:
         if not count:
             return self._wider() if at + 1 == len(tokens) else None
         end = at + 1 + 2 * count
-        # What follows the last line end is the last token: a command that ends there is not complete
+        # The bytes after the last line end are the last token: a command that ends there is not complete
         if end >= len(tokens):
             return self._wider()
         words = tokens[at + 2 : end : 2]
@@ -78,7 +78,7 @@ class Splitter:
 
 
 def _many(head: bytes) -> int:
-    """How many words a command has that has too many for the table; 0 for anything else."""
+    """The number of words of a command that has too many for the table; 0 for anything else."""
     if len(head) > 1 + _DIGITS or head[:1] != b"*" or head[1:2] == b"0" or not head[1:].isdigit():
         return 0
     count = int(head[1:])

@@ -5,10 +5,10 @@ Source: ``sdssplitargs`` of Redis (https://github.com/redis/redis/blob/7.0/src/s
 
 import re
 
-# What separates words; of these the last two are part of a word that they stand in, as they are in Redis
+# Separators of words; the last two are part of a word that they are in, as in Redis
 _BLANKS = re.compile(rb"[ \n\r\t\v\f]*")
-# A word as it may begin or end with one quoted part, behind which a blank or the end must come. No two alternatives
-# fit the same bytes, so a line of any length is matched in one pass.
+# A word as it may begin or end with one quoted part, followed by a blank or the end. No two alternatives fit the same
+# bytes, so a line of any length is matched in one pass.
 _WORD = re.compile(
     rb"""([^ \n\r\t"']*)
     (?: "((?: [^"\\] | \\. )*)" (?=[ \n\r\t\v\f]|\Z)
@@ -24,7 +24,7 @@ def split_words(line: bytes) -> list[bytes] | None:
     r"""The words of a line, or None if its quotes do not balance.
 
     Double quotes know ``\\n \\r \\t \\b \\a \\xHH``, single quotes only ``\\'``. A closing quote must be followed by a
-    blank or the end. What follows a NUL byte is not seen, as in Redis.
+    blank or the end. The line ends at a NUL byte, as in Redis.
     """
     line = line.partition(b"\0")[0]
     if b'"' not in line and b"'" not in line:
@@ -42,6 +42,6 @@ def split_words(line: bytes) -> list[bytes] | None:
 
 
 def _escaped(found: "re.Match[bytes]") -> bytes:
-    """What an escape within double quotes stands for; one that is not known stands for its letter."""
+    """The bytes of an escape within double quotes; an unknown escape means its letter."""
     code, letter = found.groups()
     return bytes([int(code, 16)]) if code else _CONTROLS.get(letter, letter)
