@@ -1,8 +1,8 @@
 """A driver that is killed, with its Java machine, at a point of its work that is named; run as a program of its own.
 
-The points are hooks around the real source and sink, in whichever process the work is done. What is reached is written
-down first (``reached``), so that a test can prove that it was killed there and not somewhere else. A driver with a
-query for each of two sinks dies when both stand at their points: the first waits there for the other.
+The points are hooks around the real source and sink, in the process that does the work. A point that is reached is
+written down first (``reached``), so that a test can prove that it was killed there and not somewhere else. A driver
+with a query for each of two sinks dies when both are at their points: the first waits there for the other.
 
 ``KILL_AT`` has the points as JSON, by sink: ``{"stream": ["after commit", 1]}`` is the first batch from the second on.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FILE_WRITER = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
 FILE_POINTS = {"Start to commit write Job": "before commit", "Finished processing stats": "after commit"}
-"""What Spark's file sink logs around its commit, and the point that it is."""
+"""Log lines of Spark's file sink around its commit, each with its point."""
 
 
 def place(sink: str) -> Path:
@@ -133,7 +133,7 @@ class FileCommits:
         return True
 
     def ignoreExceptions(self) -> bool:  # noqa: N802 - log4j's name
-        """What goes wrong here ends the query."""
+        """False: an error here ends the query."""
         return False
 
     def __getattr__(self, name: str) -> Any:
@@ -143,7 +143,7 @@ class FileCommits:
         return lambda *_: None
 
     class Java:
-        """What py4j makes of it."""
+        """The names that py4j calls."""
 
         implements = ("org.apache.logging.log4j.core.Appender",)
 
@@ -178,7 +178,7 @@ class KilledSource(MillstreamSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """The name for ``format(...)``."""
         return f"killed-{cls.sink}"
 
     def streamReader(self, schema: "StructType") -> KilledReader:  # noqa: N802 - Spark's name

@@ -1,7 +1,7 @@
 """Runs every block of docs/spark/, docs/from-kafka.md and docs/from-spark-redis.md, in a process of its own.
 
-``MILLSTREAM_URL`` counts when Spark starts. Called with the server's URL and a folder that
-stands in the place of the page's own.
+``MILLSTREAM_URL`` counts when Spark starts. Called with the server's URL and a folder that takes the place of the
+page's own.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What Spark's users expect of a format, through Spark: tables that last, filters, joins, headers and payloads."""
+"""Spark users' expectations of a format, through Spark: tables that last, filters, joins, headers and payloads."""
 
 import asyncio
 import io
@@ -141,7 +141,7 @@ def test_a_table_that_cannot_be_is_refused_when_it_is_made(sql: Sql, options: st
 def test_filters_choose_what_is_read_of_a_stream(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", reading: Reading
 ) -> None:
-    """Of 5,000 entries those of ten seconds: what the server sends is a small part, and the rows are the same."""
+    """The entries of ten seconds, among 5,000: the server sends a small part, and the rows are the same."""
     begin = 1_700_000_000_000
     with client.pipeline(transaction=False) as pipe:
         for at in range(5000):
@@ -192,7 +192,7 @@ def test_hashes_that_come_later_are_joined_too(
 def test_headers_travel_from_an_app_through_spark_to_an_app(
     real_redis: ServerProcess, client: redis.Redis, reading: Reading
 ) -> None:
-    """What App.publish(headers=...) wrote is read as columns; what Spark writes of them is the same envelope."""
+    """Headers by App.publish(headers=...) are read as columns; Spark writes them as the same envelope."""
 
     async def publish() -> None:
         app = App(real_redis.url)

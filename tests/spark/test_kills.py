@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 DRIVER = Path(__file__).with_name("killed_driver.py")
 SINK_POINTS = ("offsets", "tasks", "before commit", "between pieces", "after commit", "before publishing", "publishing")
 FILE_POINTS = ("offsets", "tasks", "before publishing", "publishing", "before commit", "after commit")
-"""Where ``killed_driver.py`` can be ended, by sink."""
+"""The points, by sink, that ``killed_driver.py`` can be ended at."""
 
 UNCOMMITTED = ("offsets", "tasks", "before commit", "between pieces", "after commit")
 
@@ -35,11 +35,11 @@ def drive(server: ServerProcess, folder: Path, *sinks: str, cap: int, at: Mappin
     """One life of the driver; returns its exit code, which is negative if it was killed.
 
     Args:
-        server: what it reads, and where the stream sink adds.
+        server: the source, and the target of the stream sink.
         folder: its places, one for each sink.
         sinks: ``stream``, ``parquet``; a query for each.
         cap: entries in a batch.
-        at: by sink where it dies, and the first batch in which.
+        at: the point of its death by sink, and the first batch for it.
     """
     for sink in sinks:
         (folder / sink).mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def killed_at(server: ServerProcess, folder: Path, *, cap: int, **at: tuple[str,
 
 
 def _batch_at(place: Path, point: str, sink: str) -> int:
-    """The batch in which a query stood at a point, as its checkpoint and its files show it."""
+    """The number of the batch of a query at a point, by its checkpoint and its files."""
     reached = json.loads((place / "reached").read_text())
     assert reached["point"] == point
     found: int = reached["batch"]
@@ -88,7 +88,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPro
     """A life of one driver with both queries, that ends in the midst of their second batches: the server, their places.
 
     The stream sink is killed between two pieces of its commit; the file sink when all files are written and none is
-    named. A second life ends behind these points in the campaign below.
+    named. A second life ends after these points in the campaign below.
     """
     folder = tmp_path_factory.mktemp("killed")
     with redis_server(folder / "redis") as server, server.client(decode_responses=True) as client:

@@ -1,7 +1,7 @@
-"""Whatever a client wrote, Spark's part reads it or says what is wrong: no input ends a task with an error of Python's.
+"""Spark's part reads any client's bytes or names the fault: no input ends a task with an error of Python's.
 
 Each reader gets inputs that it would get in good order, mutated: bits and bytes changed, parts cut, doubled and
-exchanged, numbers and nestings of absurd size put in. What it may answer is a value or one of our errors.
+exchanged, numbers and nestings of absurd size put in. Its answer may be a value or one of our errors.
 """
 
 import contextlib
@@ -159,7 +159,7 @@ def _bytes(read: Callable[[bytes], object], good: bytes, *errors: type[Exception
 
 
 def _json(read: Callable[[Any], object], good: Any) -> Callable[[random.Random], None]:
-    """What Spark has parsed as JSON before it reaches us."""
+    """An input that Spark has parsed as JSON before it reaches us."""
 
     def check(random_: random.Random) -> None:
         try:
@@ -186,7 +186,7 @@ READERS: dict[str, Callable[[random.Random], None]] = {
 
 
 def mutations(seed: int, count: int = PIECE) -> int:
-    """So many inputs, each to the reader it is for."""
+    """Run ``count`` inputs, each through its reader; their number."""
     random_ = random.Random(seed)
     for number in range(count):
         name = random_.choice(list(READERS))
@@ -236,5 +236,5 @@ def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType)
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_a_hundred_thousand_mutated_inputs() -> None:
-    """Of everything that Spark's part reads and a client may have written."""
+    """For everything that Spark's part reads and a client may have written."""
     campaign.run("spark-mutations", mutations, range(100, 150), processes=2, unit="mutated inputs")

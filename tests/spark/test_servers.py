@@ -35,7 +35,7 @@ HOUR = 3_600_000
 
 @dataclass
 class Place:
-    """Where the streams are.
+    """The place of the streams.
 
     Attributes:
         url: for Spark.
@@ -116,7 +116,7 @@ def test_a_group_is_shared_and_ends_acknowledged(
 
 
 def test_a_recovery_judges_by_a_function(place: Place, client: Any, spark: "SparkSession") -> None:
-    """What a dead consumer left is read by tasks and settled by its verdict."""
+    """Tasks read a dead consumer's entries, and its verdict settles them."""
     client.xgroup_create("{a}", "g", "0", mkstream=True)
     ids = fill(client, "{a}", 300)
     client.xreadgroup("g", "dead", {"{a}": ">"})

@@ -31,7 +31,7 @@ Written = Callable[[], list[str]]
 
 
 def last_line(error: BaseException) -> str:
-    """What a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
+    """The line that a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
     lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
     return lines[-1]
 
@@ -56,7 +56,7 @@ def test_a_batch_read_is_xrange(both: ServerProcess, both_client: redis.Redis, r
 
 
 def test_bytes_come_through_unharmed(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
-    """A value that is no text can be had as binary, from a column of that type or by a cast."""
+    """A value that is not text can be had as binary, from a column of that type or by a cast."""
     client.xadd("s", {"raw": b"\xff\x00\r\n", "n": "1"})
     row = reading(real_redis.url, "raw binary, n int", stream="s").first()
     assert row is not None
@@ -69,7 +69,7 @@ def test_bytes_come_through_unharmed(real_redis: ServerProcess, client: redis.Re
 def test_typed_columns_and_what_does_not_fit_them(
     real_redis: ServerProcess, client: redis.Redis, reading: Reading
 ) -> None:
-    """A schema types the fields; a wrong value is null and is kept beside the row."""
+    """A schema types the fields; a wrong value is null and is kept next to the row."""
     client.xadd("s", {"delay": "11", "when": "2013-01-01T10:00:00Z", "tags": '["a","b"]', "price": "3.50"})
     client.xadd("s", {"delay": "NA", "price": ""})
     schema = "delay int, when timestamp, tags array<string>, price decimal(8,2), stream string, _corrupt string"
@@ -147,7 +147,7 @@ def test_the_last_line_of_an_error_says_what_to_mend(
 def test_the_last_words_of_a_query_say_what_to_mend(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
 ) -> None:
-    """What `millstream spark ls` and the log of `millstream run` show: the cause in one line, not where Spark was."""
+    """`millstream spark ls` and the log of `millstream run` show the cause in one line, not the place in Spark."""
     with pytest.raises(StreamingQueryException) as caught:
         run_to_end(real_redis.url, stream="nope")
     assert last_words(caught.value).startswith("NotFoundError: option 'stream': 'nope' does not exist on redis://")
@@ -157,7 +157,7 @@ def test_the_last_words_of_a_query_say_what_to_mend(
 
 
 def test_the_last_words_of_spark_itself() -> None:
-    """Where no Python failed the cause is in Spark's first line, and what follows says only where the query was."""
+    """If no Python failed, the cause is in Spark's first line, and the rest has only the query's place."""
     text = (
         "[STREAM_FAILED] Query [id = fd46f536-aae9, runId = 7726a948-dbb9] terminated with exception: Python worker "
         "failed to connect back. SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = fd46f536-aae9, runId = "
@@ -184,7 +184,7 @@ def test_a_query_that_cannot_be_says_why(
     options: dict[str, str],
     told: str,
 ) -> None:
-    """Spark shows an ``UnboundLocalError`` of its own for whatever making the reader raises."""
+    """Spark shows an ``UnboundLocalError`` of its own for every error in making the reader."""
     fill(client, "s", 1)
     source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
     made = source.schema(options.pop("schema")) if "schema" in options else source
@@ -270,8 +270,8 @@ def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
 ) -> None:
     """Exactly once in the sink after both.
 
-    A task fails when it has read, and is tried again; then the driver is killed between the offset log and the commit
-    log of a batch, as seen in its checkpoint, and the query is started again.
+    A task fails when it has read, and is tried again. Then the driver is killed between the offset log and the commit
+    log of a batch, as its checkpoint shows it. Then the query is started again.
     """
     ids = fill(client, "s", 20_000)
     with (tmp_path / "driver.log").open("wb") as log:
@@ -415,7 +415,7 @@ def test_a_stream_restored_from_a_backup_ends_its_query(
 def test_a_view_in_sql_reads_and_a_table_of_named_columns_says_why_it_cannot(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark gives such a table's options to nobody: whatever server is the default would be read or written."""
+    """Spark does not pass such a table's options on: the default server would be read or written."""
     for variable in ("MILLSTREAM_URL", "REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     fill(client, "s", 3)

@@ -47,7 +47,7 @@ def refused(where: ArchiveSettings, *words: str) -> None:
 
 
 def ids_of(stream: str) -> list[str]:
-    """What the stream holds."""
+    """The ids in the stream."""
     return [ident.decode() for ident, _ in client.xrange(stream)]
 
 

@@ -117,7 +117,7 @@ def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis
 
 
 def test_a_new_archive_says_what_was_gone_before_it(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """How many entries others had trimmed, once; nothing is said of a stream that is whole."""
+    """The number of entries that others had trimmed, once; nothing is reported for a stream that is whole."""
     where = ArchiveSettings(both.url, ("s", "whole", "none"), tmp_path / "a")
     fill(client, "s", 10)
     fill(client, "whole", 10)
@@ -190,7 +190,7 @@ def test_a_batch_costs_no_more_than_its_files(tmp_path: Path) -> None:
 def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Deleted and made anew, its entries would be taken for archived ones: nothing is touched, and it is said."""
+    """Deleted and made again, its entries would be taken for archived ones: nothing is touched, and it is reported."""
     where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 10)
     archive_once(where)
@@ -273,7 +273,7 @@ def test_a_long_trim_ends_between_two_cuts_when_the_job_is_to_stop(both: ServerP
 
 
 def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> None:
-    """The limit is the oldest entry that is pending or unread in any group, whatever was done to the group."""
+    """The limit is the oldest entry that is pending or unread in any group, in any state of the group."""
     fill(client, "s", 20)
     trimmer = Trimmer(both.url, Keep())
     archived = ArchivePosition(Id(15, 0), 15)
@@ -371,7 +371,7 @@ def test_a_group_made_meanwhile_loses_nothing(both: ServerProcess, client: redis
 def test_a_dry_run_changes_nothing_and_names_who_holds_it(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """What would be archived and trimmed is counted; no directory is made, nothing goes."""
+    """The entries to archive and to trim are counted; no directory is made, nothing goes."""
     fill(client, "s", 20)
     fill(client, "t", 5)
     client.xgroup_create("s", "g", "0")
@@ -403,7 +403,7 @@ def test_a_dry_run_changes_nothing_and_names_who_holds_it(
 
 
 def test_one_job_an_archive(tmp_path: Path) -> None:
-    """A second job is told who has it; where locks do not reach, the manifest's generation stops the loser."""
+    """A second job's error names the owner; where locks do not reach, the manifest's generation stops the loser."""
     where = ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
     first, second = ArchiveStore(where), ArchiveStore(where)
     with first.open():
@@ -474,7 +474,7 @@ def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(
 
 
 def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """What it left is not taken for somebody else's directory."""
+    """Its leftovers are not taken for another program's directory."""
     with real_redis.client() as client:
         fill(client, "s", 5)
         assert child(real_redis, tmp_path / "a", "switching:1") == -signal.SIGKILL
@@ -484,7 +484,7 @@ def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_p
 
 
 def test_a_first_run_that_fails_leaves_nothing(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Neither a directory nor a form that a second run would be held to; what was there before stays."""
+    """Neither a directory nor a form that would bind a second run; earlier data stays."""
     where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "x/a", wanted=Wanted("delta"))
     with pytest.raises(ConfigError, match="schema"), ArchiveStore(replace(where, wanted=Wanted(schema="x"))).open():
         pass
@@ -520,7 +520,7 @@ def test_a_directory_into_which_another_job_comes_stays(tmp_path: Path, monkeypa
 
 
 def failed(_files: object) -> list[DataFile]:
-    """What a task does at the end of a disk."""
+    """A task's failure at the end of a disk."""
     raise RuntimeError("full disk")
 
 
@@ -550,7 +550,7 @@ def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp
 
 
 def held_by_replay(root: Path) -> list[Any]:
-    """What a reader gets of stream s."""
+    """The rows that a reader gets of stream s."""
     folder = Folder(root)
     paths = [file.path for file in folder.read().files]
     return list(archived(folder, "s", ZERO, LAST, paths, Want(listed=True)))
@@ -636,7 +636,7 @@ def bare(array: pa.Array) -> list:
 
 @pytest.mark.parametrize("shape", [Shape(), choose(None, RAW)])
 def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
-    """Wherever in a file: what is read is what was written, or the file is said to be damaged, by its name."""
+    """At any place in a file: the data read is the data written, or the file is reported as damaged, by its name."""
     chance = random.Random(2)
     entries = [
         (f"{ms}-0", [(b"a", b"%d" % chance.randrange(10**9)), (b"b", chance.randbytes(6))]) for ms in range(1, 500)
@@ -665,7 +665,7 @@ def test_a_bit_that_flips_is_seen(tmp_path: Path, shape: Shape) -> None:
 
 
 def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
-    """What a failed attempt had begun is gone; what it had finished is nobody's until the manifest names it."""
+    """A failed attempt's unfinished files are gone; its finished ones count only when the manifest names them."""
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield from rows_of("s", [("1-0", [(b"a", b"1")]), ("3600000-0", [(b"a", b"1")])])
@@ -714,7 +714,7 @@ def test_killed_at_every_point_while_others_write_and_read(real_redis: ServerPro
             assert child(real_redis, root, f"{point}:{nth}") == -signal.SIGKILL, f"{point} was not reached"
     assert traffic.failed == []
     with real_redis.client() as client:
-        # Before the last run too: what was trimmed is archived.
+        # Before the last run too: the trimmed entries are archived.
         live = {ident for ident, _ in client.xrange("s")}
         archived = [ident.encode() for ident, _ in held(root, "s")]
         assert sorted({*archived, *live}, key=lambda ident: parse_id(ident.decode())) == traffic.added

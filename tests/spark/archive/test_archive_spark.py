@@ -147,7 +147,7 @@ def test_a_stream_that_goes_back_while_a_job_runs_stands_still_alone(
 def test_a_stream_that_a_trim_finds_replaced_is_archived_no_further(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path, which: dict[str, Any]
 ) -> None:
-    """Its query, to which it looks like a trim that a failover undid, ends; the others are archived and trimmed."""
+    """Its query, which takes this for a trim that a failover undid, ends; the others are archived and trimmed."""
     root = tmp_path / "a"
     where = ArchiveSettings(real_redis.url, to=root, every=0.1, **which)
     for stream in ("ga", "gb"):
@@ -251,7 +251,7 @@ def test_a_stream_that_does_not_exist(
 def test_an_archive_elsewhere_is_refused(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
-    """What was archived into a directory ``s3:`` of a container and trimmed would be lost with it."""
+    """Entries archived into a directory ``s3:`` of a container and trimmed would be lost with it."""
     monkeypatch.chdir(tmp_path)
     fill(client, "s", 5)
     done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--once", "--to", to])
@@ -282,7 +282,7 @@ def test_a_file_url_is_its_path(real_redis: ServerProcess, client: redis.Redis, 
 def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Without new entries it still trims what is acknowledged meanwhile; told to stop, it ends with all on disk."""
+    """Without new entries it still trims what is acknowledged meanwhile; on a stop it ends with all on disk."""
     ids = fill(client, "s", 50)
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "c", {"s": ">"})
@@ -305,9 +305,9 @@ def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
 def test_sigterm_ends_the_command_with_all_on_disk(
     real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, to: str
 ) -> None:
-    """As a shell and as systemd send it: it ends with 0 and its table, among writers and readers.
+    """Sent as by a shell and by systemd: it ends with 0 and its table, among writers and readers.
 
-    What it archived and what is left is everything, once.
+    The archived entries and the rest together are everything, once.
     """
     root, log = tmp_path / "a", tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "archive", real_redis.url, "s", "--to", str(root)]

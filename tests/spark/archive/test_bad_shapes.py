@@ -1,7 +1,8 @@
-"""What a lake is given that it was not made for: each shape ends in one sentence or in a column, and loses nothing.
+"""Inputs that a lake was not made for: each shape ends in one sentence or in a column, and loses nothing.
 
-Names and values of any kind, a schema that does not fit, tables that other programs changed, damaged or emptied, a disk
-that is full or may only be read, clocks that disagree. A job's part in Spark is done in place (``support.archives``).
+Names and values of any kind, a schema that does not fit, tables that other programs changed, damaged or emptied. Also a
+disk that is full or may only be read, and clocks that disagree. A job's part in Spark is done in place
+(``support.archives``).
 """
 
 import random
@@ -123,7 +124,7 @@ def test_names_and_values_of_any_kind(
 def test_values_that_do_not_fit_a_schema_are_told_once(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Null in their column, whole beside it, and the job says how many came first; empty values say nothing."""
+    """Null in their column, whole next to it, and the job reports the first ones' number, but not empty values."""
     words = [b"1", b"x", b"1.5", b"", b"99999999999999999999", b"2"]
     entries = [add(client, FIRST + at, (b"qty", word), (b"at", word)) for at, word in enumerate(words)]
     for form in FORMATS:
@@ -149,7 +150,7 @@ def test_values_that_do_not_fit_a_schema_are_told_once(
 def test_a_name_that_no_entry_has_is_told_once(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, wanted: Wanted, names: str
 ) -> None:
-    """It may be misspelt, and the archive keeps its form; one that an entry has without a value is no such name."""
+    """It may be misspelt, and the archive keeps its form; one that an entry has without a value is not such a name."""
     entries = [add(client, FIRST + at, (b"qty", b""), (b"price", b"%d" % at)) for at in range(5)]
     said = f"stream 's': none of its first 4 entries has the {names}, which the archive's form names: where that is"
     (progress,) = archive_once(job(real_redis.url, tmp_path / "a", wanted=wanted, per_batch=4)).report()
@@ -200,7 +201,7 @@ def test_columns_that_are_not_called_as_their_fields_are_told(
 def test_times_that_no_table_library_has(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Years before 1 and after 9999 are null and whole beside it: one such entry once ended every later job."""
+    """Years before 1 and after 9999 are null and whole next to it: one such entry once ended every later job."""
     times = [b"0000-01-01", b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00", b"0001-01-01", b"9999-12-31"]
     entries = [add(client, FIRST + at, (b"at", time), (b"on", time[:10])) for at, time in enumerate(times)]
     archive_once(job(real_redis.url, tmp_path / "a", wanted=Wanted(form, schema="at timestamp, on date")))
@@ -248,7 +249,7 @@ def test_wrong_credentials_of_the_server(real_redis: ServerProcess, client: redi
 
 
 def test_a_file_that_somebody_removed(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """The job says which the manifest names and nobody has, and trims nothing on top of the loss."""
+    """The job names the missing files of the manifest, and trims nothing on top of the loss."""
     numbers(client, 20)
     for form in FORMATS:
         archive_once(job(real_redis.url, tmp_path / form, form, trim=False))
@@ -280,7 +281,7 @@ def test_rows_that_somebody_put_among_plain_files(
 
 
 def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Files that are newer than it hold what was trimmed: they are kept, and the newer manifest has them again."""
+    """Files that are newer than it hold trimmed entries: they are kept, and the newer manifest has them again."""
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -308,7 +309,7 @@ def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, clien
 def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, first: int, count: int
 ) -> None:
-    """What the stream has under ids before, around or equal to a file's is no proof that it has the file's entries."""
+    """Entries under ids before, around or equal to a file's do not prove that the stream has the file's entries."""
     root = tmp_path / "a"
     numbers(client, 5)
     archive_once(job(real_redis.url, root))
@@ -356,7 +357,7 @@ def written(root: Path, **changes: Any) -> None:
 def test_files_that_somebody_took_out_of_a_manifest(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """What was archived and is in no named file is not removed, and the stream is not trimmed of it."""
+    """Archived entries in no named file are not removed, and the stream is not trimmed of them."""
     root = tmp_path / "a"
     where = job(real_redis.url, root, form)
     numbers(client, 50)
@@ -406,7 +407,7 @@ def test_a_killed_merge_leaves_nothing(real_redis: ServerProcess, client: redis.
 def test_no_more_of_a_stream_is_asked_for_than_a_file_has(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream begun anew may have any number of entries between the two of a file, which are not all read at once."""
+    """A stream begun again may have any number of entries between the two of a file, which are not all read at once."""
     root = tmp_path / "a"
     where = job(real_redis.url, root, trim=False)
     fill(client, "s", 1)
@@ -505,7 +506,7 @@ def test_rows_and_columns_that_somebody_put_into_a_table(
 def test_a_table_that_somebody_vacuumed(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Merged files that are gone before their time are no loss: the job goes on, and each entry is there once."""
+    """Merged files that are gone before their time are not a loss: the job goes on, and each entry is there once."""
     numbers(client, 80)
     archive_once(job(real_redis.url, tmp_path / "a", form, per_batch=10))
     manifest = Folder(tmp_path / "a").read()
@@ -576,7 +577,7 @@ def test_a_full_disk_and_one_that_may_only_be_read(
 def test_a_place_that_vanishes_while_the_job_runs(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Removed, or no longer mounted: what was archived there and is still in the stream stays, as does what is new."""
+    """Removed, or no longer mounted: entries archived there and still in the stream stay, as do new ones."""
     root = tmp_path / "a"
     rows = numbers(client, 10)
     client.xgroup_create("s", "g", "0")
@@ -622,7 +623,7 @@ def test_a_place_that_is_a_file(real_redis: ServerProcess, client: redis.Redis, 
 def test_clocks_that_disagree(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Ids of a year ahead, jobs on machines whose clocks are a year ahead and a year behind: each entry once."""
+    """Ids of a year ahead, jobs on machines whose clocks are a year ahead and a year late: each entry once."""
     now = int(time.time() * 1000)
     ids: list[str] = []
     for turn, (skew, count) in enumerate(((YEAR, 80), (-YEAR, 10), (0, 10))):

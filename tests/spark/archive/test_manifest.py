@@ -80,7 +80,7 @@ def test_files_are_found_by_the_range_they_hold() -> None:
 
 
 def test_the_manifest_survives_its_file() -> None:
-    """What is written is what is read, names of streams that need escaping included."""
+    """Reading gives what writing wrote, names of streams that need escaping included."""
     made = some().with_batch({'ü"\n': Position(ZERO, 0, Id(2**64 - 1, 2**64 - 1), 7, 2)}, [])
     assert load(dump(made)) == made
     for wrong in ("", "{}", "[]", dump(made)[:-20], dump(made).replace('"n": 7', '"n": null')):
@@ -108,7 +108,7 @@ def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
 
 
 def test_what_is_wrong_with_a_manifest_is_said_in_plain_words() -> None:
-    """Whoever reads the sentence need not know Python."""
+    """Readers of the sentence need not know Python."""
     text = dump(some())
     for wrong, said in (
         (text[:-20], "it ends too early"),
@@ -152,7 +152,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("old", "new", "said"), WRONG, ids=[row[1] for row in WRONG])
 def test_a_manifest_that_contradicts_itself_is_damaged(old: str, new: str, said: str) -> None:
-    """What would count entries twice, or remove a file that is still named, is not read; it says what and where."""
+    """A manifest that would count entries twice, or remove a file that is still named, is refused with the place."""
     text = dump(some())
     assert text.count(old) == 1
     with pytest.raises(

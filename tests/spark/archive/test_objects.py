@@ -1,7 +1,7 @@
-"""An archive in an object store, whatever the store does: each entry once, nothing trimmed before it is there.
+"""An archive in an object store under every fault: each entry once, nothing trimmed before it is there.
 
 A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``. The store is moto's server,
-and what goes wrong goes wrong at the door before it (``support.objects``).
+and the door before it (``support.objects``) makes the faults.
 """
 
 import json
@@ -73,7 +73,7 @@ def numbers(place: str) -> list[int]:
     ],
 )
 def test_a_place_is_a_directory_or_one_in_a_bucket(given: str, expected: object) -> None:
-    """What users write for one is taken for it."""
+    """Users' ways to write a place are understood."""
     assert archive_place(given) == expected
 
 
@@ -138,7 +138,7 @@ def test_iceberg_in_a_bucket_needs_a_catalog_elsewhere(
 
 
 def test_large_files_go_in_parts_and_are_read_in_parts(place: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes back is what was put; a part that fails aborts the upload, and nothing is there."""
+    """Reading gives back what was put; a part that fails aborts the upload, and nothing is there."""
     module = "millstream.spark.archiving.objects"
     monkeypatch.setattr(f"{module}.storage.ONE_PUT", 1 << 20)
     monkeypatch.setattr(f"{module}.storage._PART", 5 << 20)
@@ -169,7 +169,7 @@ def test_large_files_go_in_parts_and_are_read_in_parts(place: str, door: Door, m
 
 
 def test_the_storage_puts_on_condition(place: str) -> None:
-    """What is taken is not written over, and what changed meanwhile is not replaced."""
+    """A taken name is not written over, and an object that changed meanwhile is not replaced."""
     storage = ObjectStorage(place)
     storage.put_if_absent("a/b.json", b"1")
     with pytest.raises(ChangedMeanwhileError):
@@ -238,7 +238,7 @@ def quick(place: str, seconds: float) -> ObjectStorage:
 
 
 def test_one_job_an_archive(place: str) -> None:
-    """A second job is told who has it, once it has seen that one live; afterwards it is free at once."""
+    """A second job's error names the owner, once it has seen that one live; afterwards it is free at once."""
     first, second = ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), place)), Folder(place)
     first.folder.storage = quick(place, 1.0)
     with first.open():
@@ -254,9 +254,9 @@ def test_one_job_an_archive(place: str) -> None:
 
 
 def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who finds it taken puts nothing while it watches, and takes the first renewal for a sign of life.
+    """A finder of a taken lock puts nothing while it watches, and takes the first renewal for a sign of life.
 
-    The clock stands, so nothing here hangs on when the owner renews: it does once it was looked at three times.
+    The clock is fixed, so nothing here hangs on when the owner renews: it does once it was looked at three times.
     """
     own_clock(monkeypatch, "millstream.spark.archiving.objects.lease", monotonic=lambda: 5.0)
     owner, watcher = ObjectStorage(place), Folder(place)
@@ -301,7 +301,7 @@ def test_a_renewal_whose_answer_is_lost_is_our_own(place: str, door: Door, caplo
 
 
 def test_a_lock_whose_owner_is_gone_is_taken_after_its_lease(place: str) -> None:
-    """Of another machine nothing is known but that it does not renew; a process of this one is seen to be dead."""
+    """The only fact about another machine is that it does not renew; a process of this one is seen to be dead."""
     storage = ObjectStorage(place)
     storage.put_if_absent(LOCK, LockRecord("x", "process 1 on elsewhere", "other/1/1/1", 0.5).data)
     with storage.locked(LOCK) as holder:
@@ -336,7 +336,7 @@ def test_an_owner_that_was_asleep_cannot_win(place: str) -> None:
     sleeper.folder.storage = quick(place, 3000)  # it renews nothing while the test lasts
     with sleeper.open():
         before = sleeper.manifest
-        # As if it were on another machine, where nobody can see that it lives
+        # As if it were on another machine, where its life cannot be seen
         storage.replace_if_unchanged(LOCK, storage.read(LOCK), LockRecord("x", "process 1 on b", "", 0.2).data)
         with other.open():
             assert other.manifest.generation == before.generation + 1
@@ -525,7 +525,7 @@ def test_what_a_store_refuses_is_one_sentence(
 def test_credentials_that_expire_before_a_table_is_written(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """What Delta's library says is one line of ours, without the store's XML; nothing is trimmed, and it goes on."""
+    """Delta's library's error is one line of ours, without the store's XML; nothing is trimmed, and it goes on."""
     fill(client, "s", 10)
     where = ArchiveSettings(real_redis.url, ("s",), place, wanted=Wanted("delta"))
     door.rule = lambda asked: (403, "ExpiredToken") if asked.method == "GET" and "_delta_log" in asked.key else None
@@ -575,7 +575,7 @@ def test_no_bucket_and_nobody_there(real_redis: ServerProcess, place: str, monke
     [("s3://lake/x", "AWS_"), ("gs://lake/x", "GOOGLE_"), ("abfss://c@a.dfs.core.windows.net/x", "AZURE_")],
 )
 def test_a_store_is_told_of_its_own_variables(other: str, prefix: str) -> None:
-    """Those of another one would be of no use, whatever is wrong."""
+    """Those of another store would be of no use for any error."""
     for words in ("BadScheme", "kind: Connect", "the MissingCredentials"):
         said = str(explanation(other, "get y", GenericError(words)))
         named = re.findall(r"\b(?:AWS|GOOGLE|AZURE)_", said)
@@ -584,7 +584,7 @@ def test_a_store_is_told_of_its_own_variables(other: str, prefix: str) -> None:
 
 
 def test_azure_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable that is named is the one that helps: then the store is asked, and nobody answers."""
+    """The variable that is named is the one that helps: then the store is asked, without an answer."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1")
     other = "abfss://c@account.dfs.core.windows.net/x"
@@ -606,7 +606,7 @@ def test_credentials_that_nobody_has() -> None:
 def test_a_machine_that_does_not_say_whether_it_has_credentials_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where a network swallows what is asked of it, the job hangs up and says that none were found."""
+    """If a network swallows its requests, the job hangs up and reports that none were found."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(ObjectStorage, "patience_at_first", (0, timedelta(seconds=1), timedelta(seconds=0.2)))
@@ -626,7 +626,7 @@ def test_a_machine_that_does_not_say_whether_it_has_credentials_is_not_waited_fo
 def test_the_console_shows_an_archive_in_a_bucket(
     real_redis: ServerProcess, client: redis.Redis, place: str, door: Door
 ) -> None:
-    """As one in a directory; no secret is on the page, and a store that refuses or is away is told there."""
+    """As one in a directory; no secret is on the page, and a store that refuses or is away is reported there."""
     fill(client, "s", 20)
     archive_once(ArchiveSettings(real_redis.url, ("s",), place, trim=False, wanted=Wanted()))
     fill(client, "s", 5, first=21)

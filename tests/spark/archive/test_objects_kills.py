@@ -135,7 +135,7 @@ def test_a_job_killed_on_its_way_to_a_bucket(
 
 
 def test_a_killed_uploader(real_redis: ServerProcess, client: redis.Redis, place: str, door: Door) -> None:
-    """Killed when its file was put and it does not know: nobody names the file, and the next job removes it."""
+    """Killed when its file was put and it does not know: no manifest names the file, and the next job removes it."""
     ids = fill(client, "s", 40)
     process = begin(real_redis, place, "parquet", "")
     puts: list[str] = []

@@ -57,7 +57,7 @@ def test_everything_on_the_page_runs(
     door: Door,
     tmp_path: Path,
 ) -> None:
-    """Spark's tasks, in processes of their own, write there; tools and Spark read all of what was in the stream."""
+    """Spark's tasks, in processes of their own, write there; tools and Spark read all of the stream's entries."""
     for number in range(40):
         client.xadd("orders", {"item": f"tea{number % 3}", "qty": number}, id=f"{1_700_000_000_000 + number}-0")
     below = place.removeprefix("s3://")

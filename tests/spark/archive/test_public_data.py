@@ -1,6 +1,6 @@
 """Data that are not ours: flights and airports go stream, Spark query, archive in each format, DuckDB.
 
-What DuckDB counts in the tables is what pandas counts in the packages' own files, which it reads by itself.
+DuckDB's counts in the tables equal pandas' counts in the packages' own files, which it reads by itself.
 """
 
 import importlib.util
@@ -54,7 +54,7 @@ def add_flights(client: redis.Redis, until: str) -> int:
 
 
 def late_flights(until: str) -> list[tuple[Any, ...]]:
-    """What pandas finds of those that left more than a quarter of an hour late, by airline and destination."""
+    """Flights that left more than a quarter of an hour late, by airline and destination, as pandas finds them."""
     frame = pd.read_csv(flights.data_file("flights.csv.zip"))
     frame = frame[(frame["time_hour"] < until) & (frame["dep_delay"] > 15)]
     frame = frame.assign(made_up=frame["dep_delay"] - frame["arr_delay"])
@@ -113,7 +113,7 @@ def add_airports(client: redis.Redis, rows: int | None = None) -> list[str]:
 
 
 def countries(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """What pandas finds of airports, by country."""
+    """Airports by country, as pandas finds them."""
     found = []
     for country, rows in frame.groupby("country"):
         numbers = (len(rows), rows["elevation"].max(), int((rows["iata"] != "").sum()))
@@ -133,7 +133,7 @@ def raw(real_redis: ServerProcess) -> Iterator[redis.Redis]:
 def test_late_flights_of_three_days_through_spark(
     real_redis: ServerProcess, raw: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """2,700 flights through a query and, by Spark too, into a Delta table; the other formats beside."""
+    """2,700 flights through a query and, by Spark too, into a Delta table; the other formats too."""
     assert add_flights(raw, SOON) > 2500
     pick_late(spark, real_redis.url, tmp_path / "checkpoint")
     expected = late_flights(SOON)

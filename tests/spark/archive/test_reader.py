@@ -1,4 +1,4 @@
-"""Archive and live stream as one table: no gap and no overlap whatever the job does, and only what is wanted read."""
+"""Archive and live stream as one table: no gap and no overlap for any job, and only what is wanted read."""
 
 import threading
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_one_table_over_both(both: ServerProcess, client: redis.Redis, tmp_path:
 
 
 def test_live_entries_follow_the_archive(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """What is archived and still in the stream is read once; of several streams, archived or not."""
+    """Archived entries that are still in the stream are read once; of several streams, archived or not."""
     ids = fill(client, "s", 100)
     fill(client, "t", 10)
     job(both, tmp_path / "a", keep=Keep(entries=40))
@@ -217,7 +217,7 @@ def test_read_while_a_job_runs(both: ServerProcess, client: redis.Redis, tmp_pat
 
 
 def test_what_others_took_is_missed(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """Entries that were trimmed before they were archived are an error that names them; so is a stream made anew."""
+    """Entries that were trimmed before they were archived are an error that names them; so is a stream made again."""
     ids = fill(client, "s", 20)
     job(both, tmp_path / "a")
     ids += fill(client, "s", 20, first=21)
@@ -353,7 +353,7 @@ def test_filters_that_say_nothing_change_nothing() -> None:
 
 @pytest.mark.spark
 def test_spark_pushes_its_filters(real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path) -> None:
-    """Over files of which the unwanted ones cannot be read: filters where that was asked for, options anywhere."""
+    """The unwanted files cannot be read: filters where they were requested, options anywhere."""
     root = tmp_path / "a"
     with real_redis.client(decode_responses=True) as client:
         ids = hours(client, 0, 12)

@@ -1,4 +1,4 @@
-"""A stream that is deleted and made anew while a job archives it loses nothing, and does not hold up the others.
+"""A stream that is deleted and made again while a job archives it loses nothing, and does not hold up the others.
 
 A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``.
 """

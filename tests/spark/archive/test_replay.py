@@ -1,4 +1,4 @@
-"""A replay writes each entry once, in order, wherever it is broken off; what it writes is what was there."""
+"""A replay writes each entry once, in order, for every break; it writes the entries unchanged."""
 
 import json
 import signal
@@ -78,7 +78,7 @@ def test_ranges_and_filters(both: ServerProcess, client: redis.Redis, archive: s
 
 
 def test_from_a_stream_to_another_server(both: ServerProcess, client: redis.Redis, real_redis: ServerProcess) -> None:
-    """What is in the stream when it begins is replayed; other groups and the stream itself stay as they are."""
+    """The stream's entries at its beginning are replayed; other groups and the stream itself stay as they are."""
     ids = fill(client, "s", 700)
     done = replay(Replay(both.url, "s", real_redis.url, "copy", ids="keep"))
     assert (done.written, done.finished) == (700, True)
@@ -123,7 +123,7 @@ def test_two_of_the_same_do_not_mix(both: ServerProcess, client: redis.Redis, ar
 
 
 def test_nothing_is_written_when_it_cannot_be(both: ServerProcess, client: redis.Redis, archive: str) -> None:
-    """Own ids into a stream that is ahead, a key that is no stream, a stream into itself: said, nothing written."""
+    """Own ids into a stream that is ahead, another type of key, a stream into itself: refused, nothing written."""
     client.xadd("t", {"a": "1"}, id="600-0")
     with pytest.raises(ReplayError, match=r"'t' has ids up to 600-0, and 1-0 would come after it.*or --ids new"):
         replay(Replay(archive, "s", both.url, "t", ids="keep"))
@@ -173,7 +173,7 @@ def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, cli
 def test_a_target_that_runs_out_of_ids_is_not_passed_over(
     both: ServerProcess, client: redis.Redis, archive: str
 ) -> None:
-    """The cursor is behind the last entry that was added, not behind the transaction in which others failed."""
+    """The cursor is after the last entry that was added, not after the transaction that others failed in."""
     greatest = 2**64 - 1
     client.xadd("s2", {"a": "1"}, id=f"{greatest}-{greatest - 700}")
     what = Replay(archive, "s", both.url, "s2")
@@ -279,7 +279,7 @@ def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> Non
 
 @pytest.mark.parametrize("source", ["s3:/bucket/x", "file://elsewhere/x", "http://127.0.0.1:1/x"])
 def test_a_source_elsewhere_is_refused(source: str) -> None:
-    """It is no directory below the working directory."""
+    """It is not a directory below the working directory."""
     with pytest.raises(ConfigError, match="nor an archive's place"):
         replay(Replay(source, "s", "redis://127.0.0.1:1", "t", name="never"))
 

@@ -1,4 +1,4 @@
-"""Entries become rows with typed columns and come back to the byte, whatever was inferred and whatever did not fit."""
+"""Entries become rows with typed columns and come back to the byte, for any inferred types and any misfits."""
 
 import json
 
@@ -82,7 +82,7 @@ def test_entries_come_back_to_the_byte(first: list[Pairs], second: list[Pairs]) 
     ]
 )
 def test_an_entry_beside_its_columns_is_json(rows: list[Pairs]) -> None:
-    """Whatever the words: the same text as Python's own JSON makes of them, one by one."""
+    """For any words: the same text as Python's own JSON makes of them, one by one."""
     made = documents_of(table(rows)["fields"].combine_chunks()).to_pylist()
     assert made == [
         json.dumps([[word.decode("utf-8", "surrogateescape") for word in pair] for pair in row]) for row in rows
@@ -98,7 +98,7 @@ def test_what_is_inferred() -> None:
         "n": "bigint", "d": "double", "b": "boolean", "s": "string", "x": "binary", "zip": "string", "big": "string",
     }  # fmt: skip
     assert made["d"].to_pylist() == [12.5]
-    assert made["entry_json"].null_count == 0  # 12.5 is not what was written
+    assert made["entry_json"].null_count == 0  # 12.5 differs from the written text
     assert through([[(b"n", b"1"), (b"s", b"x")]])["entry_json"].null_count == 1
 
 
@@ -122,7 +122,7 @@ def test_names_that_no_column_can_have() -> None:
 
 
 def test_made_up_names_make_no_columns_without_end() -> None:
-    """Past the limit a field has no column, and its values are in the entry that stands beside the columns."""
+    """Past the limit a field has no column, and its values are in the entry next to the columns."""
     rows = [[(b"f%d" % number, b"1")] for number in range(MOST_COLUMNS + 50)]
     made = through(rows)
     assert len(columns_of(made.schema)) == MOST_COLUMNS
@@ -157,13 +157,13 @@ def test_tasks_that_saw_different_values_agree() -> None:
     ],
 )
 def test_a_schema_that_is_none(text: str, told: str) -> None:
-    """What is wrong is said."""
+    """The error names the fault."""
     with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
         parse_schema(text)
 
 
 def test_an_archive_keeps_its_form() -> None:
-    """What is not said is as the archive has it; what contradicts it is an error that says what the archive is."""
+    """Options that are not given are the archive's; one that contradicts it is an error with the archive's own."""
     made = choose(None, Wanted("delta", "day", fields=("a", "b")))
     assert choose(made, Wanted()) == choose(made, Wanted(format="delta")) == made
     assert Shape.load(made.json) == made
@@ -199,7 +199,7 @@ def test_folders_of_tables_are_names_that_all_tools_take() -> None:
 
 
 def test_damaged_files_say_so() -> None:
-    """A file whose metadata or JSON is not what was written."""
+    """A file whose metadata or JSON differs from the written one."""
     made = through([[(b"a", b"1"), (b"a", b"2")]])
     (batch,) = made.to_batches()
     at = batch.schema.get_field_index("entry_json")

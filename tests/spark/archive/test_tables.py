@@ -1,4 +1,4 @@
-"""An archive as tables of Delta and Iceberg: read by the tools they are for, never ahead of what was trimmed.
+"""An archive as tables of Delta and Iceberg: read by the tools they are for, never ahead of the trimmed entries.
 
 A job's part in Spark is done in place (``support.archives``), as in ``test_archive.py``.
 """
@@ -126,7 +126,7 @@ def test_the_tools_read_a_table_as_it_is(
 def test_columns_that_come_later_and_files_that_are_merged(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """A new field is a new column, a changed type one beside; rows of merged files are there once."""
+    """A new field is a new column, a changed type one next to it; rows of merged files are there once."""
     root = tmp_path / "lake"
     orders(client, 300)
     archive_once(settings(real_redis.url, root, Wanted(form), per_batch=20))
@@ -153,7 +153,7 @@ def test_columns_that_come_later_and_files_that_are_merged(
 def test_delta_says_what_a_file_need_not_be_opened_for(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Rows, bounds and nulls of the columns stand in the log, merging is no change of data, a checkpoint is made."""
+    """The log has rows, bounds and nulls of the columns; merging is not a change of data; a checkpoint is made."""
     root = tmp_path / "lake"
     orders(client, 240)
     archive_once(settings(real_redis.url, root, Wanted("delta"), per_batch=10))
@@ -278,7 +278,7 @@ def test_a_catalog_whose_answer_is_lost_shows_each_entry_once(
 def test_a_catalog_that_sends_no_answers_ends_the_job_until_it_does(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    """The error advises to run the job again and no backup; that run finds what was done and adds the rest once."""
+    """The error advises to run the job again and no backup; that run finds the earlier work and adds the rest once."""
     monkeypatch.setattr("millstream.spark.archiving.tables.iceberg._WAITS", (0.0,))
     with catalog_server(tmp_path) as door:
         where = settings(real_redis.url, tmp_path / "a", Wanted("iceberg", catalog=door.uri))
@@ -329,7 +329,7 @@ def test_a_manifest_older_than_its_table_follows_it(
 def test_a_manifest_older_than_a_table_that_lost_entries_is_refused(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """What was archived and is in no file of the table is not forgotten in silence."""
+    """Archived entries that are in no file of the table are not forgotten in silence."""
     root = tmp_path / "a"
     orders(client, 40)
     archive_once(settings(real_redis.url, root, Wanted("delta", "day"), per_batch=10))
@@ -343,7 +343,7 @@ def test_a_manifest_older_than_a_table_that_lost_entries_is_refused(
 
 
 def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """The list of fields beside columns where both are asked for; columns of a schema, whatever else comes."""
+    """The list of fields next to columns where both are asked for; columns of a schema for any input."""
     orders(client, 20)
     there = [(ident.decode(), tuple(fields.items())) for ident, fields in client.xrange("orders:eu")]
     for form in ("delta", "iceberg"):
@@ -369,7 +369,7 @@ def test_a_raw_table_and_a_schema(real_redis: ServerProcess, client: redis.Redis
 def test_archive_and_stream_are_one_table_in_every_format(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """What is archived and what is live, each entry once, with the fields as they were added."""
+    """Archived and live entries, each once, with the fields as they were added."""
     root = tmp_path / "lake"
     orders(client, 30)
     there = {ident.decode(): fields[b"price"].decode() for ident, fields in client.xrange("orders:eu")}
@@ -387,7 +387,7 @@ def test_archive_and_stream_are_one_table_in_every_format(
 def test_a_table_that_another_program_changed_ends_the_job(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str
 ) -> None:
-    """Rows that somebody deleted or added are not undone in silence, and nothing is trimmed then."""
+    """Rows that another program deleted or added are not undone in silence, and nothing is trimmed then."""
     root = tmp_path / "lake"
     orders(client, 80)
     archive_once(settings(real_redis.url, root, Wanted(form)))
@@ -431,7 +431,7 @@ def test_an_archive_of_another_form_is_refused(real_redis: ServerProcess, client
 
 
 def test_tasks_that_infer_other_types_write_the_batch_again(tmp_path: Path) -> None:
-    """Two tasks of one batch, one of which saw whole numbers alone: one column for both, no file of the first try."""
+    """Two tasks of one batch, and one saw whole numbers alone: one column for both, no file of the first try."""
     store = ArchiveStore(settings("redis://127.0.0.1:1", tmp_path / "a", Wanted(), trim=False))
     tries: list[int] = []
 
@@ -477,7 +477,7 @@ def test_many_merges_are_one_change_of_the_manifest(tmp_path: Path) -> None:
 
 
 def test_a_commit_of_many_files_copies_the_metadata_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Iceberg's library makes it anew for whoever asks, with copies of all that it says: not for each file."""
+    """Iceberg's library makes it for each request, with copies of all its content: not for each file."""
     asked: list[int] = []
     whole = Transaction.table_metadata.fget
     assert whole is not None
@@ -502,7 +502,7 @@ def test_a_commit_of_many_files_copies_the_metadata_once(tmp_path: Path, monkeyp
 
 
 def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:
-    """Whatever stands in its form, columns and merged files."""
+    """For any damage in its form, columns and merged files."""
     made = ArchiveManifest(1, shape=Shape("delta"), columns={"s": extended((), {"a": ColumnType("bigint")})})
     made = replace(made, retired=(("s/x.parquet", 5),))
     assert load(dump(made)) == made
@@ -518,7 +518,7 @@ def test_a_damaged_manifest_of_a_table_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 def test_the_storage_puts_whole_things_under_free_names(tmp_path: Path) -> None:
-    """What is taken is not written over, what changed meanwhile is not replaced, and no half of anything is left."""
+    """A taken name is not written over, a changed file is not replaced, and no half of anything is left."""
     storage = LocalStorage(tmp_path)
     storage.put_if_absent("a/b.json", b"1")
     with pytest.raises(ChangedMeanwhileError):
@@ -580,7 +580,7 @@ def child(server: ServerProcess, root: Path, form: str, stream: str, hook: str) 
 def test_a_job_killed_around_the_commit_of_a_table(
     real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, form: str, point: str
 ) -> None:
-    """What the table does not show is still in the stream; the next job shows each entry once."""
+    """Entries that the table does not show are still in the stream; the next job shows each entry once."""
     root = tmp_path / "lake"
     ids = orders(client, 150 if point != "expired:1" else 500)  # enough for files that are merged
     assert child(real_redis, root, f"{form}:-1", "orders:eu", point) == -signal.SIGKILL

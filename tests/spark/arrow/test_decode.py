@@ -19,7 +19,7 @@ from millstream.spark.model.offsets import Id
 Entry = tuple[bytes, list[bytes]]
 
 TAIL = b"*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"
-"""What follows a page on the wire: the stream's first entry."""
+"""The bytes after a page on the wire: the stream's first entry."""
 
 
 def reply(entries: list[Entry]) -> bytes:
@@ -97,7 +97,7 @@ flats = st.lists(st.tuples(names, nasty), min_size=1, max_size=5).map(
 @example([(b"1-1", [b"a", b"12345\r\nabcdefgh"])], Want((b"a",), True))  # 15 bytes: a 5 at the end of both lengths
 @example([(b"1-1", [b"a", b"1"]), (b"2-1", [b"b", b"1", b"a", b"3"]), (b"3-1", [b"c", b""])], Want((b"a",), True))
 def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> None:
-    """Whatever bytes a value or name holds, the fast way never reads a reply differently from a real parser."""
+    """The fast way never reads a reply differently from a real parser, for any bytes of a value or name."""
     raw = reply(entries)
     slow = decode_parsed(parse_replies(raw)[0], want)
     assert slow is not None
@@ -115,7 +115,7 @@ def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> 
 @given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=8))
 @example([(b"1-1", [b"a", b"1", b"b", b"2", b"a", b"\xff\r\n"])])
 def test_listed_fields_are_the_entry_itself(entries: list[Entry]) -> None:
-    """Order, repeated names and bytes that are no text all come through: what an archive has to keep."""
+    """Order, repeated names and bytes that are not text all come through: an archive has to keep them."""
     page = decode_parsed(parse_replies(reply(entries))[0], Want(listed=True))
     assert page is not None
     assert page.listed is not None
@@ -159,7 +159,7 @@ sizes = st.one_of(st.integers(0, 30), st.integers(90, 110), st.integers(990, 101
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Entry]:
-    """Entries of one producer: the same fields in the same order, whatever the values hold."""
+    """Entries of one producer: the same fields in the same order, with any values."""
     each = draw(usual_names)
     values = st.one_of(nasty, st.builds(bytes.__mul__, st.sampled_from([b"x", b"*", b"\n"]), sizes))
     ids = st.tuples(st.integers(10**12, 10**13 - 1), st.sampled_from([0, 7, 42, 2**64 - 1]))
@@ -174,7 +174,7 @@ def alike(draw: st.DrawFn) -> list[Entry]:
 @example([(b"1700000000000-0", [b"a", b"x\r\n$1\r\ny", b"b", b"\r\n"])] * 2, Want((b"b", b"none"), True, True))
 @example([(b"1700000000000-0", [b"a", b"1"]), (b"1700000000000-1", [b"a", b"\n*2\r\n$15\r\n"])], Want((b"a",), True))
 def test_entries_that_are_alike_are_read_right_or_left(entries: list[Entry], want: Want) -> None:
-    """What values hold cannot mislead the walk from header to header."""
+    """Values cannot mislead the walk from header to header."""
     raw = reply(entries)
     slow = decode_parsed(parse_replies(raw)[0], want)
     assert slow is not None

@@ -39,7 +39,7 @@ def commands(batch: pa.RecordBatch, layout: RowLayout) -> list[list[bytes]]:
 
 
 def test_columns_become_fields_and_nulls_none() -> None:
-    """Every column but stream and id, by its name; a null is no field of that row; binary and line breaks are kept."""
+    """Every column but stream and id, by its name; a null is not a field of that row; other bytes are kept."""
     batch = pa.record_batch(
         {
             "stream": ["a", "b", "a"],
@@ -86,7 +86,7 @@ def test_a_map_of_fields(rows: list[dict[str, str | None] | None], start: int) -
 
 @pytest.mark.parametrize("longest", [4095, 4096, 100_000])
 def test_values_of_any_length(longest: int) -> None:
-    """Short ones take their length from a table, long ones do not; a null among them is no field of its row."""
+    """Short ones take their length from a table, long ones do not; a null among them is not a field of its row."""
     sizes = [0, 9, 10, longest, None, 4094]
     values = [None if size is None else "x" * size for size in sizes]
     batch = pa.record_batch({"n": list(range(len(sizes))), "v": pa.array(values), "stream": ["a", "b" * 5000] * 3})
@@ -250,7 +250,7 @@ def test_numbers_that_json_has_not() -> None:
 
 
 def test_text_is_plain() -> None:
-    """What other programs will read."""
+    """The text that other programs will read."""
     assert texts(pa.array([datetime(2020, 1, 2, 3, 4, 5, 6, UTC)]), "c").to_pylist() == [b"2020-01-02T03:04:05.000006Z"]
     berlin = pa.array([datetime(2020, 1, 2, 3, tzinfo=UTC)], pa.timestamp("us", tz="Europe/Berlin"))
     assert texts(berlin, "c").to_pylist() == [b"2020-01-02T03:00:00.000000Z"]

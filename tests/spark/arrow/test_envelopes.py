@@ -58,7 +58,7 @@ def test_without_the_option_such_columns_are_fields() -> None:
 
 
 def test_columns_of_an_envelope_have_their_types() -> None:
-    """Else every value would be null, and nobody would know why."""
+    """Else every value would be null, without a known reason."""
     with pytest.raises(ConfigError, match="column 'headers' is of the entry's envelope and of type map<string,string>"):
         Layout.of(of("headers string"), headers=True)
     with pytest.raises(ConfigError, match=r"column 'body' .* binary or string"):

@@ -33,7 +33,7 @@ def test_expected_replies_are_passed_over_and_the_next_one_is_received(
 
 @pytest.mark.parametrize("wrong", [0, 50_000, 99_999])
 def test_a_reply_that_was_not_expected_is_received_with_all_others(connection: BlockingConnection, wrong: int) -> None:
-    """Nothing of them is lost, wherever it stands."""
+    """Nothing of them is lost, at any place of the reply."""
     connection.send(pack(("PING",)) * wrong + pack(("GET",)) + pack(("PING",)) * (99_999 - wrong))
     assert not connection.passes(b"+PONG\r\n" * 100_000)
     replies = connection.receive(100_000)
@@ -42,7 +42,7 @@ def test_a_reply_that_was_not_expected_is_received_with_all_others(connection: B
 
 
 def test_replies_that_came_too_early_are_not_passed_over(connection: BlockingConnection) -> None:
-    """What was read with an earlier reply stands before what the socket has."""
+    """Bytes read with an earlier reply come before those of the socket."""
     connection.send(pack(("ECHO", "first"), ("ECHO", "EARLY")))  # one packet, and so are their replies
     assert connection.receive(1) == [b"first"]
     connection.send(pack(("PING",)))

@@ -173,7 +173,7 @@ def test_a_slot_that_is_being_moved_is_read_and_planned_at_both_nodes(three: Thr
 
 
 def test_a_value_that_looks_like_a_redirection_is_a_value(three: Three, client: Any) -> None:
-    """The end of a reply is looked at for an error; what stands there may be anything."""
+    """The end of a reply is searched for an error; the value there may be anything."""
     client.xadd("{a}", {"x": "-MOVED 1 127.0.0.1:1"}, id="1-0")
     made = reader(three.url, stream="{a}")
     assert rows(made, planned(made)[0]) == numbered("{a}", 1, 1)
@@ -189,7 +189,7 @@ def layout(stream: str | None) -> RowLayout:
 
 
 def staged(url: str, first: int, last: int, stream: str | None = None) -> Any:
-    """What a task has staged: rows with numbers, in turn to each stream where none is named."""
+    """The pieces that a task has staged: rows with numbers, in turn to each stream where none is named."""
     columns: dict[str, Any] = {"n": list(range(first, last))}
     if stream is None:
         columns["stream"] = [STREAMS[number % 3] for number in range(first, last)]
@@ -268,7 +268,7 @@ def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, m
 
     def arrive(_: float) -> None:
         sleeps["waited"] += 1
-        if sleeps["waited"] == 3:  # whoever waits has been sent away more than once
+        if sleeps["waited"] == 3:  # a waiter has been sent away more than once
             three.end_move(moving[0])
 
     message = staged(three.url, 0, 60)
@@ -396,7 +396,7 @@ def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
 
 
 def test_queries_tell_a_cluster_of_themselves(three: Three, client: Any) -> None:
-    """Their keys are in any slots; what is told is found again, and the driver's life with it."""
+    """Their keys are in any slots; their reports are found again, and the driver's life with them."""
     with millstream.connect(three.url) as telling:
         store.write(telling, store.NEW | {"id": "q1", "driver": "d1", "at_ms": 5}, "started")
         telling.set(store.driver_key("d1"), 1)
@@ -498,7 +498,7 @@ def _linked(replica: redis.Redis) -> bool:
 
 
 def pages_read(client: redis.Redis) -> int:
-    """How many XRANGE a server has run."""
+    """The number of XRANGE calls that a server has run."""
     told: Any = client.info("commandstats")
     return int(told.get("cmdstat_xrange", {"calls": 0})["calls"])
 
@@ -626,7 +626,7 @@ def test_a_cluster_s_replicas_are_those_of_the_stream_s_node(three: Three, clien
 def test_a_server_that_lost_its_end_is_never_read_short(
     real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between plan and reading the stream is made anew with fewer entries: an error, as it is when it is planned."""
+    """Between plan and reading the stream is made again with fewer entries: an error, as it is when it is planned."""
     with real_redis.client() as client:
         fill(client, "s", 100)
         made = reader(real_redis.url, stream="s")
@@ -660,7 +660,7 @@ def test_a_wrong_option_is_named_and_no_password_shown(options: dict[str, str], 
 
 
 def first_contact(url: str, **options: str) -> str:
-    """What a query is told that cannot begin."""
+    """The error of a query that cannot begin."""
     made = reader(url, stream="s", **options)
     with pytest.raises(ConfigError) as caught:
         made.initialOffset()
@@ -668,7 +668,7 @@ def first_contact(url: str, **options: str) -> str:
 
 
 def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three, tmp_path: Path) -> None:
-    """No replica; no such service; nobody there; one node of a cluster: which option, and how to mend it."""
+    """No replica; no such service; no server there; one node of a cluster: which option, and how to mend it."""
     with real_redis.client() as client:
         fill(client, "s", 1)
     told = first_contact(real_redis.url, readFrom="replica")
@@ -682,7 +682,7 @@ def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three,
 
 
 def test_a_service_that_no_sentinel_knows(tmp_path: Path) -> None:
-    """The names that are known are told."""
+    """The error lists the known names."""
     with Watched(tmp_path) as watched:
         told = first_contact(watched.url.replace("/orders/0", "/oders"))
         assert "option 'url': cannot talk to" in told

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Of an authority, a server and a client."""
+    """Certificates of an authority, a server and a client."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 

@@ -51,7 +51,7 @@ def client(server: ServerProcess) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[Drivers]:
-    """What forks drivers that may be killed."""
+    """A factory of drivers that may be killed."""
     made = Drivers()
     yield made
     made.close()
@@ -96,7 +96,7 @@ def following(reader: GroupReader, start: Mapping[str, Any], cap: int | None = N
 
 
 def held(client: redis.Redis, stream: str = "s") -> dict[str, int]:
-    """What each consumer of the group holds."""
+    """The number of entries that each consumer of the group holds."""
     return {row["name"]: row["pending"] for row in client.xinfo_consumers(stream, "g")}
 
 
@@ -111,7 +111,7 @@ POINTS = [
     "planning:2", "claiming:2", "claiming:4", "claimed:2", "before_log", "logged:2", "replaying:3", "sunk", "committed",
     "planning:3", "acking:1", "acking:3", "acked:2",
 ]  # fmt: skip
-"""In the order in which a batch passes them; a number is the time at which the driver dies there."""
+"""The points in the order that a batch passes them; a number is the visit that the driver dies at."""
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -120,7 +120,7 @@ def test_a_driver_killed_anywhere_loses_and_doubles_nothing(
 ) -> None:
     """SIGKILL at each step of claim, offset log, replay, sink, commit log and ack; then the driver is started again.
 
-    Beside it another consumer holds entries in the midst of the query's: they stay its own.
+    Another consumer holds entries in the midst of the query's: they stay its own.
     """
     assert point.partition(":")[0] in (
         *OWN,
@@ -311,7 +311,7 @@ def test_a_batch_that_runs_again_after_it_was_acknowledged_blames_nobody(
 def test_entries_that_a_claim_drops_are_of_no_other_claimer(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A renewal lets the server forget what was deleted meanwhile; the warning names nobody for it."""
+    """A renewal lets the server forget entries deleted meanwhile; the warning names no consumer for it."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     reader = reading()
@@ -329,7 +329,7 @@ def test_entries_that_a_claim_drops_are_of_no_other_claimer(
 def test_entries_deleted_after_they_were_claimed_are_a_loss(
     client: redis.Redis, reading: Callable[..., GroupReader], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Counted exactly and named; with failOnDataLoss=false told and passed over."""
+    """Counted exactly and named; with failOnDataLoss=false reported and passed over."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     reader, lenient = reading(), reading(failOnDataLoss="false")
@@ -388,7 +388,7 @@ def test_what_a_driver_claims_too_late_is_not_lost(client: redis.Redis, reading:
 
 
 def test_a_batch_is_renewed_while_it_runs(server: ServerProcess, client: redis.Redis) -> None:
-    """What the batch holds looks alive; what another has taken is left to it, and what is gone is no error."""
+    """The batch's entries look alive; those taken by another are left to it, and missing ones are not an error."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "lake-1", {"s": ">"}, count=10)
@@ -408,7 +408,7 @@ def test_a_batch_is_renewed_while_it_runs(server: ServerProcess, client: redis.R
 
 
 def mine(client: redis.Redis) -> list[Any]:
-    """What the batch's consumer holds."""
+    """The entries of the batch's consumer."""
     found: list[Any] = client.xpending_range("s", "g", "-", "+", 100, "lake-1")
     return found
 
@@ -416,7 +416,7 @@ def mine(client: redis.Redis) -> list[Any]:
 def test_the_highest_id_may_end_a_page(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing can be asked for behind it: the server would refuse, and end the query."""
+    """No id after it can be asked for: the server would refuse, and end the query."""
     monkeypatch.setattr(pending, "PAGE", 2)
     for ident in ("1-0", f"{2**64 - 1}-{2**64 - 1}"):
         client.xadd("s", {"n": 1}, id=ident)
@@ -454,7 +454,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
 def test_a_group_is_made_only_where_it_is_said_to_begin(
     server: ServerProcess, client: redis.Redis, reading: Callable[..., GroupReader]
 ) -> None:
-    """A wrong name must not silently read everything again, nor a group that is gone begin anew."""
+    """A wrong name must not silently read everything again, nor a group that is gone begin again."""
     fill(client, "s", 3)
     with pytest.raises(ConfigError, match=r"option 'group': stream 's' has no group 'g'; .*'startingOffsets'"):
         reading().initialOffset()
@@ -504,7 +504,7 @@ def test_a_wrong_option_of_group_mode_is_named(given: Options, says: str) -> Non
 
 
 def test_a_batch_read_of_a_group_is_refused() -> None:
-    """It would claim what nobody acknowledges."""
+    """It would claim entries that are never acknowledged."""
     mode = dispatch.special_read(GOOD | {"minIdleTime": "90 s", "fields": "n"})
     assert mode is not None
     assert mode.schema().fieldNames() == ["stream", "id", "timestamp", "n"]
@@ -556,7 +556,7 @@ def test_single_entries_join_where_nothing_lies_between() -> None:
 
 @pytest.mark.parametrize("digits", ["9" * 19, "9" * 5_000, "\u0664"])
 def test_a_consumer_with_a_hostile_number_is_none_of_a_querys(digits: str) -> None:
-    """Whoever may read in the group may name a consumer so: the query neither ends with it nor counts on from it."""
+    """Any reader in the group may name a consumer so: the query neither ends with it nor counts on from it."""
     assert number("q", f"q-{digits}") is None
 
 

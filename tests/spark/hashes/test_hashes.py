@@ -159,7 +159,7 @@ def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str)
 
 
 def test_other_uses_are_refused() -> None:
-    """Hashes are no stream, and are not written; the column of a key needs hashes."""
+    """Hashes are not a stream, and are not written; the column of a key needs hashes."""
     source = MillstreamSource({"url": "redis://h:1/0", "hashes": "u*"})
     with pytest.raises(ConfigError, match=r"a state and not a stream: use spark.read, and join that with a stream"):
         source.streamReader(of(StructField("key", TEXT))).initialOffset()

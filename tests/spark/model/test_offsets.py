@@ -74,7 +74,7 @@ def test_no_stream_starves(cap: int, streams: int) -> None:
 
 
 def test_a_busy_stream_does_not_starve_a_quiet_one() -> None:
-    """What a quiet stream needs it gets whole, and the busy one takes the rest."""
+    """A quiet stream gets its whole need, and the busy one takes the rest."""
     assert offsets.share({"busy": 10**6, "quiet": 7}, 100, {"busy": ZERO, "quiet": ZERO}) == {"busy": 93, "quiet": 7}
 
 
@@ -86,7 +86,7 @@ def test_a_busy_stream_does_not_starve_a_quiet_one() -> None:
     st.integers(1, 10**6),
 )
 def test_parts_cover_the_range_exactly_once(at: list[int], parts: int, pick: int, budget: int) -> None:
-    """Whatever the spread of the ids: each id of the range lies in exactly one part, and parts are in order."""
+    """For any spread of the ids: each id of the range lies in exactly one part, and parts are in order."""
     known = [(Id(ms, 0), place + 1) for place, ms in enumerate(at[:-1])][:: max(1, pick)]
     whole = Range("s", Id(at[0] - 1, 0), Id(at[-1], 5), 0, len(at) + budget % 7, Id(at[0], 0))
     found = offsets.split(whole, parts, known)
@@ -150,7 +150,7 @@ def test_a_first_batch_that_failed_is_repeated_from_its_own_beginning() -> None:
 
 
 def test_an_empty_first_batch_stays_empty_when_the_start_has_moved_past_it() -> None:
-    """Start after end is no error: it is how an empty first batch looks after a restart."""
+    """Start after end is not an error: it is how an empty first batch looks after a restart."""
     assert offsets.batch_ranges({"a": _at(20, 15)}, {"a": _at(8, 6)}) == []
 
 
@@ -261,7 +261,7 @@ def test_what_is_called_certain_loss_was_trimmed_and_no_trimming_goes_unnoticed(
 
 
 def test_going_back_is_seen_by_id_by_count_and_by_absence() -> None:
-    """A stream that was made anew would be read as "nothing new" for ever."""
+    """A stream that was made again would be read as "nothing new" for ever."""
     at = Position(Id(5, 0), 5, Id(9, 0), 9)
     whole = StreamState(Id(9, 0), 9, 9, ZERO, Id(1, 0))
     assert offsets.went_back("s", at, whole) is None

@@ -13,7 +13,7 @@ def parts(*rows: int) -> list[Range]:
 
 
 def sizes(found: list[tuple[Range, ...]]) -> list[int]:
-    """How many parts each task has."""
+    """The number of parts of each task."""
     return [len(each) for each in found]
 
 
@@ -47,7 +47,7 @@ def test_many_small_streams_are_a_few_tasks() -> None:
 
 
 def test_large_parts_stay_alone() -> None:
-    """The parts into which a large stream was cut are a task each; small ones beside them are not read by the same."""
+    """The parts of a large stream are a task each; small ones are not read by the same task."""
     assert sizes(packed(parts(100_000, 100_000, 50_000))) == [1, 1, 1]
     assert sizes(packed(parts(10, 90_000, 10, 10))) == [1, 1, 2]
 

@@ -1,4 +1,4 @@
-"""What a driver tells of its queries at their end; more is in ``tests/pipelines/test_run.py``, with Spark itself."""
+"""A driver's report of its queries at their end; more is in ``tests/pipelines/test_run.py``, with Spark itself."""
 
 import threading
 import uuid

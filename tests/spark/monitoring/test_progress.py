@@ -1,4 +1,4 @@
-"""What of Spark's report of a batch is told: few figures, however much the query reads."""
+"""The reported part of Spark's report of a batch: few figures, for any number of streams."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from millstream.spark.monitoring.record import fits
 
 
 def report(sources: dict[str, dict[str, Any]], **more: Any) -> StreamingQueryProgress:
-    """A report as Spark's JSON has it, of one source that stands so in each stream."""
+    """A report as Spark's JSON has it, of one source at these places in each stream."""
     end = {stream: {"from": "0-0", "from_n": 0, "id": at["id"], "n": at["n"]} for stream, at in sources.items()}
     latest = {stream: {"id": "9-9", "n": at["latest"]} for stream, at in sources.items()}
     source = {
@@ -29,7 +29,7 @@ def report(sources: dict[str, dict[str, Any]], **more: Any) -> StreamingQueryPro
 
 
 def test_a_batch_is_told_by_phase_rate_and_place() -> None:
-    """The longest phase first and without their sum; an invalid rate is not told; lag is what was added since."""
+    """The longest phase first and without their sum; an invalid rate is left out; lag is the number added since."""
     told = progress.figures(report({"orders": {"id": "5-0", "n": 12, "latest": 15}}))
     assert list(told["phases"].items()) == [("addBatch", 200), ("walCommit", 90)]
     assert (told["rows"], told["input_rows_per_second"], told["rows_per_second"], told["lag"]) == (5, 1.2, None, 3)
@@ -65,7 +65,7 @@ def test_a_source_of_another_kind_has_no_place() -> None:
 
 
 def test_a_field_fits_only_what_a_driver_writes() -> None:
-    """A list of any length, a number of any size and a name that cannot be sent are nobody's record."""
+    """A list of any length, a number of any size and a name that cannot be sent are not a driver's record."""
     place = {"stream": "s", "id": "1-0", "n": 1, "latest_n": None}
     assert fits("places", [place])
     assert fits("lag", 3)

@@ -1,4 +1,4 @@
-"""What is kept of queries in the server, where somebody else wrote beside it."""
+"""The records of queries in the server, among other programs' keys."""
 
 import json
 
@@ -14,7 +14,7 @@ _OLD = {"id": "old", "driver": "d", "state": "stopped", "at_ms": 1}
 
 
 def test_what_is_forgotten_is_what_lies_there(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """A record goes by its own place: one that bears the name of a live query, or no name at all, harms nobody."""
+    """A record goes by its own place: one that bears the name of a live query, or no name at all, does no harm."""
     now = store.FORGET_MS + 10
     store.write(client, {**_OLD, "id": "live", "at_ms": now}, None)
     client.hset(store.QUERIES, "disguised", json.dumps({**_OLD, "id": "live"}))
@@ -45,7 +45,7 @@ def test_a_query_is_shown_by_name_or_by_the_beginning_of_its_id(real_redis: Serv
 
 
 def test_lag_is_a_metric_that_prometheus_reads(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Of every query that reports, under the names that pipelines are exported by; what is not known is left out."""
+    """For every query that reports, under the names that pipelines are exported by; unknown figures are left out."""
     now = 1_795_531_234_567
     client.set(store.driver_key("d"), now)
     for number, told in enumerate(

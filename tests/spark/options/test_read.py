@@ -224,7 +224,7 @@ def test_a_name_of_another_source_is_told_what_it_is_here(name: str, ours: str |
 
 
 def test_options_that_kafka_has_too_mean_the_same() -> None:
-    """Whoever brings them along changes nothing."""
+    """They change nothing when brought along."""
     shared = {"startingOffsets": "earliest", "failOnDataLoss": "false", "minPartitions": "4", "maxTriggerDelay": "5m"}
     found = parse(GOOD | shared | {"minEntriesPerTrigger": "10"})
     assert (found.starting, found.fail_on_loss, found.min_partitions, found.max_delay_ms) == (

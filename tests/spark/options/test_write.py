@@ -1,4 +1,4 @@
-"""Options of the sink: what is meant, and what a wrong one is told."""
+"""Options of the sink: their meaning, and the errors of wrong ones."""
 
 import pytest
 
@@ -10,7 +10,7 @@ GOOD = {"url": "redis://127.0.0.1/0", "stream": "orders"}
 
 
 def test_all_options() -> None:
-    """Each is read; what Spark hands on beside them is passed over."""
+    """Each is read; Spark's additional options are passed over."""
     given = GOOD | {
         "maxLen": "1000",
         "approximate": "false",
@@ -88,7 +88,7 @@ def test_options_of_numbered_writes_mean_nothing_in_a_query() -> None:
 
 
 def test_one_format_for_both_directions() -> None:
-    """Spark does not say which it wants when it makes the source; an option of the other direction is refused then."""
+    """Spark does not report the direction when it makes the source; an option of the other one is refused then."""
     writing = MillstreamSource(GOOD | {"maxLen": "5"})
     assert writing.parsed_sink.max_len == 5
     with pytest.raises(ConfigError, match="unknown option 'maxlen'"):
@@ -114,6 +114,6 @@ def test_one_format_for_both_directions() -> None:
     ],
 )
 def test_the_error_is_that_of_the_direction_meant(given: dict[str, str], told: str) -> None:
-    """A mistake in a read's option was told as an unknown option of a write, with a suggestion that misleads."""
+    """A mistake in a read's option was reported as an unknown option of a write, with a suggestion that misleads."""
     with pytest.raises(ConfigError, match=told):
         MillstreamSource(given)

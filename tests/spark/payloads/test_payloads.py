@@ -89,7 +89,7 @@ def framed(ident: int, schema: Any, value: Any) -> bytes:
 
 
 def read(payloads: list[bytes | None], schema: Any, url: str | None = None, *, permissive: bool = False) -> list[Any]:
-    """What a worker makes of payloads."""
+    """A worker's values of payloads."""
     return decoded(
         pa.array(payloads, pa.binary()), schema, AvroColumns(schema).kind, url, permissive=permissive
     ).to_pylist()
@@ -116,7 +116,7 @@ def test_every_type_has_the_column_that_spark_gives_it() -> None:
 
 
 def test_a_schema_that_grew_is_read_into_the_columns_of_one(registry: SchemaRegistry) -> None:
-    """Each payload with the schema that it names; what the older one lacks is its default. Asked for once each."""
+    """Each payload with the schema that it names; missing fields have their default. Each schema is asked for once."""
     registry.add(1, ORDER_1)
     registry.add(2, ORDER_2, "orders-value")
     schema = Registry(registry.url).latest("orders-value")
@@ -154,7 +154,7 @@ GOOD = framed(1, ORDER_1, {"id": 5, "item": "pen"})
     ],
 )
 def test_a_bad_payload_is_null_or_ends_the_query(registry: SchemaRegistry, payload: bytes, told: str) -> None:
-    """PERMISSIVE keeps the others; FAILFAST says what is wrong, and of which schema."""
+    """PERMISSIVE keeps the others; FAILFAST names the fault and the schema."""
     registry.add(1, ORDER_1)
     registry.add(3, {"syntax": "proto3"}, schemaType="PROTOBUF")
     registry.add(4, ORDER_1, references=[{"name": "a", "subject": "a", "version": 1}])
@@ -184,7 +184,7 @@ def test_an_unknown_id_is_not_asked_for_again_at_once(registry: SchemaRegistry) 
 
 
 def test_a_registry_that_stumbles_is_asked_again(registry: SchemaRegistry) -> None:
-    """A server error is no fault of the payload, nor for good."""
+    """A server error is not a fault of the payload, nor for good."""
     registry.add(1, ORDER_1)
     registry.failures = 2
     assert read([GOOD], ORDER_1, registry.url) == [{"id": 5, "item": "pen"}]
@@ -280,7 +280,7 @@ def test_short_and_damaged_payloads_are_told_in_words(kind: Any, data: bytes, sa
 
 
 def test_what_is_wrong_is_never_told_in_the_words_of_python() -> None:
-    """Whatever they are, over every type."""
+    """No error is, over every type."""
     chance = random.Random(11)
     whole = avro(EVERYTHING, VALUES)
     for length in range(len(whole)):

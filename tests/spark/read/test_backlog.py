@@ -24,7 +24,7 @@ for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call('XADD', KEYS[1], math.floor(number / tonumber(ARGV[3])) .. '-' .. number, 'n', number)
 end
 """
-"""Entries numbered from the first to the last, so many of them in a millisecond."""
+"""Entries numbered from the first to the last, a given number of them in a millisecond."""
 
 PARTS = 4
 SHARES = "part long, rows long, total long"
@@ -37,7 +37,7 @@ def backlog(client: redis.Redis, stream: str, first: int, last: int, together: i
 
 
 def counting() -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
-    """What makes one row of what a task has read; Spark takes it along as it is, and does not look for this module."""
+    """A function that makes one row of a task's input; Spark takes it as it is, without looking for this module."""
 
     def shares(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
@@ -57,14 +57,14 @@ def counting() -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 
 @dataclass
 class Read:
-    """What a query over a backlog came to.
+    """The result of a query over a backlog.
 
     Attributes:
         sizes: rows of its batches, in order.
         tasks: by batch, the rows of each task.
         total: the sum of all numbers that were read.
-        memory: by batch at which it was measured, bytes: of the process that plans, of the driver's Python, and of
-            Java's heap after a collection.
+        memory: bytes by the batch after which they were measured.
+            ``memory[batch]`` is of the planning process, the driver's Python, and Java's heap after a collection.
     """
 
     sizes: list[int]
@@ -107,7 +107,7 @@ def used(spark: "SparkSession") -> tuple[int, int, int]:
 
 
 def planning(java: int) -> str:
-    """The process in which Java has the source plan."""
+    """The process of the source plan."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes()

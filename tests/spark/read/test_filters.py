@@ -78,7 +78,7 @@ def test_only_what_the_filters_leave_is_read(
 
 
 def test_filters_and_options_both_hold(real_redis: ServerProcess, streams: redis.Redis) -> None:
-    """What the options exclude no filter brings back."""
+    """No filter brings back rows that the options exclude."""
     found = read(
         real_redis,
         GreaterThanOrEqual(("timestamp",), at(10)),

@@ -44,7 +44,7 @@ def ends(offset: dict[str, Any]) -> dict[str, str]:
 
 
 def run(made: StreamReader, start: dict[str, Any] | None = None) -> tuple[list[list[str]], dict[str, Any]]:
-    """What Spark does: batches until there is nothing new; the ids of each batch, and the last offset."""
+    """Spark's part: batches until there is nothing new; the ids of each batch, and the last offset."""
     at = start or made.initialOffset()
     batches = []
     while True:
@@ -89,7 +89,7 @@ def numbers(first: int, last: int) -> list[str]:
 def test_where_a_query_begins(
     real_redis: ServerProcess, client: redis.Redis, options: dict[str, str], expected: list[str]
 ) -> None:
-    """Each way to say it; new queries begin at the end, as with Kafka. What comes later is read in every case."""
+    """Each way to say it; new queries begin at the end, as with Kafka. Later entries are read in every case."""
     fill(client, "s", 20)
     made = reader(real_redis, **options)
     batches, end = run(made)
@@ -119,7 +119,7 @@ def test_a_start_in_the_middle_knows_its_count(real_redis: ServerProcess, client
 
 
 def test_a_start_with_its_count_goes_on_as_a_checkpoint_does(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """An offset as a query's progress shows it needs no counting, and what was trimmed after it is missed."""
+    """An offset as a query's progress shows it needs no counting, and entries trimmed after it are missed."""
     fill(client, "s", 10)
     place = '{"s": {"id": "4-0", "n": 4}}'
     made = reader(real_redis, startingOffsets=place)
@@ -285,7 +285,7 @@ def test_available_now_ends_where_it_began_to_look(real_redis: ServerProcess, cl
 def test_a_new_stream_of_a_pattern_joins_at_its_beginning(
     real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it has been trimmed before it was seen: that is no loss, the query never had to read it."""
+    """Also when it has been trimmed before it was seen: that is not a loss, the query never had to read it."""
     monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
     fill(client, "p1", 3)
     client.set("p3", "no stream")
@@ -382,7 +382,7 @@ def test_small_streams_share_a_task(
 
 
 def test_a_task_of_several_streams_sees_which_was_trimmed(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """Each of its streams is looked after by itself, and what was read before is not given out as all there is."""
+    """Each of its streams is looked after by itself, and rows that were read before are not given out as the whole."""
     for key in "abc":
         fill(client, key, 10)
     made = reader(real_redis, stream="a,b,c", startingOffsets="earliest")
@@ -453,7 +453,7 @@ def test_a_stream_that_was_read_and_removed_ends_no_query(
 
 
 def test_a_stream_removed_before_all_was_read_is_a_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """What was seen of it and not read, and what a restarted query cannot know, is an error that names the option."""
+    """Seen and unread entries, and those that a restarted query cannot know of, are an error that names the option."""
     fill(client, "p1", 10)
     fill(client, "p2", 5)
     made = by(real_redis, streamPattern="p?", startingOffsets="earliest", maxEntriesPerTrigger="8")
@@ -478,7 +478,7 @@ def test_a_stream_removed_before_all_was_read_is_a_loss(real_redis: ServerProces
 
 
 def test_trimmed_past_the_checkpoint_names_the_range(real_redis: ServerProcess, client: redis.Redis) -> None:
-    """The default: stop, and say which entries of which stream are gone, and how many."""
+    """The default: stop, and report the missing entries of each stream, and their number."""
     fill(client, "s", 10)
     made = reader(real_redis, startingOffsets="earliest")
     _, at = run(made)
@@ -547,7 +547,7 @@ def test_a_batch_trimmed_after_it_was_planned(real_redis: ServerProcess, client:
     client.xtrim("s", maxlen=25, approximate=False)
     with pytest.raises(DataLossError, match=r"while the batch up to .* entries from 1-0 and before 6-0 were removed"):
         list(made.read(parts[0]))
-    with pytest.raises(DataLossError, match="trimmed away"):  # and so does planning it anew, as a restart does
+    with pytest.raises(DataLossError, match="trimmed away"):  # and so does planning it again, as a restart does
         made.partitions(start, end)
     client.delete("s")
     with pytest.raises(DataLossError, match="was deleted"):
@@ -573,7 +573,7 @@ def test_trimming_up_to_the_batch_while_it_is_read(real_redis: ServerProcess, cl
 def test_a_stream_that_went_back_is_always_an_error(
     real_redis: ServerProcess, client: redis.Redis, first: int, count: int
 ) -> None:
-    """Deleted, or made anew with lower or higher ids: reading on from the old place would silently skip."""
+    """Deleted, or made again with lower or higher ids: reading on from the old place would silently skip."""
     fill(client, "s", 20)
     made = reader(real_redis, startingOffsets="earliest", failOnDataLoss="false")
     _, at = run(made)
@@ -591,7 +591,7 @@ def test_a_stream_that_went_back_is_always_an_error(
 def test_a_stream_made_anew_between_two_looks_is_an_error(
     real_redis: ServerProcess, client: redis.Redis, trimmed: bool
 ) -> None:
-    """Also where its counters are ahead of what was read: 51 entries below that place would never be read."""
+    """Also where its counters are ahead of the reader's: 51 entries below that place would never be read."""
     for number in range(1, 101):
         client.xadd("a", {"n": number}, id=f"{number}-0")
     made = reader(real_redis, stream="a", startingOffsets="earliest")
@@ -726,7 +726,7 @@ def test_a_page_whose_reply_never_came_is_asked_for_again(tmp_path: Path) -> Non
 
 
 def test_a_unix_socket_and_a_password(tmp_path: Path) -> None:
-    """Whatever a URL can say holds for the fast path too; a wrong password is told at once and not shown."""
+    """All that a URL can hold works for the fast path too; a wrong password is reported at once and not shown."""
     path = tmp_path / "r.sock"
     server = redis_server(tmp_path, "--requirepass", "secret", "--unixsocket", str(path))
     url = server.url

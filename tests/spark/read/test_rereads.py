@@ -1,4 +1,4 @@
-"""A range that is read again gives identical rows: each action on a batch reads anew, whatever entries look like."""
+"""A range that is read again gives identical rows: each action on a batch reads again, for all kinds of entries."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Recovery: what dead consumers left is settled as was decided, once, through kills, beside the living."""
+"""Recovery: dead consumers' entries are settled as was decided, once, through kills, among the living."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def client(server: ServerProcess) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[Drivers]:
-    """What forks recoveries that may be killed."""
+    """A factory of recoveries that may be killed."""
     made = Drivers()
     yield made
     made.close()
@@ -92,7 +92,7 @@ def pending(client: redis.Redis) -> dict[bytes, tuple[bytes, int]]:
 
 
 def dead_ids(client: redis.Redis, key: str = "s:dead") -> list[str]:
-    """The ids in the dead-letter stream, in the order in which they were written."""
+    """The ids in the dead-letter stream, in the order of writing."""
     found = []
     start = "-"
     while rows := run(client, "XRANGE", key, start, "+", "COUNT", 10_000):
@@ -184,7 +184,7 @@ millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", triage, slice_size
 
 @pytest.mark.either_server
 def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redis.Redis, spark: "SparkSession") -> None:
-    """It sees fields and deliveries; what it leaves out is released and counted; what was deleted is acknowledged."""
+    """It sees fields and deliveries; entries it leaves out are released and counted; deleted ones are acked."""
     ids = leave(client, 3000, fresh=10)
     client.xclaim("s", "g", "d1", 0, [ids[8]], idle=HOUR, retrycount=9, justid=True)
     client.xdel("s", *ids[100:103])
@@ -240,7 +240,7 @@ def test_invalid_results_settle_nothing() -> None:
 
 @pytest.mark.parametrize("noted", [False, True], ids=["new", "resumed"])
 def test_what_is_delayed_is_not_decided_about(server: ServerProcess, client: redis.Redis, *, noted: bool) -> None:
-    """It crashed with nobody: it waits on until it is due, also what a recovery held that was killed."""
+    """Its crash is not a consumer's: it waits on until it is due, also when a recovery held it and was killed."""
     ids = leave(client, 10)
     client.zadd(key("s", "g"), dict.fromkeys(ids[:4], (client.time()[0] + 3600) * 1000))
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
@@ -255,7 +255,7 @@ def test_what_is_delayed_is_not_decided_about(server: ServerProcess, client: red
 
 
 def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, client: redis.Redis) -> None:
-    """What was decided is not carried out, and it is counted."""
+    """The decision is not carried out, and it is counted."""
     ids = leave(client, 30)
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
 
@@ -381,7 +381,7 @@ class Hindered:
 def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: str, moment: str
 ) -> None:
-    """Whatever makes it fail comes after the look, before the commands are queued or while they are."""
+    """Each cause of failure comes after the look, before the commands are queued or while they are."""
     hindered = Hindered(client, "judge")
     run(client, "ACL", "SETUSER", "judge", "reset", "on", ">pw", "+@all", "allkeys")
     ids = leave(client, 20)
@@ -449,7 +449,7 @@ def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client
 
 
 def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProcess, client: redis.Redis) -> None:
-    """The place after it is no id with a greater second half."""
+    """The place after it is not an id with a greater second half."""
     client.xadd("s", {"a": "1"}, id="5-18446744073709551615")
     client.xadd("s", {"a": "1"}, id="18446744073709551615-18446744073709551615")
     client.xgroup_create("s", "g", "0")
@@ -460,7 +460,7 @@ def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProc
 
 
 def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, client: redis.Redis) -> None:
-    """They would decide about the same slice; one that died on this machine is no obstacle."""
+    """They would decide about the same slice; one that died on this machine is not an obstacle."""
     leave(client, 3)
     key = "millstream:{s}:recover:g:recover:lock"
     for owner in (f"{socket.gethostname()}:{os.getpid()}:ab", "elsewhere:1:ab"):

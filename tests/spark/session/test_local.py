@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fresh() -> "Iterator[None]":
-    """The answer about Java is remembered; these tests ask anew."""
+    """The answer about Java is remembered; these tests ask again."""
     java_problem.cache_clear()
     yield
     java_problem.cache_clear()
@@ -49,7 +49,7 @@ def fake_java(folder: Path, version: str) -> None:
 def test_old_java_is_named_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, problem_text: str | None
 ) -> None:
-    """One sentence, so that nobody has to find out from a Java stack trace."""
+    """One sentence, in place of a Java stack trace."""
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     problem = java_problem()
@@ -106,7 +106,7 @@ def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java aborts with an archive that lost its end: a broken one is made anew, a half-written one is left alone."""
+    """Java aborts with an archive that lost its end: a broken one is made again, a half-written one is left alone."""
     fake_java(tmp_path, "17")
     java = tmp_path / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -134,7 +134,7 @@ def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest
 def test_no_class_archive_is_written_beside_a_folder_of_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """Java ends with exit code 1 when it writes one with such a folder on its class path; an empty one is no matter."""
+    """Java ends with exit code 1 when it writes one with such a folder on its class path; an empty one is allowed."""
     fake_java(tmp_path, "17")
     settings = tmp_path / "settings"
     settings.mkdir()
@@ -147,7 +147,7 @@ def test_no_class_archive_is_written_beside_a_folder_of_settings(
 
 
 def test_a_choice_of_python_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sets PYSPARK_PYTHON knows why."""
+    """A user who sets PYSPARK_PYTHON knows why."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert worker_python() == "/opt/python"
 
@@ -165,7 +165,7 @@ def test_the_session_has_the_promised_settings(spark: "SparkSession") -> None:
 @pytest.mark.spark
 @pytest.mark.realserver
 def test_a_command_prints_its_answer_alone(real_redis: "ServerProcess") -> None:
-    """No warning of Java's or of Spark's logging stands before it: nobody could do anything about them."""
+    """No warning of Java's or of Spark's logging comes before it: a user could not act on them."""
     with real_redis.client() as client:
         client.flushall()
         client.xgroup_create("s", "g", "0", mkstream=True)
@@ -177,7 +177,7 @@ def test_a_command_prints_its_answer_alone(real_redis: "ServerProcess") -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("quiet", ["False", "True"])
 def test_a_start_that_fails_shows_what_java_said(quiet: str) -> None:
-    """Also where it is kept back otherwise; it stands above the line that says what to correct."""
+    """Also where it is kept back otherwise; it is above the line that says what to correct."""
     code = f"import millstream.spark; millstream.spark.session(quiet={quiet}, spark__driver__memory='a lot')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 1

@@ -33,7 +33,7 @@ LARGE = [str(amount) for amount in range(110, 210, 10)]
 
 
 def without_us(folder: Path) -> Path:
-    """What is installed, this package left out."""
+    """The installed packages, this one left out."""
     folder.mkdir()
     for place in sys.path:
         if place.endswith("site-packages"):
@@ -61,8 +61,8 @@ class Machine:
         (folder / "job.py").write_text(block("python", "# job.py", page=PAGE))
         python = folder / "python"
         base = getattr(sys, "_base_executable", sys.executable)
-        # PySpark as it is installed, which is compiled, and not from the zip that Spark puts in front of it: on a
-        # machine with much to do a worker that compiles it anew comes too late for Spark.
+        # PySpark as it is installed, which is compiled, and not from the zip that Spark puts in front of it: on a busy
+        # machine a worker that compiles it again comes too late for Spark.
         python.write_text(
             f"#!/bin/sh\nPYTHONPATH=$(echo $PYTHONPATH | sed 's#[^:]*pyspark.zip:##') exec {base} \"$@\"\n"
         )
@@ -122,7 +122,7 @@ class Machine:
 
     @staticmethod
     def answers(port: int) -> bool:
-        """True if somebody listens there."""
+        """True if a server listens there."""
         with socket.socket() as line:
             return line.connect_ex(("127.0.0.1", port)) == 0
 
@@ -146,7 +146,7 @@ class Machine:
             started.wait(120)
 
     def amounts(self, stream: str = "large") -> list[str]:
-        """What the job has written."""
+        """The amounts that the job has written."""
         return sorted(fields["amount"].removesuffix(".0") for _, fields in self.client.xrange(stream))
 
 
@@ -164,7 +164,7 @@ def machine(real_redis: ServerProcess, tmp_path: Path) -> Iterator[Machine]:
 @pytest.mark.realserver
 @pytest.mark.timeout(400)
 def test_a_wheel_is_enough(machine: Machine) -> None:
-    """Read and written as a stream: in tasks, and in the workers beside the driver, none of which has the package."""
+    """Read and written as a stream: in tasks, and in the workers next to the driver, all without the package."""
     machine.build_wheel()
     machine.run(machine.line("'local[2]'"))
     assert machine.amounts() == LARGE

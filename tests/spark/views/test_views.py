@@ -120,7 +120,7 @@ def test_pages_of_pending_entries_have_each_once(server: ServerProcess, monkeypa
 
 
 def test_dead_letters_are_taken_apart(server: ServerProcess, reading: Reading) -> None:
-    """A letter's row says where the entry was, how it died and what it held; what is no letter shows its fields."""
+    """A letter's row has the entry's place, its cause of death and its content; other entries show their fields."""
     letter, other = reading(server.url, stream="a", view="dead").orderBy("letter_id").collect()
     assert (letter.stream, letter.id, letter.group, letter.consumer, letter.deliveries) == ("a", "7-0", "g", "w1", 5)
     assert (letter.reason, letter.error, letter.traceback) == ("error", "KeyError: 'n'", "Traceback ...")

@@ -1,8 +1,8 @@
 """A driver whose tasks are tried again and whose tasks are run twice at once; run as a program of its own.
 
-In the first attempt of one task Python's worker kills itself in the midst of its partition, once where rows are read
-and once where they are written; and where Spark speculates, one task ends only when a second copy has come as far. Each
-attempt writes down that it began, and which rows it had when it ended, so that a test can prove what happened.
+In the first attempt of one task Python's worker kills itself in the midst of its partition, once in reading rows and
+once in writing them. If Spark speculates, one task ends only when a second copy has come as far. Each attempt writes
+down its beginning, and its rows at the end, so that a test can prove what happened.
 """
 
 import json
@@ -32,7 +32,7 @@ PARTS = 4
 
 
 class Trouble:
-    """What happens to the tasks of one query.
+    """The trouble for the tasks of one query.
 
     Args:
         folder: where attempts are written down.
@@ -101,7 +101,7 @@ class RetriedSource(MillstreamSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """The name for ``format(...)``."""
         return "retried"
 
     def streamReader(self, schema: "StructType") -> RetriedReader:  # noqa: N802 - Spark's name

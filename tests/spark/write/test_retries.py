@@ -1,7 +1,8 @@
-"""Tasks that are tried again, and tasks of which two copies run at once: rows are in the sink once.
+"""Tasks that are tried again, and tasks with two copies at once: rows are in the sink once.
 
-Spark does none of this in plain ``local[2]``. In ``local[2,4]`` and on clusters a task is tried again; a second copy of
-a slow one (speculation) it begins on clusters alone, and only on another host, hence the two addresses of this one.
+Spark does none of this in plain ``local[2]``. In ``local[2,4]`` and on clusters a task is tried again. Spark begins a
+second copy of a slow one (speculation) on clusters alone, and only on another host: hence the two addresses of this
+one.
 """
 
 import json
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 DRIVER = Path(__file__).with_name("retried_driver.py")
 COUNT = 12_000
 LAST = 3
-"""The part of which two copies run."""
+"""The part that runs as two copies."""
 
 
 def drive(server: ServerProcess, folder: Path, master: str, *kinds: str) -> None:
@@ -45,7 +46,7 @@ def drive(server: ServerProcess, folder: Path, master: str, *kinds: str) -> None
 
 
 def attempts(folder: Path, kind: str, sink: str) -> dict[str, list[str]]:
-    """What the attempts of a query's tasks have written down: ``part-attempt-event`` and the rows by then, in order."""
+    """The events that the attempts of a query's tasks wrote: ``part-attempt-event`` and the rows by then, in order."""
     notes = folder / f"{kind}-{sink}" / "attempts"
     return {path.name: json.loads(path.read_text()) for path in notes.iterdir() if path.is_file()}
 

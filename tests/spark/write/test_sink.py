@@ -1,4 +1,4 @@
-"""Tasks and driver of the sink against real servers, without Spark: once, whatever dies, and nothing left behind."""
+"""Tasks and driver of the sink against real servers, without Spark: once, for every death, with nothing left over."""
 
 import contextlib
 import itertools
@@ -42,7 +42,7 @@ def numbers(first: int, last: int) -> pa.RecordBatch:
 
 
 def staged(server: ServerProcess, *batches: pa.RecordBatch, layout: RowLayout = NUMBERS, **options: Any) -> Staged:
-    """What one task has staged for the writer q."""
+    """The pieces that one task has staged for the writer q."""
     return stage(SinkOptions(server.url, layout.target, **options), layout, "q", batches)
 
 
@@ -224,7 +224,7 @@ def test_an_attempt_that_nobody_committed_is_removed_with_the_next_commit(
 
 
 def test_an_abort_removes_everything(both: ServerProcess, both_client: redis.Redis) -> None:
-    """What was staged has a time to live, and goes at once when the job is known to have failed."""
+    """Staged rows have a time to live, and go at once when the job is known to have failed."""
     message = staged(both, numbers(0, 5), staging_ms=60_000)
     keys = helpers(both_client)
     assert keys == {message.parts[0].key, "millstream:sink:q:staged"}
@@ -250,7 +250,7 @@ def test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try(
 
 @pytest.mark.usefixtures("small")
 def test_a_batch_left_half_published_is_finished_before_the_next(both: ServerProcess, both_client: redis.Redis) -> None:
-    """The server forgot in a crash that it was done, or nobody repeated the numbered write: its rest is not dropped."""
+    """The server forgot the end in a crash, or the numbered write was not repeated: its rest is not dropped."""
     first = staged(both, numbers(0, 9))
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 0, first)
@@ -288,7 +288,7 @@ def test_rows_that_were_decided_upon_go_though_their_register_has_ended(
 
 
 def test_a_checkpoint_that_is_behind_loses_no_row_silently(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Restored from a backup, its batches are cut anew: one that was never written has the number of one that was."""
+    """Restored from a backup, its batches are cut again: one that was never written has the number of one that was."""
     options = SinkOptions(both.url, "out")
     sink = StreamSink(options, NUMBERS)
     for batch in range(3):
@@ -339,7 +339,7 @@ def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_c
 
 
 def test_a_batch_write_leaves_no_record(both: ServerProcess, both_client: redis.Redis) -> None:
-    """Nobody comes back for it."""
+    """No later write would come back for it."""
     commit(both, 0, staged(both, numbers(0, 5)), lasting=False)
     assert both_client.keys() == ["out"]
 
@@ -499,7 +499,7 @@ def test_staged_rows_that_somebody_changed_send_nothing_else(
 def test_keys_that_somebody_put_on_the_register_stay(
     both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is removed with the sink's rights is what its writer can have made, whoever wrote to the register."""
+    """With the sink's rights only its writer's possible keys are removed, for any entry of the register."""
     strange = {"secret": "kept", "millstream:{out}:staged:another:1": "kept", b"\xff": "kept"}
     both_client.mset(strange)  # type: ignore[arg-type] - a key may be bytes
     one = staged(both, numbers(0, 3))
@@ -529,7 +529,7 @@ OWN = keys.staged("out", "q", "1:0")
 def test_a_record_that_somebody_forged_removes_and_sends_nothing(
     both: ServerProcess, both_client: redis.Redis, part: list[object], version: int
 ) -> None:
-    """Its keys are those of the writer's own rows, or it is no record: the batch ends with an error that names it."""
+    """Its keys are those of the writer's own rows, or it is not a record: the batch's error names it."""
     both_client.set("secret", "kept")
     one = staged(both, numbers(0, 3))
     both_client.set(keys.record("q"), json.dumps({"version": version, "parts": [part]}))
@@ -540,7 +540,7 @@ def test_a_record_that_somebody_forged_removes_and_sends_nothing(
 
 
 def test_a_record_with_more_pieces_than_memory_holds(both: ServerProcess, both_client: redis.Redis) -> None:
-    """How many there are is only what it says: they are looked for one by one, and the first is missed."""
+    """Its number is only a claim: the pieces are looked for one by one, and the first is missed."""
     record = {"version": 0, "parts": [["out", OWN, 10**15, 10**15, None, None]]}
     both_client.set(keys.record("q"), json.dumps(record))
     with pytest.raises(UsageError, match=r"rows of it were lost .*piece 0 of 1000000000000000"):
@@ -551,7 +551,7 @@ def test_a_record_with_more_pieces_than_memory_holds(both: ServerProcess, both_c
 def test_rows_lost_while_being_published_are_told_with_the_way_out(
     both: ServerProcess, both_client: redis.Redis
 ) -> None:
-    """A batch of which a part is visible and the rest is gone cannot be mended silently."""
+    """A batch that is partly visible and otherwise gone cannot be mended silently."""
     message = staged(both, numbers(0, 9))
     with before_piece(1, kill), pytest.raises(Killed):
         commit(both, 4, message)
@@ -627,7 +627,7 @@ def test_a_server_restarted_while_rows_are_staged_and_published(tmp_path: Path, 
 
 
 def test_a_task_that_fails_takes_its_rows_back(both: ServerProcess, both_client: redis.Redis) -> None:
-    """What feeds it may fail in mid partition."""
+    """Its input may fail in mid partition."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield numbers(0, 2000)

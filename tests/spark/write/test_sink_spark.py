@@ -48,7 +48,7 @@ def copying(spark: "SparkSession", tmp_path: Path) -> Callable[..., "StreamingQu
 
 
 def last_line(error: BaseException) -> str:
-    """What a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
+    """The line that a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
     lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
     return lines[-1]
 
@@ -67,7 +67,7 @@ VALUES = """
 def test_every_type_comes_back(
     both: ServerProcess, both_client: redis.Redis, spark: "SparkSession", reading: Reading
 ) -> None:
-    """What the sink writes, the source reads with the same schema; a null is no field."""
+    """The source reads the sink's rows with the same schema; a null is not a field."""
     frame = spark.sql(f"select {VALUES} from range(1, 120, 1, 3)")
     write(frame, both.url, stream="out")
     schema = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in frame.schema)
@@ -156,7 +156,7 @@ def test_the_last_line_of_an_error_says_what_to_mend(
     options: dict[str, str],
     told: str,
 ) -> None:
-    """Of options, of columns, and of rows that only a task sees: no frames of the Java machine."""
+    """For options, columns, and rows that only a task sees: no frames of the Java machine."""
     client.set("text", "x")
     frame = spark.range(3).selectExpr(*columns)
     with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
