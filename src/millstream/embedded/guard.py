@@ -1,10 +1,10 @@
 """Locks that the garbage collector may run into.
 
-redis-py closes connections and pools from ``__del__``, which Python may call at any allocation. This very
-thread may then be inside a command of the same store, or of another one. Closing must not take a lock then, nor wait,
-or the thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`, and puts off such
-closing until it has left the outermost. A thread that others wait for while they close (the background thread of a store)
-leaves such work to them altogether.
+redis-py closes connections and pools from ``__del__``, which Python may call at any allocation. This thread may
+then be inside a command of the same store, or of another one. Closing must not take a lock then, nor wait, or the
+thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`, and puts off such
+closing until it has left the outermost. A thread that others wait for while they close (the background thread of a
+store) leaves such work to them altogether.
 
 Every command passes a guard, so it is made of what the interpreter has in C: a lock that knows its owner.
 """

@@ -127,7 +127,7 @@ def test_client_kill_filters(connect: Connect) -> None:
     ],
 )
 def test_refusals(connect: Connect, words: str, line: str) -> None:
-    """What is invalid is refused in Redis's words."""
+    """Invalid words are refused in Redis's words."""
     assert str(connect().ask(*words.split())) == line
 
 
@@ -141,7 +141,7 @@ def test_string_that_would_be_too_long(connect: Connect, monkeypatch: pytest.Mon
 
 
 def test_time_that_has_passed_deletes(connect: Connect) -> None:
-    """A key told to die in the past is gone at once, also where its value is still answered."""
+    """A key with a time to die in the past is gone at once, also where its value is still answered."""
     wire = connect()
     wire.ask("SET", "a", 1)
     assert wire.ask("GETEX", "a", "PXAT", 1) == b"1"
@@ -171,7 +171,7 @@ def test_command_list_by_all_filters_is_consistent() -> None:
 
 
 def test_client_tracking_on_is_refused(connect: Connect) -> None:
-    """Nobody is promised invalidations that would never come."""
+    """It would promise invalidations that never come."""
     assert str(connect().ask("CLIENT", "TRACKING", "ON")) == "ERR client tracking is not supported by Millstream"
 
 
@@ -272,7 +272,7 @@ def test_config_at_the_start() -> None:
 
 
 def test_values_shown_can_be_set_again() -> None:
-    """What CONFIG GET shows is what CONFIG SET takes: Redis's test suite puts every parameter back like that."""
+    """CONFIG SET takes every value that CONFIG GET shows: Redis's test suite puts every parameter back like that."""
     config = Config()
     before = dict(config.values)
     config.set([(name, text) for name, text in config.texts().items() if PARAMETERS[name].mutable])
@@ -283,7 +283,7 @@ def test_values_shown_can_be_set_again() -> None:
 
 
 def test_info_sections() -> None:
-    """Sections come in Redis's order, whatever was asked first; unknown ones give nothing; all values are one line."""
+    """Sections come in Redis's order, not the question's; unknown ones give nothing; all values are one line."""
     facts = InfoFacts(
         commands={"xgroup|create": CommandFacts(3, 30.4, 1, 2)},
         errors={"NOGROUP": 1},
@@ -419,7 +419,7 @@ def test_command_tells_the_table(connect: Connect) -> None:
     ],
 )
 def test_command_getkeys(connect: Connect, words: list[str], keys: object) -> None:
-    """Keys are found at fixed places and behind STREAMS."""
+    """Keys are found at fixed places and after STREAMS."""
     got = connect().ask("COMMAND", "GETKEYS", *words)
     assert (str(got) if isinstance(keys, str) else [key.decode() for key in got]) == keys
 
@@ -445,7 +445,7 @@ def test_every_container_has_help(connect: Connect, name: bytes) -> None:
 @given(st.lists(st.text(max_size=5).map(str.encode), min_size=1, max_size=5), st.sampled_from(sorted(TABLE)))
 @settings(deadline=None)
 def test_no_words_break_a_command(words: list[bytes], name: bytes) -> None:
-    """Whatever words follow a command's name, there is a reply, and it is no internal error."""
+    """Any words after a command's name get a reply, and it is not an internal error."""
     assume(name not in {b"shutdown", b"quit"})
     assume((name, words[0].upper()) != (b"client", b"REPLY"))
     node = Node(Config())

@@ -21,7 +21,7 @@ MEMORY USAGE none"""
 
 
 def events(url: str, letters: str) -> list[tuple[str, list[tuple[bytes, bytes]]]]:
-    """Each line with what was heard while it ran."""
+    """Each line with the messages heard while it ran."""
     heard = []
     with Wire(url) as wire, Wire(url) as listener:
         wire.ask("CONFIG", "SET", "notify-keyspace-events", letters)
@@ -57,7 +57,7 @@ def test_letters_are_shown_as_by_redis(each_redis: ServerProcess) -> None:
 
 
 def test_overwritten_and_changed_types() -> None:
-    """Redis 8.2's: who replaces a value as a whole tells first, RENAME, COPY and RESTORE behind their own event."""
+    """Redis 8.2's: replacing a whole value is reported first, or after the event of RENAME, COPY and RESTORE."""
     lines = [
         (("SET", "k", "1"), []),
         (("SET", "k", "2"), ["overwritten", "set"]),

@@ -37,15 +37,15 @@ class Walk:
 @given(st.sets(st.sampled_from(KEYS)), steps, st.sampled_from([scanning.SLICE, 20, 7]), st.sampled_from([2**30, 3]))
 @settings(max_examples=600, deadline=None)
 def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]], at_once: int, numbers: int) -> None:
-    """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile.
+    """A key that is there from the first to the last step of a walk is answered, for all changes by others meanwhile.
 
-    That holds however few keys are put in order at one step, and when the orders' numbers begin anew.
+    That holds however few keys are put in order at one step, and when the orders' numbers begin again.
     """
     walked(ScanOrder(at_once, numbers), first, changes)
 
 
 def walked(order: ScanOrder, first: set[bytes], changes: list[tuple[object, ...]]) -> None:
-    """Three walks and the changes beside them."""
+    """Three walks and the changes among them."""
     keys = dict.fromkeys(sorted(first))
     walks = [Walk(keys) for _ in range(3)]
 
@@ -115,7 +115,7 @@ def test_filters_and_databases() -> None:
 
 
 def test_a_walk_that_was_given_up_keeps_nothing_in_memory() -> None:
-    """What FLUSHALL drops is gone, though somebody had begun to walk it."""
+    """Keys that FLUSHALL drops are gone, even if a client had begun to walk them."""
     world = World()
     client, base = world.client(), world.node.keyspace.databases[0]
     client.call("MSET", *[word for key in KEYS for word in (key, b"v")])
@@ -126,7 +126,7 @@ def test_a_walk_that_was_given_up_keeps_nothing_in_memory() -> None:
 
 
 def test_a_walk_begins_soon_however_many_keys_there_are() -> None:
-    """A step puts so many keys in order and no more, and answers none before all are; a large COUNT is a wish."""
+    """A step puts a fixed number of keys in order, and answers none before all are; a large COUNT is a wish."""
     keys = dict.fromkeys(b"%d" % number for number in range(3 * scanning.SLICE))
     order, cursor, seen, sizes = ScanOrder(), 0, [], []
     while True:

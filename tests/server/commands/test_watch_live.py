@@ -1,4 +1,4 @@
-"""What breaks a WATCH, command by command, here and on a living redis-server."""
+"""The commands that break a WATCH, one by one, here and on a living redis-server."""
 
 import pytest
 
@@ -124,7 +124,7 @@ def test_the_same_commands_break_a_watch(each_redis: ServerProcess) -> None:
     assert len({broken for _, broken in wanted.values()}) == 2
 
 
-# What stands in databases 0 and 1 when WATCH comes; "PXAT 1" makes a key whose time has come and that nobody has seen
+# Keys in databases 0 and 1 when WATCH comes; "PXAT 1" makes a key whose time has come and that was never looked at
 EXPIRED = (
     "",
     "SET k v",
@@ -165,7 +165,7 @@ def test_a_key_whose_time_has_come_is_none_for_watch(each_redis: ServerProcess) 
 
 
 def test_exchanging_databases_costs_what_is_watched_or_waited_for() -> None:
-    """SWAPDB and FLUSHDB look at no key that nobody is concerned with, however many there are."""
+    """SWAPDB and FLUSHDB look only at keys with a watcher or waiter, for any number of keys."""
     small, large = (costs_of_exchanging(count) for count in (100, 10_000))
     assert all(more < less + 100 for less, more in zip(small, large, strict=True)), (small, large)
 

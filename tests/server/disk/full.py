@@ -16,10 +16,10 @@ BALLAST = 3 * 1024 * 1024
 
 
 class Writer(threading.Thread):
-    """Adds entries to a stream of its own until it is refused, noting what was sent and what was acknowledged.
+    """Adds entries to a stream of its own until it is refused, noting the sent and the acknowledged ones.
 
     Args:
-        server: where.
+        server: its server.
         name: of its stream.
         chance: for the sizes.
         first: number of its first entry.
@@ -78,7 +78,7 @@ class Round:
         self.sent: dict[str, int] = {}
 
     def state(self) -> str:
-        """What INFO says of the disk."""
+        """INFO's state of the disk."""
         with Wire(self.server.url) as wire:
             text: str = wire.ask("INFO", "persistence").decode()
         rows = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
@@ -94,7 +94,7 @@ class Round:
         ]
 
     def note(self, writers: list[Writer]) -> None:
-        """What was acknowledged must be there, what was sent may be."""
+        """Note the entries: acknowledged ones must be there, sent ones may be."""
         for writer in writers:
             self.sent[writer.name] = writer.sent
             self.acknowledged[writer.name] = writer.acknowledged
@@ -144,7 +144,7 @@ class Round:
             self.held = writers
 
     def free(self) -> None:
-        """Room is made: what was held is acknowledged, and writes are taken, in the same process; down to the floor."""
+        """Make room: held writes are acknowledged, and writes are taken, in the same process; down to the floor."""
         before = [writer.sent for writer in self.held]
         with Wire(self.server.url) as wire:
             assert wire.ask("CONFIG", "SET", "disk-free-floor", "1mb") == b"OK"

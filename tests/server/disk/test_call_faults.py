@@ -160,7 +160,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, made: Path) -> list[Call]:
-    """What a server does in a life without a fault."""
+    """A server's calls in a life without a fault."""
     life = survived(tmp_path_factory.mktemp("whole"), made, None)
     assert (life.code, life.acknowledged) == (0, 4 * REWRITINGS + 2)
     return life.seen
@@ -191,7 +191,7 @@ def faults_of_a_switch(whole: list[Call]) -> Iterator[CallFault]:
 def test_a_call_that_fails_around_a_switch_loses_nothing(
     tmp_path: Path, made: Path, whole: list[Call], number: int
 ) -> None:
-    """The directory sync behind it, the renaming (done, and reported failed), the manifest's open, the sweep."""
+    """The directory sync after it, the renaming (done, and reported failed), the manifest's open, the sweep."""
     fault = list(faults_of_a_switch(whole))[number]
     life = survived(tmp_path, made, fault)
     assert any(one.failed for one in life.seen), fault
@@ -203,7 +203,7 @@ def test_a_call_that_fails_around_a_switch_loses_nothing(
     ids=str,
 )
 def test_a_write_that_fails_loses_nothing(tmp_path: Path, made: Path, fault: CallFault) -> None:
-    """Of the log, which holds and goes on, and of what makes a snapshot, which is given up."""
+    """Faults of the log, which holds and goes on, and of the making of a snapshot, which is given up."""
     life = survived(tmp_path, made, fault)
     assert any(one.failed for one in life.seen)
     assert (life.code, life.acknowledged) == (0, 4 * REWRITINGS + 2)

@@ -1,4 +1,4 @@
-"""Descriptors: whoever takes them, those that the log and its rewriting need are left, and the server goes on."""
+"""Descriptors: the log and its rewriting keep those they need against every taker, and the server goes on."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ OWN = 48  # what the server keeps for itself
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Of an authority and a server."""
+    """Certificates of an authority and a server."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
@@ -50,9 +50,9 @@ def crowd(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 def accepted_at(port: int) -> Iterator[tuple[str, int]]:
-    """Who has a connection that this process has accepted at a port: all its descriptors are looked through."""
+    """Peers of connections that this process has accepted at a port: all its descriptors are looked through."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
-        with contextlib.suppress(OSError):  # it is no socket, has no peer, or is closed by now
+        with contextlib.suppress(OSError):  # it is not a socket, has no peer, or is closed by now
             sock = socket.socket(fileno=int(name))
             try:
                 if sock.family == socket.AF_INET and sock.getsockname()[1] == port:
@@ -73,7 +73,7 @@ def encrypted(port: int, certificates: Certificates) -> Iterator[ssl.SSLSocket]:
 
 
 def limited(server: ServerProcess, files: int = FILES) -> ServerProcess:
-    """The same server where a shell allows so many open files."""
+    """The same server where a shell allows only ``files`` open files."""
     server.command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *server.command]
     return server
 
@@ -118,7 +118,7 @@ def test_idle_handshakes_leave_the_server_alone(tmp_path: Path, certificates: Ce
 
 @needs_proc
 def test_clients_leave_descriptors_for_the_log(tmp_path: Path) -> None:
-    """Clients up to maxclients, and as many again: those too many are told so, the log is rewritten meanwhile."""
+    """Clients up to maxclients, and as many again: those too many get an error, the log is rewritten meanwhile."""
     server = limited(millstream_server(tmp_path))
     with server, Wire(server.url) as first:
         assert first.ask("CONFIG", "GET", "maxclients") == [b"maxclients", b"%d" % (FILES - OWN)]
@@ -137,7 +137,7 @@ def test_clients_leave_descriptors_for_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit to lower a limit")
 def test_no_descriptor_is_try_again_later(tmp_path: Path) -> None:
-    """Where accept() finds no descriptor the server goes on, says so once, and takes who waits when there are some."""
+    """If accept() finds no descriptor, the server goes on, reports it once, and later takes the waiting clients."""
     with millstream_server(tmp_path) as server, Wire(server.url) as first:
         assert server.process is not None
         assert first.ask("PING") == b"PONG"
@@ -155,7 +155,7 @@ def test_no_descriptor_is_try_again_later(tmp_path: Path) -> None:
 
 
 def test_an_embedded_server_keeps_the_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a program that has most descriptors itself, a connection that would take one of the last is told so."""
+    """In a program with most descriptors itself, a connection that would take one of the last gets an error."""
     with ServerThread() as server, Wire(server.url) as first:
         assert first.ask("PING") == b"PONG"
         used = max(first.socket.fileno(), int(first.ask("CLIENT", "LIST").partition(b" fd=")[2].split()[0]))
@@ -199,7 +199,7 @@ def test_too_few_files_for_the_server_itself(tmp_path: Path) -> None:
 
 
 def test_one_place_more_by_the_unix_socket(tmp_path: Path) -> None:
-    """Where strangers have all places, one connection by the unix socket is let in, and makes room."""
+    """When strangers have all places, one connection by the unix socket is let in, and makes room."""
     socket_path = tmp_path / "s.sock"
     with (
         ServerThread(unixsocket=socket_path, parameters={"maxclients": "2"}) as server,

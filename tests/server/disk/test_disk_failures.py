@@ -1,8 +1,8 @@
 """Each disk operation of a server's work fails in turn, in every way, under node, committer and log together.
 
-Whatever fails: no reply is released for what is not where its fsync mode promises, no read tells of it, the server ends
-clearly or turns writes away and recovers, and what the next start finds is a beginning of what was done that holds all
-that was acknowledged.
+For every fault four things hold. No reply is released for data that is not where its fsync mode promises, and no read
+shows them. The server ends clearly, or turns writes away and recovers. The next start finds a beginning of the work
+that holds all acknowledged data.
 """
 
 import asyncio
@@ -62,10 +62,10 @@ class Life:
     Attributes:
         given: payloads appended, in order.
         acknowledged: the highest position a released reply waited for.
-        failure: what the committer told the server.
+        failure: the committer's report to the server.
         was_full: the disk was met full, and had space again.
         owed: replies that are held.
-        wrong: what must not have happened; an exception would be lost in the event loop.
+        wrong: faults of the server; an exception would be lost in the event loop.
     """
 
     def __init__(self, disk: SimDisk, fsync: str) -> None:
@@ -109,7 +109,7 @@ class Life:
         self.stop()
 
     def stop(self) -> None:
-        """What the server does last."""
+        """Run the last step of a server."""
         try:
             self.log.close()
         except DiskError as error:
@@ -191,7 +191,7 @@ class Life:
 
 
 def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
-    """One life in which one operation fails, and the start after it."""
+    """One life with one failing operation, and the start after it."""
     disk = SimDisk(seed, faults={operation: fault})
     life = Life(disk, fsync)
     asyncio.run(life.live())

@@ -52,7 +52,7 @@ def file_replaced(data: Path) -> None:
 
 
 def file_emptied(data: Path) -> None:
-    """By somebody who wanted space, or by a rotation of logs."""
+    """Empty a file, like a person who wanted space, or a rotation of logs."""
     max(data.glob("log-*")).write_bytes(b"")
 
 
@@ -86,7 +86,7 @@ WAYS = [
 
 @pytest.mark.parametrize("what", WAYS)
 def test_nothing_is_promised_that_a_start_would_not_find(tmp_path: Path, what: Callable[[Path], None]) -> None:
-    """Neither what is written afterwards nor what was written before and not yet promised; both say why."""
+    """Neither later writes nor earlier ones that were not yet promised; both errors say why."""
     home = tmp_path / "data"
     log, _ = Log.open(home)
     log.append(b"1")
@@ -165,7 +165,7 @@ def test_a_rewriting_touches_no_other_servers_directory(tmp_path: Path) -> None:
 
 
 def test_the_lock_outlives_its_file(tmp_path: Path) -> None:
-    """Whoever removes the lock file lets nobody in: the directory is locked too."""
+    """Removing the lock file lets no process in: the directory is locked too."""
     log, _ = Log.open(tmp_path / "data")
     (tmp_path / "data" / "lock").unlink()
     with pytest.raises(LogLockedError, match="is in use by another process"):

@@ -14,7 +14,7 @@ STARTED = b"Background append only file rewriting started"
 
 
 def persistence(wire: Wire) -> dict[str, str]:
-    """What INFO says."""
+    """INFO's section on persistence."""
     return section(wire.ask("INFO", "persistence"))
 
 
@@ -24,7 +24,7 @@ def section(text: bytes) -> dict[str, str]:
 
 
 def entries(count: int, *trimmed: str) -> list[list[str]]:
-    """The commands that add so many."""
+    """The commands that add ``count`` entries."""
     return [["XADD", "s", *trimmed, "*", "n", f"{number:05}", "text", "x" * 100] for number in range(count)]
 
 
@@ -34,7 +34,7 @@ def names(directory: Path) -> list[str]:
 
 
 def rewritten(wire: Wire, number: int) -> dict[str, str]:
-    """Wait until so many rewritings have begun and none is under way; what INFO says then."""
+    """Wait until ``number`` rewritings have begun and none is under way; INFO's section then."""
 
     def done() -> bool:
         told = persistence(wire)
@@ -123,7 +123,7 @@ def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path, times: int)
     """A8: many times the live data is written, added and trimmed; the log is never above 2.2 times a fresh snapshot.
 
     The start of the process that rewrites takes as long here as with a hundred times the data, so the writer pauses
-    after the next hundred entries. The directory holds the new snapshot beside the log while it is made: once the live
+    after the next hundred entries. The directory holds the new snapshot next to the log while it is made: once the live
     data more.
     """
     parameters = {"auto-aof-rewrite-min-size": "500000", "auto-aof-rewrite-percentage": "0"}

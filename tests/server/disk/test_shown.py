@@ -1,4 +1,4 @@
-"""While the disk syncs, a server shows nobody what is not yet durable: no reply, read, wake-up, event or message."""
+"""While the disk syncs, a server shows nothing that is not yet durable: no reply, read, wake-up, event or message."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def connect(server: ServerThread) -> Iterator[Callable[[], Wire]]:
 
 
 def settle(server: ServerThread) -> None:
-    """Let the server's loop go round a few times, so that whatever it has to send now is sent."""
+    """Let the server's loop go round a few times, so that everything it has to send now is sent."""
     for _ in range(4):
         gone_by = threading.Event()
         server.server.loop.call_soon_threadsafe(gone_by.set)
@@ -123,7 +123,7 @@ class Scene:
         self.heard.append((self.writer, reply))
 
     def ask(self, wire: Wire, count: int, data: bytes, reply: object) -> None:
-        """Somebody asks; as many commands are run when this returns."""
+        """Ask from a client; as many commands are run when this returns."""
         processed = self.server.server.node.stats.processed
         wire.socket.sendall(data)
         eventually(lambda: self.server.server.node.stats.processed >= processed + count)
@@ -283,7 +283,7 @@ def test_nothing_plain_is_shown_before_it_is_durable(
 
 
 def test_no_reply_overtakes_one_that_waits(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
-    """A reply that need not wait itself stays behind one that does."""
+    """A reply that need not wait itself stays after one that does."""
     scene = Scene(server, gate, connect(), connect())
     scene.writer.ask("XADD", "s", "1-0", "f", "v")
     xinfo(scene)
@@ -295,7 +295,7 @@ def test_no_reply_overtakes_one_that_waits(server: ServerThread, gate: Gate, con
 
 
 def test_a_stop_sends_what_waited_for_the_disk(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
-    """A server told to stop while the disk syncs answers when that is over, and closes then."""
+    """A stop while the disk syncs answers when that is over, and closes then."""
     scene = Scene(server, gate, connect(), connect())
     scene.write(*ADD)
     server.server.loop.call_soon_threadsafe(server.server.request_stop)
@@ -308,7 +308,7 @@ def test_a_stop_sends_what_waited_for_the_disk(server: ServerThread, gate: Gate,
 
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_save_is_a_sync(tmp_path: Path, gate: Gate, fsync: str) -> None:
-    """SAVE answers when everything is on the medium, whatever the fsync mode."""
+    """SAVE answers when everything is on the medium, in every fsync mode."""
     with ServerThread(tmp_path, fsync=fsync) as server, Wire(server.url) as wire:  # type: ignore[arg-type] # parametrised
         assert wire.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
         before = gate.syncs

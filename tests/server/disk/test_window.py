@@ -1,7 +1,7 @@
-"""What a machine that stops may take under ``everysec``: the last second and one sync, on a clock turned by hand.
+"""The loss that a stopping machine may cause under ``everysec``: the last second and one sync, on a clock by hand.
 
-The committer, the log and the event loop are the real ones. The disk is simulated, and so is time: the loop's clock
-stands still while anything runs, and jumps to the next timer when nothing does; a sync takes as long as chance says.
+The committer, the log and the event loop are the real ones. The disk is simulated, and so is time. The loop's clock
+stops while anything runs, and jumps to the next timer when nothing does. A sync takes a random time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ HOME = Path("/data")
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Where a loop would wait for a timer, its clock jumps there, unless a thread works whose answer is to come."""
+    """A selector that jumps the clock to the loop's next timer, unless a thread works whose answer is to come."""
 
     loop: "JumpingLoop"
 
@@ -117,11 +117,11 @@ class Writer:
             self.committer.poke()
             due = self.loop.create_future()
             self.loop.call_later(self.chance.choice((0, 0.01, 0.2, 0.7, 3.0)), due.set_result, None)
-            await due  # on a clock that jumps there: nobody waits
+            await due  # on a clock that jumps there: without a wait
 
 
 async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> Writer:
-    """Serve on this disk until it stops; what was acknowledged when."""
+    """Serve on this disk until it stops; the acknowledged entries with their times."""
     over = asyncio.Event()
 
     def ends(_: object, context: dict[str, object]) -> None:
@@ -160,7 +160,7 @@ def lose_power(seed: int) -> int:
 
 
 def test_everysec_loses_at_most_its_window() -> None:
-    """Of what was acknowledged, only the last second and one sync may be gone; and some of that is."""
+    """The last second and one sync of acknowledged entries may be gone, but no more; and some of them are."""
     losses = [lose_power(seed) for seed in range(500)]
     assert sum(lost > 0 for lost in losses) > 100, "the crashes came when everything was synced"
 

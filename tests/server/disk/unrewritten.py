@@ -34,14 +34,14 @@ def main() -> None:
 
 
 def rewritten(wire: Wire) -> str:
-    """How it went, by INFO."""
+    """The result of the rewriting, by INFO."""
     wire.ask("BGREWRITEAOF")
     told = eventually(lambda: ended(wire), what="the rewriting has ended")
     return told["aof_last_bgrewrite_status"]
 
 
 def ended(wire: Wire) -> dict[str, str]:
-    """What INFO says, nothing while a rewriting is under way."""
+    """INFO's section, nothing while a rewriting is under way."""
     rows = wire.ask("INFO", "persistence").decode().splitlines()
     told = dict(row.split(":", 1) for row in rows if ":" in row)
     return told if told["aof_rewrite_in_progress"] == "0" else {}

@@ -1,7 +1,7 @@
 """Fifty clients that write to one server at once and keep a record of their own, in a process of their own making.
 
-Each client works on keys of its own, so that what must be there afterwards is known exactly: all that was
-acknowledged, and perhaps the one thing whose reply never came, whole or not at all, but never a part and never twice.
+Each client works on keys of its own, so that the right content afterwards is known exactly. It is everything that was
+acknowledged, and perhaps the one write whose reply never came, whole or not at all. It is never a part and never twice.
 """
 
 import asyncio
@@ -60,13 +60,13 @@ class Line:
 
 @dataclass
 class Client:
-    """What one client did, over all lives of the server.
+    """One client's work, over all lives of the server.
 
     Attributes:
         number: its own, from 0.
         sent: numbers of the entries sent so far.
         acknowledged: numbers of the entries whose reply came.
-        in_doubt: numbers of the entries sent together whose reply did not come before the server went.
+        in_doubt: numbers of entries sent together, without a reply before the server went.
     """
 
     number: int
@@ -109,9 +109,9 @@ class Client:
         await line.ask(("XADD", self.key, "*", "n", numbers[0]))
 
     def check(self, client: redis.Redis) -> int:
-        """Compare the server with the record; how many acknowledged entries were found.
+        """Compare the server with the record; the number of acknowledged entries that were found.
 
-        What was in doubt and is there counts as acknowledged from now on.
+        Entries in doubt that are there count as acknowledged from now on.
         """
         there = numbers_in(client, self.key)
         assert there == sorted(set(there)), f"{self.key}: something is there twice, or out of order"

@@ -1,14 +1,14 @@
-"""What clients at work at the same time were told, operation by operation, and whether one order of events explains it.
+"""Answers to clients at work at the same time, operation by operation, and a check for one order that explains them.
 
-Each operation is known by when it was asked for and when it was answered; the server did it at some moment between.
-From that follows what every order of events must keep, and only that is demanded:
+Each operation is known by its times of request and answer; the server did it at some moment between. Every order of
+events must keep these rules, and only they are demanded:
 
-- additions: ids ascend in time, the same message has one id, and what was seen of the stream has every entry added
-  before and none added after, each with the fields it was given;
-- deliveries: an entry is new to one consumer only; a later delivery of new entries has later ones; a delivery that was
-  not full left nothing behind;
-- claims: who was given an entry has it for itself as long as others ask for it to be idle, unless it is released;
-- acknowledgements: one for each entry is counted, and what was asked for afterwards never has that entry again.
+- additions: ids ascend in time, and the same message has one id. A view of the stream has every entry added before and
+  none added after. Each entry has the fields it was given;
+- deliveries: an entry is new to one consumer only. A later delivery of new entries has later ones. A delivery that was
+  not full took everything;
+- claims: a claimant of an entry has it for itself as long as others ask for it to be idle, unless it is released;
+- acknowledgements: one for each entry is counted, and later requests never have that entry again.
 """
 
 from bisect import bisect_left, bisect_right
@@ -160,7 +160,7 @@ class History:
                 assert is_free or may_follow, f"two owners at a time: {first} and {second}"
 
     def own_only(self) -> None:
-        """Who reads its own entries again sees none that was never given to it."""
+        """Check that a reader of its own entries sees none that was never given to it."""
         for each in self.of("again"):
             for entry in each.ids:
                 given = any(one.who == each.who and one.begin <= each.end for one in self.grants[entry])
@@ -185,7 +185,7 @@ class History:
                 assert counted[0].end >= grants[0].begin, f"acknowledged before it was delivered: {counted}"
 
     def acknowledged_for_good(self) -> None:
-        """Nobody is given what was acknowledged before; nor is it released."""
+        """Check that acknowledged entries are not given out afterwards, nor released."""
         for each in self.of("take", "claim", "again", "release"):
             if each.kind == "release" and not each.reply:
                 continue

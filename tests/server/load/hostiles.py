@@ -1,8 +1,8 @@
 """Sockets that mean harm: broken off, damaged, cut anywhere, never read, reset; each from one seed.
 
-What a hostile client sends on keys of its own has replies that are known: those of a node in this process that reads
-the same bytes whole and runs one command at a time, so by other ways than the server's runs of plain commands. Only ids
-made by the clock and the client's own number differ.
+The replies to a hostile client on keys of its own are known. A node in this process reads the same bytes whole and runs
+one command at a time, so by other ways than the server's runs of plain commands. Only ids made by the clock and the
+client's own number differ.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from support.inprocess import World
 from support.wire import pack
 
 SECONDS = 300
-"""How long a hostile client waits for the server to end its connection before that counts as forgotten."""
+"""Seconds that a hostile client waits for the server to end its connection, before that counts as forgotten."""
 _AHEAD = 4_000_000_000_000  # milliseconds beyond the clock: the ids after it are known
 _READ = 64 * 1024  # what the server reads of a socket at once
 _OWN = re.compile(rb"\b1[78]\d{11}-\d+|(?<=\$2\r\nid\r\n:)\d+")
@@ -123,10 +123,10 @@ class Hostile:
             self.socket.shutdown(socket.SHUT_WR)
 
     async def send(self, data: bytes, *cuts: int) -> None:
-        """Send bytes in pieces, others having their turn in between; whoever is cut off sends no more.
+        """Send bytes in pieces, others having their turn in between; a client that is cut off sends no more.
 
         Args:
-            data: what is sent.
+            data: the bytes to send.
             cuts: places between pieces.
         """
         loop, at = asyncio.get_running_loop(), 0
@@ -161,16 +161,16 @@ class Hostile:
         self.close()
 
     def judge(self, world: World, *, may_end: bool) -> int:
-        """Compare what was heard, if it is known what that must be; how many bytes.
+        """Compare the replies with the right ones, if these are known; the number of bytes.
 
         Args:
-            world: where it is found out; others may have been judged there.
-            may_end: it may be no more than the first replies.
+            world: the node that gives the right ones; others may have been judged there.
+            may_end: the replies may be no more than the first ones.
         """
         if not self._said:
             return 0
         wanted, found = _OWN.sub(b"own", known_replies(world, self._said)), self._heard
-        if not self._is_whole:  # a protocol error closes, and what was sent behind it makes that a reset
+        if not self._is_whole:  # a protocol error closes, and bytes sent after it make that a reset
             found = found[: found.rfind(b"\r\n") + 2] if b"\r\n" in found else b""
             may_end = True
         found = _OWN.sub(b"own", found)
@@ -179,7 +179,7 @@ class Hostile:
 
 
 def difference(sent: bytes, wanted: bytes, found: bytes) -> str:
-    """Where replies part."""
+    """The place of the first difference of two replies."""
     at = next((n for n, (one, other) in enumerate(zip(wanted, found, strict=False)) if one != other), len(found))
     near = slice(max(at - 200, 0), at + 200)
     return (
@@ -188,11 +188,11 @@ def difference(sent: bytes, wanted: bytes, found: bytes) -> str:
 
 
 def known_replies(world: World, data: bytes) -> bytes:
-    """What a client is answered that sends this and then no more: read in one piece, run one by one.
+    """The right answer to a client that sends this and then no more: read in one piece, run one by one.
 
     Args:
-        world: where it is run.
-        data: what it sends.
+        world: the node that runs it.
+        data: the client's bytes.
     """
     client, reader, replies = world.client(), CommandReader(), bytearray()
     session = client.session
@@ -221,8 +221,8 @@ def conversation(one: Hostile, commands: int) -> list[bytes]:
     """Commands whose replies are known, most of them plain, on keys of the client's own.
 
     Args:
-        one: whose keys they are.
-        commands: how many, beside those that make the keys.
+        one: the client with these keys.
+        commands: their number, without those that make the keys.
     """
     key, text = one.name + b":s", one.name + b":t"
     first = b"%d-0" % _AHEAD
@@ -272,7 +272,7 @@ def damaged(data: bytes, chance: random.Random, places: list[int]) -> bytes:
     Args:
         data: commands.
         chance: decides.
-        places: positions near which it is done.
+        places: positions for the changes, roughly.
     """
     made = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 3))):
@@ -290,7 +290,7 @@ def damaged(data: bytes, chance: random.Random, places: list[int]) -> bytes:
 
 
 def ends(commands: list[bytes]) -> list[int]:
-    """Where commands end, and where the server's reads would, of bytes that come at once."""
+    """The ends of commands, and the ends of the server's reads, in bytes that come at once."""
     found, at = [], 0
     for command in commands:
         at += len(command)
@@ -328,7 +328,7 @@ async def break_rules(one: Hostile) -> None:
 
 
 async def babble(one: Hostile) -> None:
-    """Random bytes, some of them behind a mark of the protocol."""
+    """Random bytes, some of them after a mark of the protocol."""
     data = one.chance.choice((b"", b"*", b"*2\r\n", b"*2\r\n$", b"*1\r\n$4\r\n")) + one.chance.randbytes(300)
     await one.say(data)
 
@@ -343,7 +343,7 @@ async def break_off(one: Hostile) -> None:
 
 
 async def promise(one: Hostile) -> None:
-    """Words of half a gigabyte and two thousand million words, of which little comes."""
+    """Words of half a gigabyte and two thousand million words, mostly not sent."""
     head = one.chance.choice((b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n", b"*2147483647\r\n$1\r\nx\r\n"))
     await one.send(head + bytes(one.chance.choice((0, 10, 200_000))), 5)
     await one.leave()
@@ -364,7 +364,7 @@ async def run_away(one: Hostile) -> None:
 
 
 async def wait_and_leave(one: Hostile) -> None:
-    """Gone while it waits, with more behind the wait or not."""
+    """Leave while it waits, with more sent after the wait or not."""
     key = one.name + b":s"
     wait = one.chance.choice(
         (
@@ -387,7 +387,7 @@ async def kill(one: Hostile) -> None:
 
 
 async def pause(one: Hostile) -> None:
-    """Everybody stands still for a moment, in the midst of what it says."""
+    """Pause all clients for a moment, in the midst of their words."""
     data = in_the_midst(one, pack("CLIENT", "PAUSE", 20, one.chance.choice(("ALL", "WRITE"))))
     await one.send(data + (pack("CLIENT", "UNPAUSE") if one.chance.random() < 0.5 else b""))
     await one.leave()

@@ -1,8 +1,8 @@
-"""Clients that send plain commands without waiting for replies, each beside a model that knows every reply.
+"""Clients that send plain commands without waiting for replies, each with a model that knows every reply.
 
-A client has keys of its own and ids that are known beforehand, so each reply is compared with the model's, and what is
-there after a crash must be the model after some of what was sent: all that was answered, and of the rest the first
-commands, none of them in part. One stream is everybody's; what is shown of it must stay.
+A client has keys of its own and ids that are known beforehand, so each reply is compared with the model's. The data
+after a crash must be the model after a first part of the commands: all answered ones, and some of the next, none of
+them in part. One stream is shared by all; entries of it that were shown must stay.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ def name_of(at: int) -> bytes:
 
 @dataclass
 class Model:
-    """What one client's keys hold.
+    """The content of one client's keys.
 
     Attributes:
         entries: numbers of its stream's entries; the first has sequence number 0.
         value: number of the last SET.
-        delivered: how many entries the group has read.
+        delivered: entries that the group has read.
         pending: consumer by place in ``entries``.
         shared: numbers of its entries in the stream of all.
     """
@@ -81,7 +81,7 @@ class Model:
         return [[b"n", b"%d" % self.entries[at]] for at in taken]
 
     def state(self) -> tuple[Any, ...]:
-        """What is compared after a start."""
+        """The values to compare after a start."""
         newest = (len(self.entries), self.entries[-_SEEN:])
         return (*newest, self.value, self.pending, self.shared[-1:])
 
@@ -96,9 +96,9 @@ class Pipeline:
         refusals: a full disk may refuse commands.
 
     Attributes:
-        model: what was answered.
-        waiting: what was sent and not answered, oldest first.
-        answered: how many commands were.
+        model: the state after the answered commands.
+        waiting: commands without an answer, oldest first.
+        answered: number of answered commands.
     """
 
     number: int
@@ -204,11 +204,11 @@ class Pipeline:
     # ------------------------------------------------------------------ after a start
 
     def settle(self, client: redis.Redis, shared: list[tuple[int, int]]) -> None:
-        """Find out how much of what was not answered was done; go on from there.
+        """Find the unanswered commands that were done; go on from there.
 
         Args:
             client: of the server.
-            shared: whose the newest entries of the stream of all are, and their numbers.
+            shared: the owners of the newest entries of the stream of all, and their numbers.
         """
         found = self._found(client, [number for who, number in shared if who == self.number][-1:])
         for model in self._possible():

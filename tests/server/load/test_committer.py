@@ -27,14 +27,14 @@ class HeldLog:
 
     Attributes:
         let: one permit for each write or sync that may happen.
-        calls: what was done, in order.
-        tries: how often something was begun, whatever came of it.
+        calls: the calls that were done, in order.
+        tries: number of calls that were begun, with any result.
         broken: the next call fails.
         full: writes find no space.
         space: free bytes.
         floor: bytes that are to stay free.
-        told: what the node was told: an outage, or None at its end.
-        on_sync: called behind each sync.
+        told: reports to the node: an outage, or None at its end.
+        on_sync: called after each sync.
     """
 
     directory = Path("data")
@@ -92,13 +92,13 @@ def committing(
     tries: tuple[float, float] = TRIES,
     **seconds: float,
 ) -> Committer:
-    """A committer of the log, whose disk guard tells the log what a node would be told."""
+    """A committer of the log, whose disk guard reports to the log instead of a node."""
     guard = DiskGuard(log, log, lambda: log.floor, SystemClock(), tries=tries)
     return Committer(log, policy, guard, on_failure, **seconds)  # type: ignore[arg-type] # parametrised
 
 
 class Client:
-    """Waits for positions, and notes what was released when."""
+    """Waits for positions, and notes the time of each release."""
 
     def __init__(self, committer: Committer, log: HeldLog) -> None:
         self.committer, self.log = committer, log
@@ -159,7 +159,7 @@ async def test_always_releases_after_the_sync(log: HeldLog) -> None:
 
 
 async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
-    """What runs while the disk is busy becomes one further group, however many it is."""
+    """Commands that run while the disk is busy become one further group, however many there are."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     client.command()
@@ -221,7 +221,7 @@ async def test_replies_that_were_not_let_out_for_memory_follow(log: HeldLog, mon
 
 
 async def test_a_quick_disk_is_waited_for_and_a_slow_one_is_not(log: HeldLog) -> None:
-    """Once syncs were quick the loop itself does them: in the turn of the command, its reply behind the sync."""
+    """Once syncs were quick the loop itself does them: in the turn of the command, its reply after the sync."""
     committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     at_sync: list[tuple[str, bool]] = []
@@ -269,7 +269,7 @@ async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: 
 
 
 async def test_everysec_syncs_by_itself(log: HeldLog) -> None:
-    """Under ``everysec`` what was written is synced after a while with no further command."""
+    """Under ``everysec`` written data is synced after a while with no further command."""
     committer = committing(log, "everysec", pytest.fail, sync_seconds=0.01)
     log.let.release(10)
     Client(committer, log).command()
@@ -278,7 +278,7 @@ async def test_everysec_syncs_by_itself(log: HeldLog) -> None:
 
 
 async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog) -> None:
-    """A script or a huge range may take seconds; what was acknowledged before it does not wait for its end."""
+    """A script or a huge range may take seconds; writes acknowledged before it do not wait for its end."""
     committer = committing(log, "everysec", pytest.fail, sync_seconds=0.01, early=-1000)  # the loop is much too late
     log.let.release()
     client = Client(committer, log)
@@ -287,14 +287,14 @@ async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog) -> 
     synced = threading.Event()
     log.on_sync = synced.set
     log.let.release(10)
-    assert synced.wait(30), "no sync before the loop went on"  # the loop stands still here
+    assert synced.wait(30), "no sync before the loop went on"  # the loop is blocked here
     assert log.durable == 1
     await committer.close()
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, policy: str) -> None:
-    """What was appended in the very turn of the stop is committed by it; nobody writes to the log after it."""
+    """Records appended in the very turn of the stop are committed by it; nothing writes to the log after it."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.let.release(10)
@@ -310,7 +310,7 @@ async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, pol
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
-    """After a failed write or sync no reply is released, the server is told once, and closing does not try again."""
+    """After a failed write or sync no reply is released, the server gets one report, and closing does not try again."""
     told: list[StorageError] = []
     committer = committing(log, policy, told.append)
     client = Client(committer, log)
@@ -328,7 +328,7 @@ async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A full disk is no failure: replies are held, the node is told once, and what was kept is written with space."""
+    """A full disk is not a failure: replies are held, the node gets one report, and kept data is written with space."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.full = True
@@ -354,7 +354,7 @@ async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: py
 
 @pytest.mark.parametrize("floor", [0, 900])
 async def test_sync_of_what_was_written_ends_no_outage(log: HeldLog, floor: int) -> None:
-    """A sync that was due stores what was written before the disk was full; what is held is held still."""
+    """A sync that was due stores data written before the disk was full; held replies stay held."""
     committer = committing(log, "everysec", pytest.fail, tries=LATE, sync_seconds=0.2)
     client = Client(committer, log)
     log.let.release(1000)
@@ -399,7 +399,7 @@ async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog,
 
 
 async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog) -> None:
-    """Whoever sets it need not wait for the next look; on a full disk it is one try more, not one a command."""
+    """A new floor does not wait for the next look; on a full disk it is one try more, not one a command."""
     committer = committing(log, "always", pytest.fail, tries=LATE)
     client = Client(committer, log)
     log.let.release(1000)
@@ -436,7 +436,7 @@ async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_closing_again_waits_for_the_first(log: HeldLog, policy: str) -> None:
-    """Whoever asks meanwhile, or later: all find it closed, and everything is released once."""
+    """Callers meanwhile, or later: all find it closed, and everything is released once."""
     committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     client.command()
@@ -464,7 +464,7 @@ async def test_closing_on_a_full_disk_releases_nothing(log: HeldLog, policy: str
 
 
 def test_server_shows_nothing_after_a_failed_sync(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk fails, neither the writer nor a reader of what was written gets a reply; the server stops."""
+    """When the disk fails, neither the writer nor a reader of the written data gets a reply; the server stops."""
     holding, go_on = threading.Event(), threading.Event()
 
     def failing(self: Log) -> int:

@@ -1,9 +1,9 @@
-"""What a command costs, counted and not timed: Python calls, memory blocks that stay, bytes in use at most.
+"""A command's cost, counted and not timed: Python calls, memory blocks that stay, bytes in use at most.
 
 The bytes of pipelined commands go into a connection as the event loop would hand them over, and from there through the
-whole server; replies come out at the other end. Counts are the same on every machine, however busy it is. A bound is
-what was counted when it was written, and some room for another version of Python. Who makes a command cheaper lowers
-its bounds in the same commit; who must raise one says why there.
+whole server. Replies come out at the other end. Counts are the same on every machine, however busy it is. A bound is
+the count at the time of writing, and some room for another version of Python. A change that makes a command cheaper
+lowers its bounds in the same commit. A change that must raise one gives the reason there.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class Calls:
 
 
 async def fed(name: str) -> tuple[float, float, int]:
-    """What a command comes to: calls, blocks, bytes."""
+    """The costs of a command: calls, blocks, bytes."""
     server = Server(Settings(directory=None, port=0), clock=ManualClock())
     await server.start()
     try:

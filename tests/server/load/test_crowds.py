@@ -30,7 +30,7 @@ KIB = 1024
 
 @contextlib.contextmanager
 def descriptors(count: int) -> Iterator[None]:
-    """Room for so many sockets in this process and in the servers it starts; skips with the reason without it."""
+    """Room for ``count`` sockets in this process and in the servers it starts; skips with the reason without it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -54,7 +54,7 @@ def resident(server: ServerProcess) -> int:
 
 
 def connected(server: ServerProcess, stack: contextlib.ExitStack, count: int) -> list[socket.socket]:
-    """So many connections, all known to the server."""
+    """``count`` connections, all known to the server."""
     found = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 30)) for _ in range(count)]
     with server.client() as client:
         eventually(lambda: client.info("clients")["connected_clients"] > count)
@@ -62,7 +62,7 @@ def connected(server: ServerProcess, stack: contextlib.ExitStack, count: int) ->
 
 
 def pings(client: Wire, count: int) -> float:
-    """The 99th percentile of so many round trips, in milliseconds."""
+    """The 99th percentile of ``count`` round trips, in milliseconds."""
     spent = []
     for _ in range(count):
         began = time.perf_counter()
@@ -72,7 +72,7 @@ def pings(client: Wire, count: int) -> float:
 
 
 def idle(folder: Path, count: int) -> tuple[float, float]:
-    """Open idle connections and ask beside them; the server's bytes for each, and a PING's 99th percentile in ms."""
+    """Open idle connections and ask among them; the server's bytes for each, and a PING's 99th percentile in ms."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(descriptors(count))
         server = stack.enter_context(millstream_server(folder, "--memory", "--maxclients", str(count + 50)))
@@ -144,7 +144,7 @@ def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
 
 
 def test_slow_reader_costs_no_more_than_its_limit(tmp_path: Path) -> None:
-    """A reply of 256 MiB that nobody takes costs the server its limit at most, and is cut and counted."""
+    """A reply of 256 MiB that is not taken costs the server its limit at most, and is cut and counted."""
     slow_reader(tmp_path, 256 * KIB * KIB, 64 * KIB * KIB)
 
 
@@ -264,7 +264,7 @@ class Visits:
         self._chance = random.Random(seed)
 
     def visit(self, count: int) -> None:
-        """So many clients, one after the other."""
+        """Let ``count`` clients visit, one after the other."""
         for _ in range(count):
             words = self._chance.choice(ENDINGS)
             with Wire(self._server.url) as wire:
@@ -276,7 +276,7 @@ class Visits:
                     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def held(self, control: Wire) -> list[int]:
-        """What the server holds once all are gone: descriptors, tasks, sessions, waiters and so on."""
+        """The server's holdings once all are gone: descriptors, tasks, sessions, waiters and so on."""
         server, node = self._server.server, self._server.server.node
         eventually(lambda: len(server.open_connections) == 1, what="only the control is connected")
         eventually(lambda: control.ask("PING") == b"PONG")
@@ -285,7 +285,7 @@ class Visits:
             len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - a count, not paths
             len(asyncio.all_tasks(server.loop)),
             len(list(node.sessions)),
-            sum(type(found) is Connection for found in gc.get_objects()),  # whatever holds them
+            sum(type(found) is Connection for found in gc.get_objects()),  # with any holder
             len(node.waits),
             len(node.sessions.watches),
             len(list(node.sessions.channels)) + len(list(node.sessions.patterns)),

@@ -18,7 +18,7 @@ from support.wire import Wire, pack
 
 SESSIONS = 12
 ROUND = 50
-# What ends the server, or its sessions, because it is asked to; each has tests of its own
+# Commands that end the server, or its sessions, on request; each has tests of its own
 LEFT_OUT = {
     "shutdown",
     "quit",
@@ -35,7 +35,7 @@ LEFT_OUT = {
     "slaveof",
     "sync",
 }
-# What makes a session stand still, or leads to it; TURNS has some of each
+# Commands that make a session wait, or lead to it; TURNS has some of each
 STILL = {"subscribe", "psubscribe", "multi", "client|reply", "client|kill", "blpop", "auth", "flushall", "flushdb"}
 STILL |= {"swapdb", "select", "xread", "xreadgroup", "wait", "waitaof"}
 STILL |= {"blmove", "blmpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin"}
@@ -90,7 +90,7 @@ FITTING = [
     b"EXEC",
     b"UNSUBSCRIBE",
 ]
-# What changes how a session goes on: now and then, or the sessions would do little else
+# Commands that change how a session goes on: now and then, or the sessions would do little else
 TURNS = [
     b"XREADGROUP GROUP g b BLOCK 1 CLAIM 0 STREAMS s >",
     b"XREAD BLOCK 1 STREAMS s t $ $",
@@ -150,7 +150,7 @@ class Storm:
         self.control = Wire(server.url)
 
     def round(self) -> None:
-        """Send a batch on one session and take what has come; open it anew if the server has cut it, or now and then.
+        """Send a batch on one session and take the replies; reopen it if the server has cut it, or now and then.
 
         Many a session comes to wait for ever, to listen only, or to be deep in a transaction: that is meant.
         """
@@ -160,7 +160,7 @@ class Storm:
         try:
             wire.socket.settimeout(10)
             wire.socket.sendall(b"".join(command(self.chance, self.known) for _ in range(ROUND)))
-            self.ping()  # the batch is behind us in the server, too
+            self.ping()  # the batch is done in the server, too
             wire.socket.settimeout(0)
             while is_open:
                 is_open = bool(wire.socket.recv(1 << 20))
@@ -173,7 +173,7 @@ class Storm:
             self.wires[at] = Wire(self.server.url)
 
     def ping(self) -> None:
-        """The server must answer whoever asks politely, unless another session has cut the connection (CLIENT KILL)."""
+        """Check that the server answers a polite client, unless another session has cut it off (CLIENT KILL)."""
         try:
             assert self.control.ask("PING") == b"PONG"
         except (EOFError, OSError):
@@ -203,7 +203,7 @@ def run(commands: int, seed: int) -> None:
 
 
 def test_random_commands_leave_the_server_whole() -> None:
-    """20,000 random commands on twelve sessions: no internal error, no session left behind, every rule kept."""
+    """20,000 random commands on twelve sessions: no internal error, no session left over, every rule kept."""
     run(20_000, int(os.environ.get("MILLSTREAM_SEED", "1")))
 
 

@@ -1,8 +1,8 @@
-"""Clients at work at the same time over real sockets, and a checker that knows what they must have been told.
+"""Clients at work at the same time over real sockets, and a checker that knows the answers they must have had.
 
-Eight clients add, read, claim, acknowledge and release on one stream and one group; then the server is killed and
-started again, and what it has must follow from what it had answered. ``MILLSTREAM_SEED=n`` runs one piece again (what
-each client asks depends on the seed, when it is answered does not).
+Eight clients add, read, claim, acknowledge and release on one stream and one group. Then the server is killed and
+started again, and its data must follow from its answers. ``MILLSTREAM_SEED=n`` runs one piece again. Each client's
+requests depend on the seed, the times of the answers do not.
 """
 
 import os
@@ -36,14 +36,14 @@ def name(number: int) -> bytes:
 
 
 class Worker(threading.Thread):
-    """One client: asks for one thing after another and keeps what it was told.
+    """One client: asks for one thing after another and keeps the answers.
 
     Args:
-        server: where.
+        server: its server.
         who: its name as a consumer.
         seed: of its choices.
         count: operations.
-        known: ids that anybody was given lately, shared by all clients.
+        known: ids that were given out lately, shared by all clients.
     """
 
     def __init__(self, server: ServerProcess, who: bytes, seed: str, count: int, known: list[int]) -> None:
@@ -149,7 +149,7 @@ def left(server: ServerProcess) -> tuple[list[tuple[int, bytes]], dict[int, byte
 
 
 def lived(folder: Path, operations: int, seed: int) -> list[Operation]:
-    """Let clients work, kill the server, start it again; what they were told, checked."""
+    """Let clients work, kill the server, start it again; their answers, checked."""
     with millstream_server(folder) as server:
         with Wire(server.url) as wire:
             assert wire.ask("XGROUP", "CREATE", "s", "g", 0, "MKSTREAM") == b"OK"
@@ -217,7 +217,7 @@ END = ([(1, b"t1"), (2, b"t2"), (3, b"t3")], {2: b"b", 3: b"b"})
 
 
 def test_the_checker_passes_what_can_be() -> None:
-    """A history in which all happens that may."""
+    """A history with everything that may happen."""
     history = History(WHOLE)
     history.check()
     history.check_end(*END)
@@ -271,7 +271,7 @@ def test_the_checker_finds_what_cannot_be(more: list[Operation], complaint: str)
     ],
 )
 def test_the_checker_finds_what_cannot_be_left(change: Callable[..., object], complaint: str) -> None:
-    """What is there at the end must follow from the answers."""
+    """The data at the end must follow from the answers."""
     entries, pending = list(END[0]), dict(END[1])
     change(entries, pending)
     with pytest.raises(AssertionError, match=complaint):

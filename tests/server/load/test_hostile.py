@@ -1,9 +1,9 @@
-"""Hostile users: whatever one client asks, another's PING is answered soon, and the server goes on.
+"""Hostile users: for anything one client asks, another's PING is answered soon, and the server goes on.
 
-Commands come from the table's own grammar, with sizes, numbers and patterns chosen to hurt. What is bounded is the
-processor time that the server takes between two PINGs of a second client: on an idle machine that is how long the
-PING waits, and on a busy one it is still the server's own work. What commands remain slow by nature is in
-docs/server.md; ``bench/stalls.py`` measures the worst.
+Commands come from the table's own grammar, with sizes, numbers and patterns chosen to hurt. The bound is on the
+processor time that the server takes between two PINGs of a second client. On an idle machine that is the PING's wait,
+and on a busy one it is still the server's own work. Commands that remain slow by nature are in docs/server.md;
+``bench/stalls.py`` measures the worst.
 """
 
 import os
@@ -24,7 +24,7 @@ MOST = 10_000
 """Words of a command. Its cost goes with them, so that a hundred times as many keep others waiting, as in Redis."""
 PATTERN = 5_000
 """Bytes of a pattern; with ten thousand of them in one command its bytes alone take a while to be read."""
-# What keeps others from being answered because it is asked to, or ends what is being tried
+# Commands that keep others waiting on request, or end the trial
 LEFT_OUT = frozenset(
     {
         "shutdown", "debug", "client|pause", "client|kill", "client|reply", "config|set", "config|resetstat", "auth",
@@ -135,7 +135,7 @@ def shown(words: list[bytes]) -> str:
 
 
 def run(folder: Path, commands: int, seed: int) -> int:
-    """So many commands on a server of their own."""
+    """Run ``commands`` commands on a server of their own."""
     with millstream_server(folder, "--memory") as server:
         watcher = Watcher(server, seed)
         for _ in range(commands):

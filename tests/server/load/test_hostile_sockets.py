@@ -1,7 +1,7 @@
-"""Hundreds of sockets that mean harm, beside clients that mean none: those are answered as their models say.
+"""Hundreds of sockets that mean harm, among clients that mean none: those are answered as their models say.
 
-Under ``.ci/sanitize`` the server runs the native core with sanitizers: what it reads or writes where it must not ends
-it, and so the test.
+Under ``.ci/sanitize`` the server runs the native core with sanitizers: a forbidden read or write ends it, and so the
+test.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class Storm:
         self.control = control
 
     def blow(self, count: int, seed: int) -> int:
-        """So many hostile clients at once; the server is whole and empty afterwards. Bytes of replies compared.
+        """Run ``count`` hostile clients at once; the server is whole and empty afterwards. Bytes of replies compared.
 
-        With every other seed some of them pause all: who says that it sends no more while it is held back is let go, as
-        in Redis, and gets no more than its first replies.
+        With every other seed some of them pause all. A client that sends no more while it is held back is let go, as in
+        Redis, and gets no more than its first replies.
         """
         chance = random.Random(seed)
         polite = [Pipeline(number, sizes=(1, 16, 100)) for number in range(POLITE)]
@@ -95,7 +95,7 @@ class Storm:
 
 
 def storms(folder: Path, seed: int, *counts: int) -> int:
-    """Storms of so many clients on one server, the last of which leaves it with as much memory; how many clients."""
+    """Storms of clients on one server; the last storm leaves as much memory as before; the number of clients."""
     options = ("--fsync", ("always", "everysec", "no")[seed % 3]) if seed % 4 else ("--memory",)
     limit = f"client-output-buffer-limit=normal {OUTPUT} 0 0"
     with contextlib.ExitStack() as stack:
@@ -106,7 +106,7 @@ def storms(folder: Path, seed: int, *counts: int) -> int:
         for number, count in enumerate(counts):
             assert storm.blow(count, seed * 100 + number) > count * 100
             held.append(resident(server))
-        if "libasan" in os.environ.get("LD_PRELOAD", ""):  # it keeps what was freed, to see who touches it
+        if "libasan" in os.environ.get("LD_PRELOAD", ""):  # it keeps freed memory, to find later uses of it
             assert "/.sanitized/" in mapped(server)
         else:
             assert held[-1] - held[0] < KEPT, held

@@ -1,4 +1,4 @@
-"""A server process killed at random moments under fifty writers, again and again: what they were told is there."""
+"""A server process killed at random moments under fifty writers, again and again: acknowledged data is there."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ def a_life(server: ServerProcess, clients: list[Client], chance: random.Random, 
     async def work() -> None:
         working = asyncio.create_task(all_work(clients, server.port, chance))
         while sum(len(client.acknowledged) for client in clients) < before + wanted:
-            await asyncio.sleep(0)  # until so much has been acknowledged; the kill then meets whatever is under way
+            await asyncio.sleep(0)  # until this many have been acknowledged; the kill then meets any work under way
             assert not working.done(), server.log.read_text(errors="replace")
         ending = threading.Thread(target=server.end, args=(number,))
         ending.start()
@@ -35,7 +35,7 @@ def a_life(server: ServerProcess, clients: list[Client], chance: random.Random, 
 
 
 def lives(folder: Path, seed: int, cycles: int, fsync: str, number: signal.Signals = signal.SIGKILL) -> int:
-    """So many lives of one data directory, each judged in the next; how many there were."""
+    """Run ``cycles`` lives of one data directory, each judged in the next; their number."""
     chance = random.Random(seed)
     clients = crowd()
     folder.mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_a_server_killed_again_and_again_has_all_it_acknowledged(tmp_path: Path)
 
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_the_end_of_the_process_takes_nothing_in_any_mode(tmp_path: Path, fsync: str) -> None:
-    """A reply under ``everysec`` and ``no`` outlives the process: what was written is the kernel's. 0 lost.
+    """A reply under ``everysec`` and ``no`` outlives the process: written data is the kernel's. 0 lost.
 
     Five kills in each; 600 in each are in ``make test-long``.
     """

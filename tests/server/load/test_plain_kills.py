@@ -15,7 +15,7 @@ from support.callfaults import SHORT, CallFault, calls, library, preloading
 from support.servers import ServerProcess, millstream_server
 
 CLIENTS = 6
-# What may fail, with a bound on which of those calls it is: some lives end before
+# Calls that may fail, with a bound on the number of the call: some lives end before
 FAULTS = (
     ("server", "write", errno.ENOSPC, 40),
     ("server", "write", SHORT, 40),
@@ -37,7 +37,8 @@ class Lives:
         folder: for it.
         seed: of all chance.
         options: of the server.
-        refusals: a full disk may refuse commands; then fewer are sent together, so that which were can be found out.
+        refusals: a full disk may refuse commands.
+            ``Lives`` then sends fewer together, so that the refused ones can be found.
     """
 
     def __init__(self, folder: Path, seed: int, *options: str, refusals: bool = False) -> None:
@@ -69,7 +70,7 @@ class Lives:
                 self.watcher.work(server.port),
             )
             while sum(one.answered for one in self.clients) < before + wanted:
-                await asyncio.sleep(0)  # the kill then meets whatever is under way
+                await asyncio.sleep(0)  # the kill then meets any work under way
                 if working.done():  # it has ended, as it must where it cannot know what is on the disk
                     break
             ending = threading.Thread(target=server.kill)
@@ -110,7 +111,7 @@ class Lives:
 
 
 def kills(folder: Path, seed: int, cycles: int, fsync: str) -> int:
-    """So many lives, each judged in the next; how many there were."""
+    """Run ``cycles`` lives, each judged in the next; their number."""
     lives = Lives(folder, seed, "--fsync", fsync)
     try:
         lives.begin()
@@ -126,7 +127,7 @@ def kills(folder: Path, seed: int, cycles: int, fsync: str) -> int:
 def failures(
     folder: Path, made: Path, seed: int, cycles: int, fsync: str, faults: tuple[tuple[str, str, int, int], ...] = FAULTS
 ) -> int:
-    """The same where a system call fails in each life, and the server is killed somewhere behind; how many failed."""
+    """The same with a failing system call in each life, and a kill some time after it; the number of failures."""
     lives = Lives(folder, seed, "--fsync", fsync, refusals=True)
     failed = 0
     try:
@@ -178,6 +179,6 @@ def test_a_server_killed_many_times_under_plain_commands(tmp_path: Path, fsync: 
 @pytest.mark.timeout(campaign.LIMIT)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_calls_that_fail_many_times_under_plain_commands(tmp_path: Path, made: Path, fsync: str) -> None:
-    """Plain commands, 200 lives in each mode in which a system call fails."""
+    """Plain commands, 200 lives with a failing system call in each mode."""
     name = f"plain-call-faults-{fsync}"
     campaign.run(name, lambda n: failures(tmp_path / str(n), made, n, 10, fsync), range(20), unit="faults")

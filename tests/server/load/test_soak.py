@@ -1,4 +1,4 @@
-"""Long load with random faults of clients, then a kill: memory stays, nothing acknowledged is lost, nobody is stuck.
+"""Long load with random faults of clients, then a kill: memory stays, nothing acknowledged is lost, no client hangs.
 
 Streams are trimmed as they grow, so that a server in good order needs the same memory in the end as in the beginning.
 """
@@ -26,10 +26,10 @@ STREAMS = 4
 KEPT = 2000
 PAUSE = 0.002
 GROWTH = 1.1
-"""What the last third's memory comes back to is at most so many times what the middle third's came back to.
+"""The most that the least memory of the last third may be, as a multiple of the middle third's least.
 
-The least of each third is compared and not its mean: replies to a client that takes none of them are in the memory for
-as long as it lives, some megabytes a time, and on a busy machine it lives for seconds. What leaks never comes back.
+The least is compared and not the mean. Replies to a client that takes none of them are in the memory for its life, some
+megabytes a time, and on a busy machine it lives for seconds. Leaked memory never comes back.
 """
 RESTART = 300.0
 """Seconds a restart may take. 11 MB of log are 1.2 s of processor time, and were 13 s on a machine in great demand."""
@@ -42,7 +42,7 @@ class Soak:
     Attributes:
         port: of the server.
         chance: of everything.
-        until: monotonic seconds at which it ends.
+        until: monotonic seconds at its end.
         last: the last acknowledged id of each stream.
         done: commands answered.
         harmed: faults done, by kind.
@@ -87,7 +87,7 @@ class Soak:
             line = await Line.to(self.port)
             try:
                 await self._consume(line, name)
-            except Gone:  # somebody killed it
+            except Gone:  # another client killed it
                 continue
             finally:
                 line.close()
@@ -101,7 +101,7 @@ class Soak:
             ids = [row[0] for row in reply[0][1]] if isinstance(reply, list) else []
             if ids and self.chance.random() < 0.9:
                 await line.ask(("XACK", key, "g", *ids))
-            if self.chance.random() < 0.1:  # CLAIM leaves pending what was trimmed, as in Redis; this lets go of it
+            if self.chance.random() < 0.1:  # CLAIM leaves trimmed entries pending, as in Redis; this lets go of them
                 await line.ask(("XAUTOCLAIM", key, "g", name, 500, "0-0", "COUNT", 1000))
             self.done += 1
 
@@ -210,7 +210,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
 
 def judge_living(server: ServerProcess) -> None:
     """Those who are gone have left nothing; nothing went wrong inside; memory and log say the same."""
-    with server.client(socket_timeout=None) as client:  # loading anew what ten minutes have written takes its time
+    with server.client(socket_timeout=None) as client:  # loading ten minutes of writes takes its time
         client.execute_command("DEBUG", "LOADAOF")
         clients: Any = client.client_list()
         assert len(clients) == 1, clients

@@ -1,4 +1,4 @@
-"""``millstream serve --console``: pages beside the server that end with it, and that it goes on without."""
+"""``millstream serve --console``: pages next to the server that end with it, and that it goes on without."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def served(folder: Path, *words: str) -> Iterator[tuple["subprocess.Popen[bytes]
 
 
 def said(folder: Path) -> str:
-    """What the server said so far."""
+    """The server's output so far."""
     return (folder / "out").read_text()
 
 

@@ -15,10 +15,10 @@ from support.wire import Wire
 
 LOADING = "LOADING Redis is loading the dataset in memory"
 KEYS = 200
-# Microseconds before each record, of which ours would need minutes. Redis answers between two keys alone
+# Microseconds before each record; ours would need minutes. Redis answers between two keys alone
 SLOW, THEIR_SLOW = "500000", "20000"
 
-# What a client or a Sentinel may ask of a server in that state; each is told the same by Redis
+# Requests of a client or a Sentinel to a server in that state; each gets the same answer from Redis
 ASKED = [
     "PING",
     "GET k1",
@@ -60,7 +60,7 @@ ASKED = [
 def fill(client: redis.Redis) -> None:
     """Give a server some keys, each a record of its own."""
     for at in range(KEYS):
-        client.set(f"k{at}", "v" * 2000)  # Redis looks for clients after so many bytes
+        client.set(f"k{at}", "v" * 2000)  # Redis looks for clients after this many bytes
     client.xadd("s", {"a": "1"})
 
 
@@ -97,7 +97,7 @@ def reading(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Se
 
 
 def outcomes(wire: Wire) -> list[str]:
-    """Of each command, sent together: the error that it is told, or that it is answered."""
+    """The outcome of each command, sent together: its error, or that it was answered."""
     return [
         str(answer) if isinstance(answer, Exception) else "answered"
         for answer in wire.ask_together(line.split() for line in ASKED)
@@ -127,7 +127,7 @@ def test_what_is_told_to_wait(reading: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_a_client_stays_and_is_served(reading: ServerProcess) -> None:
-    """Who came while the log was read needs no new connection; INFO says how far it is, and nothing when it is read."""
+    """A client that came during the loading needs no new connection; INFO shows the progress until the end."""
     with reading.client() as one, one.client() as client:
         assert client.execute_command("CLIENT SETNAME", "early")
         seen = state(client)
@@ -145,7 +145,7 @@ def test_a_client_stays_and_is_served(reading: ServerProcess) -> None:
 
 @pytest.mark.parametrize("way", ["SIGTERM", "SHUTDOWN"])
 def test_ending_while_the_log_is_read_and_who_may(tmp_path: Path, data: Path, way: str) -> None:
-    """Told to stop it does so at once and loses nothing; passwords and the file of users count from the beginning."""
+    """A stop works at once and loses nothing; passwords and the file of users count from the beginning."""
     shutil.copytree(data, tmp_path / "data")
     users = tmp_path / "users.acl"
     users.write_text("user default on >secret ~* &* +@all\nuser guest on nopass ~* &* -@all +ping\n")

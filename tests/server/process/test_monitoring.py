@@ -1,4 +1,4 @@
-"""What monitors read in INFO and CLIENT LIST is true: lookups, expiries, rates, scripts, and a connection's bytes.
+"""Monitors read true values in INFO and CLIENT LIST: lookups, expiries, rates, scripts, and a connection's bytes.
 
 The fields are those that redis_exporter, Datadog's check and RedisInsight read and that mean something here.
 """
@@ -140,7 +140,7 @@ def test_a_key_is_counted_as_expired_once_whoever_finds_it() -> None:
 
 
 def test_rates_are_averages_of_the_last_moments() -> None:
-    """What was done before the window counts no more, an hour of silence neither; a reset is no negative rate."""
+    """Work before the window does not count, nor does an hour of silence; a reset never gives a negative rate."""
     rates = Rates()
     rates.sample(1_000, (0, 0, 0))
     assert rates.per_second(1_100, (160, 320, 480)) == (100.0, 200.0, 300.0)
@@ -197,7 +197,7 @@ def test_resetting_begins_every_count_anew() -> None:
 
 
 def test_an_embedded_store_tells_no_rates() -> None:
-    """Where nobody measures how much comes in, INFO has no figure for it."""
+    """INFO has no figure for input that is not measured."""
     assert "instantaneous_ops_per_sec" not in section(World().client(2).call("INFO", "stats"))
 
 

@@ -99,7 +99,7 @@ def test_port_in_use(tmp_path: Path) -> None:
 
 
 def test_unusable_address(tmp_path: Path) -> None:
-    """An address of another machine, or a name nobody knows, is one sentence."""
+    """An address of another machine, or an unknown name, is one sentence."""
     refused(serve("--port", 0, "--memory", "--host", "192.0.2.1", cwd=tmp_path), 1, "--host")
     refused(serve("--port", 0, "--memory", "--host", "no.such.host.invalid", cwd=tmp_path), 1, "--host")
 
@@ -113,7 +113,7 @@ def test_unusable_directory(tmp_path: Path) -> None:
 
 
 def test_unusable_options(tmp_path: Path) -> None:
-    """What the command line cannot mean is refused with code 2 before anything is opened."""
+    """A meaningless command line is refused with code 2 before anything is opened."""
     refused(serve("--memory", "--dir", "x", cwd=tmp_path), 2, "--memory", "--dir")
     refused(serve("--no-tcp", cwd=tmp_path), 2, "--unixsocket")
     refused(serve("--set", "nosuch=1", cwd=tmp_path), 2, "nosuch", "stream-node-max-entries")
@@ -124,7 +124,7 @@ def test_unusable_options(tmp_path: Path) -> None:
 
 
 def test_unix_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
-    """A socket left by a killed server is no obstacle; a served one, and a file, are."""
+    """A socket left by a killed server is not an obstacle; a served one, and a file, are."""
     path = tmp_path / "s.sock"
     first = millstream_server(tmp_path / "one", "--memory", "--unixsocket", str(path)).start()
     refused(serve("--port", 0, "--memory", "--unixsocket", path, cwd=tmp_path), 1, "served by another process")
@@ -275,7 +275,7 @@ def _resident(pid: int) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see memory")
 def test_idle_clients_are_cheap(tmp_path: Path) -> None:
-    """A thousand idle clients fit where a shell allows 256 files, take at most 16 KiB each, and nobody notices them."""
+    """A thousand idle clients fit where a shell allows 256 files, take at most 16 KiB each, and disturb no other."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2500:
         pytest.skip("this machine allows too few open files")
@@ -300,7 +300,7 @@ def test_idle_clients_are_cheap(tmp_path: Path) -> None:
 
 
 def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None:
-    """Where so many files cannot be open, the server says so and refuses clients in good order instead of failing."""
+    """If the system allows fewer files, the server reports it and refuses clients in good order instead of failing."""
     server = millstream_server(tmp_path, "--memory")
     server.command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *server.command]
     with server, server.client() as client:
@@ -340,7 +340,7 @@ def test_a_record_that_cannot_be_applied_is_a_sentence(tmp_path: Path, record: b
 
 
 def test_damage_names_the_command_that_explains_it(tmp_path: Path) -> None:
-    """Who reads the refusal learns what to do next."""
+    """The reader of the refusal learns what to do next."""
     log, _ = Log.open(tmp_path / "data")
     for number in range(3):
         log.append(b"%d" % number * 50)

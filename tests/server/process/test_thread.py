@@ -60,7 +60,7 @@ def test_a_server_may_be_stopped_again(tmp_path: Path) -> None:
 
 
 def test_errors_reach_the_caller(tmp_path: Path) -> None:
-    """What keeps a server from starting is raised where it was started, and leaves nothing taken."""
+    """An error that keeps a server from starting is raised at the start, and leaves nothing taken."""
     with pytest.raises(ConfigError, match="nosuch"):
         ServerThread(parameters={"nosuch": "1"}).start()
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ListenError, match="in use"):
@@ -130,7 +130,7 @@ def test_loopback(peer: object, expected: bool) -> None:
 
 
 def test_addresses_for_people() -> None:
-    """URLs can be used as shown, whatever was bound."""
+    """URLs can be used as shown, for every kind of address."""
     assert tcp_url("0.0.0.0", 5) == "redis://127.0.0.1:5"
     assert tcp_url("::", 5) == "redis://[::1]:5"
     assert tcp_url("example.org", 5) == "redis://example.org:5"
@@ -167,7 +167,7 @@ def test_server_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Terminal(StringIO):
-    """What is written to it is seen by a person."""
+    """A terminal with a person before it."""
 
     def isatty(self) -> bool:
         return True

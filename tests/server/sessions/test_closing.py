@@ -1,4 +1,4 @@
-"""Connections that close behind replies which their client does not take: clients until they are gone."""
+"""Connections that close after replies which their client does not take: clients until they are gone."""
 
 import asyncio
 import socket
@@ -31,9 +31,9 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def leave(server: ServerThread, other: Wire, wire: Wire, last: bytes) -> tuple[str, int]:
-    """Ask for a little more than the kernel takes, end the connection, read nothing; its address, and how much it was.
+    """Ask for a little more than the kernel takes, end the connection, read nothing; its address, and the size.
 
-    Much more would leave the end unread behind the replies, as with any client that does not take them.
+    Much more would leave the end unread after the replies, as with any client that does not take them.
     """
     address = "{}:{}".format(*wire.socket.getsockname())
     wire.ask("CLIENT", "SETNAME", "leaving")
@@ -48,7 +48,7 @@ def leave(server: ServerThread, other: Wire, wire: Wire, last: bytes) -> tuple[s
             other.ask("PING")
     wire.socket.sendall(last)
     eventually(lambda: connection.session.last_command == "quit" or server.server.facts.protocol_errors > errors)
-    assert other.ask("PING") == b"PONG"  # so the turn in which the connection was ended is over
+    assert other.ask("PING") == b"PONG"  # so the turn of the connection's end is over
     assert connection.unsent
     return address, asked
 
@@ -83,7 +83,7 @@ def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread) -> None:
 
 
 def test_the_last_replies_are_taken(server: ServerThread) -> None:
-    """Who says QUIT and then reads gets everything, OK at the end, and is gone."""
+    """A client that sends QUIT and then reads gets everything, OK at the end, and is gone."""
     with Wire(server.url) as other, Wire(server.url) as patient:
         other.ask("SET", "part", b"x" * PART)
         _, asked = leave(server, other, patient, pack("QUIT"))
@@ -107,7 +107,7 @@ def test_nothing_is_published_to_who_is_leaving(server: ServerThread) -> None:
 
 
 def test_a_reply_to_who_is_gone_goes_nowhere(server: ServerThread) -> None:
-    """A round of commands that was scheduled before the client left writes to nobody: uvloop raises at that."""
+    """A round of commands that was scheduled before the client left writes nothing: uvloop raises at that."""
     raised: list[BaseException] = []
 
     def answer(connection: Connection) -> None:

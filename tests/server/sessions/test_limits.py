@@ -1,7 +1,7 @@
 """Every limit of the protocol and of a connection, met at its figure and passed by one, before and after AUTH.
 
-``TESTED`` says which test holds each limit of :mod:`millstream.protocol.limits`; a limit without a row fails here. What
-must be damaged or cut in every way at the reader itself is in ``tests/protocol``.
+``TESTED`` names the test of each limit of :mod:`millstream.protocol.limits`; a limit without a row fails here. Inputs
+that must be damaged or cut in every way at the reader itself are in ``tests/protocol``.
 """
 
 import os
@@ -145,7 +145,7 @@ def test_query_buffer(server: ServerThread, who: Open, limit: str, monkeypatch: 
 @BOTH
 @pytest.mark.parametrize("words", [b"POST / HTTP/1.1\r\n", b"Host: x\r\n", pack("post", "/")])
 def test_http_is_cut(server: ServerThread, who: Open, words: bytes) -> None:
-    """What speaks HTTP is cut without an answer, with the password or without, and counted."""
+    """An HTTP client is cut without an answer, with the password or without, and counted."""
     with friend(server) as other, who(server) as wire:
         wire.socket.sendall(words + pack("SET", "smuggled", 1))
         assert wire.is_closed()
@@ -204,7 +204,7 @@ def test_output_hard_limit() -> None:
 
 
 def test_output_hard_limit_of_small_replies() -> None:
-    """Who leaves many small replies untaken, to plain commands sent one by one, is cut just as well."""
+    """A client that leaves many small replies untaken, to plain commands sent one by one, is cut just as well."""
     with (
         ServerThread(parameters={"client-output-buffer-limit": "normal 1mb 0 0"}) as server,
         Wire(server.url) as other,
@@ -244,7 +244,7 @@ def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) 
 
 
 def test_who_wants_no_replies_is_not_cut_for_them() -> None:
-    """What is not sent takes no memory: a large transaction under CLIENT REPLY OFF ends no connection."""
+    """Unsent replies take no memory: a large transaction under CLIENT REPLY OFF ends no connection."""
     with ServerThread(parameters={"client-output-buffer-limit": "normal 8mb 0 0"}) as server, Wire(server.url) as wire:
         wire.ask("SET", "k", b"x" * 50_000)
         quiet = [["CLIENT", "REPLY", "OFF"], ["MULTI"], *[["GET", "k"]] * 400, ["EXEC"], ["CLIENT", "REPLY", "ON"]]

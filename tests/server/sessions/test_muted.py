@@ -19,7 +19,7 @@ JOIN, LEAVE = pack("SUBSCRIBE", "a", "b"), pack("UNSUBSCRIBE", "a")
 
 
 def heard(url: str, version: int, sent: bytes) -> bytes:
-    """Everything a server sends to these bytes, and to a PING and QUIT behind them."""
+    """Everything a server sends to these bytes, and to a PING and QUIT after them."""
     with Wire(url, version) as wire:
         wire.socket.sendall(sent + ON + pack("RESET") + pack("PING", "end"))
         data = b""
@@ -49,13 +49,13 @@ def heard(url: str, version: int, sent: bytes) -> bytes:
     ],
 )
 def test_confirmations_are_sent_to_who_wants_no_replies(each_redis: ServerProcess, version: int, sent: bytes) -> None:
-    """Confirmations of SUBSCRIBE and its kin are no replies: OFF and SKIP do not silence them, as in Redis."""
+    """Confirmations of SUBSCRIBE and its kin are not replies: OFF and SKIP do not silence them, as in Redis."""
     with ServerThread() as server:
         assert heard(server.url, version, sent) == heard(each_redis.url, version, sent)
 
 
 def mixed(seed: int) -> list[bytes]:
-    """Commands of which many change whether replies are wanted, in transactions and outside."""
+    """Commands, many of them changing whether replies are wanted, in transactions and outside."""
     chance = random.Random(seed)
     plain = [b"SET k 1", b"GET k", b"GET none", b"PING", b"XLEN s", b"XADD s * f v", b"XRANGE none - +"]
     others = [b"INCR n", b"GET", b"NOSUCH", b"LPUSH k 1", b"EVAL return\t1 0", b"SELECT 0", b"WATCH k", b"SUBSCRIBE a"]
@@ -76,7 +76,7 @@ def without_ids(data: bytes) -> bytes:
 
 
 def answers(url: str, version: int, lines: list[bytes]) -> bytes:
-    """What a server sends to commands that come in one piece, each world made anew."""
+    """The bytes that a server sends to commands that come in one piece, each world made fresh."""
     with Wire(url) as wire:
         wire.ask("FLUSHALL")
         wire.ask("XADD", "s", "1-1", "f", "v")

@@ -1,4 +1,4 @@
-"""CLIENT PAUSE through the shells: over the network, in process, and beside Redis."""
+"""CLIENT PAUSE through the shells: over the network, in process, and in Redis."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,7 +30,7 @@ def open_one(request: pytest.FixtureRequest) -> Iterator[Callable[[], Wire]]:
 
 
 def test_writers_wait_and_readers_do_not(open_one: Callable[[], Wire]) -> None:
-    """Held writes run when the pause is taken back, in the order of each client, with what it sent behind them."""
+    """Held writes run when the pause is taken back, in the order of each client, with its later commands after them."""
     boss, one, two = open_one(), open_one(), open_one()
     assert boss.ask("CLIENT", "PAUSE", 600_000, "WRITE") == b"OK"
     one.socket.sendall(pack("GET", "k") + pack("SET", "k", "1") + pack("GET", "k") + pack("MULTI") + pack("INCR", "k"))
@@ -45,7 +45,7 @@ def test_writers_wait_and_readers_do_not(open_one: Callable[[], Wire]) -> None:
 
 
 def test_a_pause_ends_by_itself(open_one: Callable[[], Wire]) -> None:
-    """Everybody waits until its time is over, who asked for it too; QUIT behind it still gets its answer."""
+    """All clients wait until its time is over, its sender too; QUIT after it still gets its answer."""
     boss, one = open_one(), open_one()
     assert boss.ask("CLIENT", "PAUSE", 50) == b"OK"
     one.socket.sendall(pack("SET", "k", "1") + pack("QUIT"))

@@ -1,4 +1,4 @@
-"""What one client meets: pipelines, transactions, waits, refusals, and that its faults are nobody else's."""
+"""One client's life: pipelines, transactions, waits, refusals, and faults that do not reach others."""
 
 import socket
 import subprocess
@@ -98,7 +98,7 @@ def test_transactions(server: ServerThread) -> None:
 
 
 def test_blocked_reader_is_woken(connect: Connect) -> None:
-    """XREAD BLOCK waits for another client's XADD; what was sent meanwhile is answered after it, in order."""
+    """XREAD BLOCK waits for another client's XADD; commands sent meanwhile are answered after it, in order."""
     reader, writer = connect(), connect()
     reader.socket.sendall(pack("XREAD", "BLOCK", 0, "STREAMS", "s", "$") + pack("PING") + pack("ECHO", "x"))
     eventually(lambda: blocked_clients(writer) == 1)
@@ -109,7 +109,7 @@ def test_blocked_reader_is_woken(connect: Connect) -> None:
 
 
 def test_commands_behind_a_wait_are_run_after_a_large_reply(connect: Connect) -> None:
-    """A wait that ends in a reply larger than the client takes at once does not strand what was sent after it."""
+    """A wait that ends in a reply larger than the client takes at once does not strand the commands after it."""
     reader, writer = connect(), connect()
     reader.socket.sendall(pack("XREAD", "BLOCK", 0, "STREAMS", "s", "$") + pack("PING"))
     eventually(lambda: blocked_clients(writer) == 1)
@@ -119,12 +119,12 @@ def test_commands_behind_a_wait_are_run_after_a_large_reply(connect: Connect) ->
 
 
 def test_blocked_reader_times_out(connect: Connect) -> None:
-    """A wait with a limit ends with null by itself, with nobody else connected."""
+    """A wait with a limit ends with null by itself, without another client."""
     assert connect().ask("XREAD", "BLOCK", 20, "STREAMS", "s", "$") is None
 
 
 def test_many_blocked_readers_are_served_in_turn(connect: Connect) -> None:
-    """Consumers of one group that wait are served in the order in which they began to."""
+    """Consumers of one group that wait are served in the order that they began in."""
     control = connect()
     control.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     readers = []
@@ -166,7 +166,7 @@ def test_client_unblock_and_kill(connect: Connect) -> None:
 
 
 def test_quit_answers_then_closes(connect: Connect) -> None:
-    """QUIT is answered behind what came before it, and what comes after it is not run."""
+    """QUIT is answered after the commands before it, and those after it are not run."""
     wire, other = connect(), connect()
     wire.socket.sendall(pack("SET", "a", 1) + pack("QUIT") + pack("SET", "a", 2))
     assert [wire.read(), wire.read()] == [b"OK", b"OK"]
@@ -227,7 +227,7 @@ def test_promises_of_gigabytes_cost_nothing(connect: Connect, header: bytes) -> 
 
 @pytest.mark.parametrize("request_", [b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", b"Host: x\r\n", pack("post", "/")])
 def test_http_is_cut(connect: Connect, request_: bytes) -> None:
-    """What speaks HTTP is cut without an answer: a browser cannot be made to smuggle commands in a body."""
+    """An HTTP client is cut without an answer: a browser cannot be made to smuggle commands in a body."""
     wire, other = connect(), connect()
     wire.socket.sendall(request_ + pack("SET", "smuggled", 1))
     assert wire.is_closed()
@@ -279,7 +279,7 @@ def test_client_that_never_reads_is_not_read_either(server: ServerThread, connec
 
 
 def test_max_clients() -> None:
-    """One client too many is told so and closed; when another leaves there is room again."""
+    """One client too many gets an error and is closed; when another leaves there is room again."""
     with ServerThread(parameters={"maxclients": "2"}) as server, Wire(server.url) as one, Wire(server.url) as two:
         assert two.ask("PING") == b"PONG"
         with Wire(server.url) as three:
@@ -327,7 +327,7 @@ def own_address() -> str:
 
 
 def test_protected_mode() -> None:
-    """Without a password only this machine is answered; others get told what to do, until one is set."""
+    """Without a password only this machine is answered; others get advice, until one is set."""
     address = own_address()
     if not address:
         pytest.skip("this machine has only a loopback address")
@@ -382,7 +382,7 @@ def test_defect_in_the_node_is_contained(
 def test_defect_in_serving_who_waits_is_contained(
     connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch, behind: bytes
 ) -> None:
-    """The same where a plain command has woken somebody."""
+    """The same where a plain command has woken another client."""
     wire, waiting, other = connect(), connect(), connect()
     wire.ask("XADD", "s", "1-1", "a", "b")
     waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
@@ -398,7 +398,7 @@ def test_defect_in_serving_who_waits_is_contained(
 
 
 def test_a_log_that_fails_while_others_are_served_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a plain command has brought about cannot be logged: nobody is shown anything more."""
+    """The effect of a plain command cannot be logged: no client is shown anything more."""
 
     def broken(db: int, key: bytes, now: Now) -> None:
         raise StorageError("no place for what was read")

@@ -1,4 +1,4 @@
-"""Where memory ends in the midst of a turn: each client is answered, once, or closed; nobody waits for ever."""
+"""Memory that ends in the midst of a turn: each client is answered, once, or closed; none waits for ever."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ never rests. With ten of them, as ``alone`` has it, each of a hundred allocation
 
 
 class ShortLoop(asyncio.SelectorEventLoop):
-    """An event loop in which one allocation of the next turn fails.
+    """An event loop with one failing allocation in the next turn.
 
     Attributes:
-        fails: which, counted from the beginning; None for none.
-        failed: there were so many in the last such turn.
+        fails: its number, counted from the beginning; None for none.
+        failed: the number of allocations in the last such turn.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ async def soon(probe: Callable[[], bool]) -> None:
     """The loop goes round until that is so: many times a millisecond, as this is done for each allocation."""
     sys.setswitchinterval(BETWEEN)
     async with asyncio.timeout(20):
-        while not probe():  # noqa: ASYNC110 - whatever is waited for is done by this loop
+        while not probe():  # noqa: ASYNC110 - this loop itself does the awaited work
             await asyncio.sleep(0)
 
 
@@ -100,7 +100,7 @@ async def connected(server: Server) -> AsyncIterator[dict[str, socket.socket]]:
 
 
 async def got(client: socket.socket, count: int) -> list[Any]:
-    """So many replies, or those that come until the client is closed, and ``CLOSED``."""
+    """``count`` replies, or those that come until the client is closed, and ``CLOSED``."""
     reader, found = hiredis.Reader(), []
     while len(found) < count:
         try:
@@ -127,7 +127,7 @@ def fits(answers: list[Any], expected: list[Any]) -> bool:
 
 @pytest.mark.parametrize("fsync", [None, "always"])
 def test_each_is_answered_once_or_closed_whichever_allocation_fails(tmp_path: Path, fsync: Any) -> None:
-    """Of four clients in a turn, and one who waits for what another of them does."""
+    """Four clients are in a turn, and one waits for another's command."""
     with asyncio.Runner(loop_factory=ShortLoop) as runner:
         assert runner.run(all_allocations(tmp_path, fsync)) > 20
 

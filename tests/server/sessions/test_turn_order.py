@@ -1,4 +1,4 @@
-"""What clients of one turn see of each other: order, fairness, who stops whom, and what kind of socket each has."""
+"""Clients of one turn and their view of each other: order, fairness, stops, and each one's kind of socket."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class Line:
         self._reader = hiredis.Reader()
 
     def send(self, *words: str | int) -> None:
-        """Send a command, while the loop stands still."""
+        """Send a command, while the loop is blocked."""
         self.socket.sendall(pack(*words))
 
     def read(self) -> Any:
@@ -73,7 +73,7 @@ class Line:
 
 @contextlib.asynccontextmanager
 async def standing(count: int, settings: Settings | None = None) -> AsyncIterator[tuple[Server, list[Line]]]:
-    """A server in this loop, and so many clients: what they send while the test does not wait comes in one turn."""
+    """A server in this loop, and ``count`` clients: their data comes in one turn while the test does not wait."""
     server = Server(settings or Settings(port=0))
     await server.start()
     try:
@@ -89,7 +89,7 @@ async def standing(count: int, settings: Settings | None = None) -> AsyncIterato
 
 @native
 async def test_an_endless_pipeline_keeps_nobody_waiting() -> None:
-    """Who has more commands than a turn takes has its first ones run, then all others, then the rest."""
+    """A client with more commands than a turn takes has its first ones run, then all others, then the rest."""
     async with standing(6) as (server, (greedy, *others)):
         before, many = server.node.stats.processed, 20_000
         greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -126,7 +126,7 @@ async def test_who_was_answered_in_a_turn_and_is_killed_in_it_hears_nothing(word
 
 @native
 async def test_a_pause_holds_those_behind_it_in_its_turn() -> None:
-    """CLIENT PAUSE of writes: who came before is answered, who comes behind waits, and is answered once afterwards."""
+    """CLIENT PAUSE of writes: clients before it are answered, those after it wait, and are answered once afterwards."""
     async with standing(4) as (_, (before, pauses, reads, writes)):
         before.send("XADD", "s", "1-1", "f", "v")
         pauses.send("CLIENT", "PAUSE", "100000", "WRITE")
@@ -143,7 +143,7 @@ async def test_a_pause_holds_those_behind_it_in_its_turn() -> None:
 
 @native
 async def test_what_a_turn_with_shutdown_answers_is_done(tmp_path: Path) -> None:
-    """Whoever comes with SHUTDOWN in one turn is answered or closed, and what was answered is there at the start."""
+    """A client in one turn with SHUTDOWN is answered or closed, and answered writes are there at the start."""
     settings = Settings(port=0, directory=tmp_path / "data")
     server = Server(settings)
     await server.start()
@@ -212,7 +212,7 @@ async def test_who_is_full_and_closes_its_side_is_sent_the_rest() -> None:
 
 @native
 async def test_a_reply_that_the_kernel_takes_in_part_comes_whole() -> None:
-    """Of a client that asks again and again and takes nothing: its replies wait, in order; others go on."""
+    """A client asks again and again and takes nothing: its replies wait, in order; others go on."""
     async with standing(2) as (server, (slow, other)):
         assert await other.ask("SET", "k", "x" * 10_000) == b"OK"
         connection = next(each for each in server.open_connections if each.session.addr.endswith(_port(slow)))

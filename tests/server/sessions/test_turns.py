@@ -26,7 +26,7 @@ native = pytest.mark.skipif(native_calls() is None, reason="the native core read
 
 @contextlib.contextmanager
 def clients(server: Server, count: int) -> Iterator[list[socket.socket]]:
-    """So many connections."""
+    """``count`` connections."""
     with contextlib.ExitStack() as stack:
         address = ("127.0.0.1", server.facts.tcp_port)
         yield [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
@@ -54,7 +54,7 @@ async def test_what_comes_together_is_one_group(tmp_path: Path, monkeypatch: pyt
                 return done
 
             monkeypatch.setattr(Log, "sync", looking)
-            for each in sockets:  # the loop stands still meanwhile
+            for each in sockets:  # the loop is blocked meanwhile
                 each.sendall(ADD)
             for each in sockets:
                 assert b"-" in await loop.run_in_executor(None, each.recv, 100)
@@ -75,7 +75,7 @@ async def test_what_came_with_what_stops_a_client_is_run_later(tmp_path: Path) -
             waiter.sendall(pack("XREAD", "BLOCK", "0", "STREAMS", "s", "$"))
             await aeventually(lambda: len(server.node.sessions.waits.lines.by_place) == 1)
             adder.sendall(pack("EVAL", "redis.call('XADD', 's', '1-1', 'f', string.rep('x', 3000000))", "0"))
-            waiter.sendall(pack("ECHO", "first"))  # the loop stands still meanwhile
+            waiter.sendall(pack("ECHO", "first"))  # the loop is blocked meanwhile
             waiter.settimeout(30)
             reader = hiredis.Reader()
             found: list[object] = []
@@ -114,7 +114,7 @@ def test_one_that_closes_others_in_a_turn_ends_nobody_else() -> None:
 
 @pytest.mark.parametrize("size", [100_000, 900_000])
 def test_replies_larger_than_the_kernel_takes_come_whole_and_in_order(size: int) -> None:
-    """What the kernel does not take in the turn goes out later, behind nothing that was asked for later."""
+    """Bytes that the kernel does not take in the turn go out later, before replies to later commands."""
     with ServerThread() as server, Wire(server.url) as wire:
         for number in range(8):
             assert wire.ask("SET", f"k{number}", bytes([65 + number]) * size) == b"OK"
@@ -126,7 +126,7 @@ def test_replies_larger_than_the_kernel_takes_come_whole_and_in_order(size: int)
 
 
 def test_who_sends_and_closes_its_side_is_answered() -> None:
-    """A client that sends no more still takes its replies, and the connection ends behind them."""
+    """A client that sends no more still takes its replies, and the connection ends after them."""
     with ServerThread() as server, Wire(server.url) as wire:
         wire.ask("SET", "k", b"x" * 500_000)
         wire.socket.sendall(pack("GET", "k") * 20)
@@ -150,7 +150,7 @@ def test_who_is_gone_with_replies_untaken_is_let_go() -> None:
 
 @native
 def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that nobody caught ends its client, and the turn of the others goes on."""
+    """An uncaught exception ends its client, and the turn of the others goes on."""
     with ServerThread() as server, Wire(server.url) as other:
         run = Connection.run_at_once
 
@@ -168,7 +168,7 @@ def test_a_defect_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @native
 async def test_time_goes_on_within_a_turn(tmp_path: Path) -> None:
-    """What is run behind a command that took its time has a later one, however that one came: here with the end."""
+    """A command after a slow one has a later time, in every way of its coming: here with the end."""
     path = tmp_path / "socket"
     server = Server(Settings(port=0, unixsocket=path))
     await server.start()
@@ -240,7 +240,7 @@ async def ask(wire: Wire, *words: bytes | str | int) -> Any:
 
 @native
 async def test_what_was_put_off_and_then_sent_at_once_is_sent_once() -> None:
-    """A reply that waits for the end of the turn leaves with those behind it where they are too many to wait."""
+    """A reply that waits for the end of the turn leaves with those after it where they are too many to wait."""
     async with standing(Settings(port=0)) as server:
         with Wire(server.url) as wire, Wire(server.url) as other:
             assert await ask(other, "SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
@@ -257,7 +257,7 @@ async def test_what_was_put_off_and_then_sent_at_once_is_sent_once() -> None:
 
 @native
 async def test_who_is_killed_in_a_turn_is_sent_nothing_in_it() -> None:
-    """A reply that waits for the end of the turn is dropped with its client, as in Redis, whoever else is answered."""
+    """A reply that waits for the end of the turn is dropped with its client, as in Redis; others are answered."""
     async with standing(Settings(port=0)) as server:
         with Wire(server.url) as killer, Wire(server.url) as victim, Wire(server.url) as other:
             number = await ask(victim, "CLIENT", "ID")
@@ -275,7 +275,7 @@ async def test_who_is_killed_in_a_turn_is_sent_nothing_in_it() -> None:
 @native
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 async def test_a_commit_that_breaks_answers_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: Any) -> None:
-    """A defect in the commit of a turn: nobody is told that it was done, nor left waiting; the server stops."""
+    """A defect in the commit of a turn: no client gets a success, nor is left waiting; the server stops."""
     async with standing(Settings(port=0, directory=tmp_path / "data", fsync=fsync)) as server:
         with Wire(server.url) as wire, Wire(server.url) as other:
             for _ in range(60):  # until the loop itself waits for the disk
