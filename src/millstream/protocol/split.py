@@ -6,7 +6,7 @@ the splitter stops, and the slow way goes on from there with Redis's limits and 
 
 The bytes are cut at all line ends at once, and then each length is compared with the word that follows it. A word that
 holds a line end itself is cut too, so its length does not fit, and it is left to the slow way. If there are very many
-bytes, only the next are cut at a time: a caller may take a few commands and then go another way, and would have paid
+bytes, only the next are cut at a time. A caller may take a few commands and then go another way, and would have paid
 for all.
 """
 
