@@ -1,4 +1,4 @@
-"""Which core runs: the native module where one was built, else the engine's own classes.
+"""The choice of the core: the native module where one was built, else the engine's own classes.
 
 A class or function that has a double in C ends its module with the choice::
 
@@ -7,8 +7,9 @@ A class or function that has a double in C ends its module with the choice::
     else:
         EntryStore = core.choose(PyEntryStore)
 
-The one in Python is the specification, the fallback, and what type checkers and readers see. ``MILLSTREAM_CORE=python``
-in the environment chooses it, ``MILLSTREAM_CORE=native`` refuses to run without the native module.
+The one in Python is the specification and the fallback, and type checkers and readers see it.
+``MILLSTREAM_CORE=python`` in the environment chooses it, ``MILLSTREAM_CORE=native`` refuses to run without the native
+module.
 """
 
 import os

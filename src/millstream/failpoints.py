@@ -79,7 +79,7 @@ ARCHIVE = (
     "sweeping",  # before an unused file is removed
 )
 
-#: An archive's whose form is that of a table.
+#: An archive's, if it has the form of a table.
 TABLES = (
     "committing",  # the manifest is in place, the table's log is about to be written
     "committed",  # it is, and was not looked at again
@@ -93,7 +93,7 @@ _actions: dict[str, Callable[[], None]] = {}
 
 
 def reach(point: str) -> None:
-    """Run what is set for this failpoint, if anything is."""
+    """Run the action that is set for this failpoint, if any."""
     if _actions:
         action = _actions.get(point)
         if action is not None:
@@ -111,13 +111,13 @@ def clear() -> None:
 
 
 def load(text: str) -> None:
-    """Set what ``MILLSTREAM_FAILPOINTS`` says, and nothing else."""
+    """Set the actions of ``MILLSTREAM_FAILPOINTS``, and no others."""
     clear()
     _actions.update([_armed(item) for item in text.split(",") if item])
 
 
 def _armed(item: str) -> tuple[str, Callable[[], None]]:
-    """One part of the environment's text, such as ``before_ack:3=kill``: the failpoint, and what happens there."""
+    """One part of the environment's text, such as ``before_ack:3=kill``: the failpoint and its action."""
     where, _, how = item.partition("=")
     point, colon, nth = where.partition(":")
     if how not in {"kill", "pause"} and not how.startswith("/"):
@@ -150,7 +150,7 @@ def _stop(how: str) -> None:
     if how in ("kill", "pause"):
         os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
         return
-    fresh = Path(how + ".new")  # renamed, so that who sees the file sees the whole number in it
+    fresh = Path(how + ".new")  # renamed, so that a reader of the file sees the whole number in it
     fresh.write_text(str(os.getpid()))
     fresh.rename(how)
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -306,15 +306,15 @@ def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
 def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
     """A function that says whether a name fits the pattern as a whole.
 
-    All names together may cost what a command may; a pattern that stays for many commands is a :func:`rule`. A lone
-    star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+    All names together may cost as much as a command may; a pattern that stays for many commands is a :func:`rule`. A
+    lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
     """
     effort = Effort()
     return _matcher(Pattern(pattern, effort, nocase=nocase), pattern, lambda: effort)
 
 
 def rule(pattern: bytes) -> Callable[[bytes], bool]:
-    """The same for a pattern that stays, as an ACL rule's does: each name may cost what a command may."""
+    """The same for a pattern that stays, as an ACL rule's does: each name may cost as much as a command may."""
     return _matcher(Pattern(pattern, Effort()), pattern, Effort)
 
 

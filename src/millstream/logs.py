@@ -23,7 +23,7 @@ class Harmless(logging.Filter):
     """Escapes control characters, and indents further lines, in each record's message and traceback; all pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Exchange what is not printable, and leave alone what is."""
+        """Escape unprintable characters, and leave alone all others."""
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
@@ -74,7 +74,7 @@ def _further(text: str) -> str:
 
 
 def _safe(parts: Iterable[str]) -> Iterator[str]:
-    """The parts of a traceback: of what an exception and its notes say only the first line begins where it would."""
+    """The parts of a traceback: only the first line of an exception's and its notes' text keeps its place."""
     said = False
     for part in parts:
         safe = printable(without_secrets(part).replace("\t", "    "))

@@ -22,7 +22,7 @@ def local_path(given: str | Path) -> Path:
     """The absolute path that is meant, which may not exist.
 
     A URL of another kind (``s3://bucket/x``) would otherwise name a directory ``s3:`` below the working directory, and
-    what is written there is gone with the machine. ``pathlib`` has made ``s3:/bucket/x`` of it, which is refused too.
+    files written there are gone with the machine. ``pathlib`` has made ``s3:/bucket/x`` of it, which is refused too.
     """
     text = str(given)
     if not text.strip():

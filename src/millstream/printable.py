@@ -69,7 +69,7 @@ _GIVEN = re.compile(r"((?:password|passwd|secret|token|access_key(?:_id)?)=)[^&\
 
 
 def without_password(url: str) -> str:
-    """The URL for messages: user names are left out where they may be tokens, and so is what has no right form."""
+    """The URL for messages, without user names that may be tokens and without parts of a wrong form."""
     return _hidden(url)[0]
 
 
@@ -79,7 +79,7 @@ def has_password(url: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """A text, perhaps of others, whose URLs have no secrets."""
+    """A text, perhaps of others, with its URLs freed of secrets."""
     if "://" in text or "@" in text:
         if "@" in text:
             text = _MARKED.sub(rf"\1{_STARS}@", _SPACED.sub(rf"\1{_STARS}@", text))

@@ -242,11 +242,11 @@ class RedisBroker:
         """Run a function for each entry of a stream, or for batches of them.
 
         Args:
-            stream: where it reads.
-            ack_policy: what its end means.
+            stream: the stream to read.
+            ack_policy: the meaning of the function's end.
             no_ack: as in the StreamSub.
             max_workers: most runs at the same time.
-            retry: ours; what ``NACK_ON_ERROR`` retries by.
+            retry: ours; the schedule of ``NACK_ON_ERROR``.
 
         Raises:
             ConfigError: the stream has no group.
@@ -267,7 +267,7 @@ class RedisBroker:
         )
 
     def publisher(self, *, stream: StreamSub | str) -> Publisher:
-        """A decorator that publishes what a handler returns, and a publisher to be called."""
+        """A decorator that publishes a handler's result, and a publisher to be called."""
         if isinstance(stream, str):
             return self.app.publisher(stream, headers={})
         return self.app.publisher(stream.stream, maxlen=stream.maxlen, headers={})

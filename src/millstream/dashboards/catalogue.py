@@ -1,4 +1,4 @@
-"""The files there are: what each is called, what it is for, its text, and writing them all."""
+"""The files: the name, the purpose and the text of each, and writing them all."""
 
 import os
 from collections.abc import Callable

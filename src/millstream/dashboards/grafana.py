@@ -38,7 +38,7 @@ class Variable:
     """A choice at the top of a dashboard: the values of one label."""
 
     name: str  # Name of the variable and of the label
-    metric: str  # PromQL whose series have that label; may use variables that stand before it
+    metric: str  # PromQL with series that have that label; may use variables that come before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _drawing(panel: Panel) -> dict[str, Any]:
         "lineWidth": 1,
         "fillOpacity": 8,
         "showPoints": "never",
-        "spanNulls": False,  # what is not known is a gap
+        "spanNulls": False,  # an unknown value is a gap
         "thresholdsStyle": {"mode": "off" if panel.alarm is None else "line"},
     }
 

@@ -44,7 +44,7 @@ class Incoming(asyncio.StreamReader):
                 self.feed_eof()  # too, so that a pool does not lend this connection out again
 
     async def read(self, n: int = -1) -> bytes:
-        """As of any stream; what is read no longer counts as untaken."""
+        """As of any stream; bytes that are read no longer count as untaken."""
         data = await super().read(n)
         self.writer.taken()
         return data
@@ -63,7 +63,7 @@ class Outgoing:
         return self._channel.reason
 
     def taken(self) -> None:
-        """The client has read what came."""
+        """Note that the client has read its bytes."""
         self._channel.taken()
 
     def writelines(self, chunks: Iterable[bytes]) -> None:

@@ -51,7 +51,7 @@ class Channel:
         self._store.run(self, data, self._sink)
 
     def taken(self) -> None:
-        """The client has read what the sink was given."""
+        """Note that the client has read the bytes that the sink was given."""
         self._untaken = 0
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Channel:
     # ------------------------------------------------------------------ inside the store's guard
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take bytes from the client and run what is complete.
+        """Take bytes from the client and run the complete commands.
 
         Returns:
             The replies, if all of it was plain commands: these end no wait and no connection, publish nothing and make
@@ -107,7 +107,7 @@ class Channel:
             return NOTHING
 
     def _take(self, run: "PlainRun") -> None:
-        """Keep the replies of plain commands, and serve who waited for what they changed."""
+        """Keep the replies of plain commands, and serve clients that waited for the changed keys."""
         store = self._store
         if run.commands:
             self.put([run.replies], store.node.journal.position)
@@ -173,7 +173,7 @@ class Channel:
         self.flush()
 
     def release(self) -> None:
-        """The log has come further: let out what waited for that."""
+        """Let out the replies that waited for the log, which has come further."""
         self._out += self._held.take()
         self.flush()
 

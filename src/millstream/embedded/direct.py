@@ -124,7 +124,7 @@ class OpenStore(Generic[AnyStr]):
         self.close()
 
     def close(self) -> None:
-        """End what still waits, and let the store go; the last to do so brings everything to the disk.
+        """End all waits, and let the store go; the last to do so brings everything to the disk.
 
         Raises:
             StorageError: the disk failed at the last write.
@@ -243,9 +243,9 @@ class OpenStore(Generic[AnyStr]):
 
         Args:
             key: of the stream.
-            start: from this id on; ``(5-1`` for what is above it.
+            start: from this id on; ``(5-1`` for ids above it.
             end: up to this id.
-            count: how many at most.
+            count: the most entries.
 
         Raises:
             CommandError: there is something else at the key, or an id is not one.
@@ -313,7 +313,7 @@ class OpenStore(Generic[AnyStr]):
         return found
 
     def xack(self, key: Word, group: Word, *ids: Word) -> int:
-        """Acknowledge entries; how many of them were pending.
+        """Acknowledge entries; the number of them that were pending.
 
         Args:
             key: of the stream.

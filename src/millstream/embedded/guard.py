@@ -45,7 +45,7 @@ class _PutOff:
         self.own: dict[int, deque[Job]] = {}
         # Jobs that helpers put off, for the next other thread that leaves a guard
         self.left_over: deque[Job] = deque()
-        # Helpers whose thread may run already, and is not known as one yet
+        # Helpers with a thread that may run already, but is not known as one yet
         self.starting: set[threading.Thread] = set()
 
 
@@ -53,7 +53,7 @@ late = _PutOff()
 
 
 class Guard:
-    """A lock; inside it :func:`outside` puts off what it is given. One thread cannot take it while it has it."""
+    """A lock; inside it :func:`outside` puts off its jobs. One thread cannot take it while it has it."""
 
     __slots__ = ("is_mine", "lock")
 
@@ -135,5 +135,5 @@ def catch_up() -> None:
                 break
             try:
                 job()
-            except Exception:  # whose thread this is has nothing to do with it
+            except Exception:  # the kind of this thread has nothing to do with it
                 log.exception("closing what was dropped failed")

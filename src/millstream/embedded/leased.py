@@ -20,7 +20,7 @@ class LeasedConnection:
         options: those of redis-py's connections.
     """
 
-    host = "embedded"  # with the port, what redis-py's metrics name
+    host = "embedded"  # with the port, the name in redis-py's metrics
     port = 0
     db: Any
 

@@ -49,7 +49,7 @@ FORKED = (
     "memory:// of its own, or serve the data (millstream serve --dir DIR) and connect to the server from both"
 )
 
-# Ctrl-C may strike anywhere; what the log has is whole commands, what is in memory may be half of one.
+# Ctrl-C may strike anywhere: the log has whole commands, but memory may have half of one.
 INTERRUPTED = (
     "a command on {url} was interrupted half-way ({error}), so what is in memory is not to be trusted; close all its "
     "clients and connect again"
@@ -108,7 +108,7 @@ class Store:
         self._thread: threading.Thread | None = None  # the background thread, from when there is work for it
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: stop
         self._woken = False  # the background thread has not yet looked since it was last woken
-        self._closing = False  # the background thread is being waited for: what it still does starts no other one
+        self._closing = False  # the background thread is being waited for: its remaining work starts no other one
         self._alarm: float | None = None  # monotonic seconds at which the background thread wakes by itself
         self.node = self._open(place.directory, disk)
         self.node.config.no_replicas = "this store lives in the caller's program, where no replica reaches it"
@@ -195,8 +195,8 @@ class Store:
 
         Args:
             channel: the client's.
-            data: what it sends.
-            sink: for what :meth:`Channel.feed` returns, which is returned too.
+            data: the client's bytes.
+            sink: for the result of :meth:`Channel.feed`, which is returned too.
 
         Raises:
             UsageError: in a forked child, or by a signal's handler inside a call of this very thread.
@@ -232,7 +232,7 @@ class Store:
             self.forget(channel)
 
     def tick(self) -> None:
-        """Do what is due by the clock; the background thread calls it, or who turns the clock by hand."""
+        """Do the work that is due by the clock; called by the background thread, or by the owner of a clock by hand."""
         with self._guard:
             self._tick()
 
@@ -262,7 +262,7 @@ class Store:
         self._drop(channel)
 
     def cut(self, channel: Channel, reason: str) -> None:
-        """A connection ends because of what its client did."""
+        """End a connection because of its client's action."""
         log.warning("closing client %d of %s: %s", channel.session.id, self.place.url, reason)
         channel.end(reason)
         self._drop(channel)
@@ -274,7 +274,7 @@ class Store:
     # ------------------------------------------------------------------ after commands
 
     def _settle(self) -> None:
-        """Commands have run: see to everything but the replies to who sent them."""
+        """See to everything after commands have run, except the replies to their senders."""
         self.empty_outbox()
         while self._again:
             again, self._again = self._again, []
@@ -335,7 +335,7 @@ class Store:
             self._thread.start()
 
     def fail(self, error: StorageError) -> None:
-        """Show no more replies: the disk failed. If it is only full, hold back what it refused."""
+        """Show no more replies: the disk failed. If it is only full, hold back the refused writes."""
         if self._durable is not None:
             self._durable.commit.fail(error, time.monotonic())
             if isinstance(error, DiskFullError):
@@ -399,7 +399,7 @@ class Store:
     def close(self) -> None:
         """Cut every connection, bring everything to the disk and let the directory go.
 
-        A store in memory keeps what it holds, and goes on if it is used again.
+        A store in memory keeps its data, and goes on if it is used again.
 
         Raises:
             StorageError: the disk failed now.

@@ -1,4 +1,4 @@
-"""Which stores are open in this process, and who holds them.
+"""The stores that are open in this process, and their leases.
 
 A store is opened by the first *lease* on it and closed when the last is given up; a pool of redis-py's connections has
 one. At the end of the process all are closed in order; a forked child holds none of its parent's.
@@ -29,7 +29,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.guard = Guard()  # Around everything here; opening and closing happen inside it
-        # Stores that others can name, by the key of their place, with how many leases they have
+        # Stores that others can name, by the key of their place, with the number of their leases
         self.shared: dict[tuple[str, str], tuple[Store, int]] = {}
         # Every store, to be closed at the end or abandoned in a child
         self.open: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -75,7 +75,7 @@ class Lease:
         store, leases = _process.shared.get(place.key, (None, 0))
         if store is None:
             if self._store is not None and self._store.forked:
-                return self._store  # which says what is wrong when it is used
+                return self._store  # the store reports the fault when it is used
             if place.directory is None and not is_first:
                 raise UsageError(f"{place.url} was closed by its last client, and what it held is gone: connect again")
             store = Store(place, clock=self._clock, disk=self._disk)

@@ -70,7 +70,7 @@ class Pipe:
         """Run commands; their replies can be read afterwards."""
         if self._channel.closed:
             raise RedisConnectionError(self._channel.reason or CLOSED)
-        # a socket refuses what is not bytes; bytes(5) would be five zeros, which no command ever completes
+        # a socket refuses other types than bytes; bytes(5) would be five zeros, which no command ever completes
         self._run(self._channel, data if type(data) is bytes else bytes(memoryview(data)), self._put)
 
     def is_quiet(self) -> bool:
@@ -108,7 +108,7 @@ class Pipe:
         return data
 
     def recv_into(self, buffer: bytearray) -> int:
-        """As :meth:`recv`, into a buffer; how many bytes."""
+        """As :meth:`recv`, into a buffer; the number of bytes."""
         data = self.recv(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -142,7 +142,7 @@ class Pipe:
         """True if bytes are here: redis-py asks this first, as of a TLS socket, before it polls; before each command.
 
         Raises:
-            UnsupportedOperation: none are here, so that it would make ready to poll what :meth:`fileno` refuses.
+            UnsupportedOperation: none are here: redis-py would poll next, which :meth:`fileno` refuses.
         """
         if self._held:
             return True
@@ -246,7 +246,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         if self._sock is None:
             self.connect()  # type: ignore[no-untyped-call]  # redis-py's gap
         try:
-            if self._parser.can_read(0):  # what it has read ahead counts
+            if self._parser.can_read(0):  # bytes that it has read ahead count
                 return True
         except io.UnsupportedOperation:  # nothing read ahead, and no descriptor to poll
             pass
@@ -272,7 +272,7 @@ class StorePool(LeasedPool, ConnectionPool):
         super().set_retry(retry)
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
-        """An idle connection that is ready, without what redis-py counts; else one by its own way."""
+        """An idle connection that is ready, without redis-py's counts; else one by its own way."""
         if self._is_simple and not _is_observed():
             with self._lock:
                 idle = self._available_connections
@@ -283,8 +283,8 @@ class StorePool(LeasedPool, ConnectionPool):
         return super().get_connection(*args, **options)
 
     def release(self, connection: Any) -> None:
-        """Take back a connection, without what redis-py counts where nothing asks for it."""
-        # By redis-py's way too: one that is to be made again, or was made by the parent of a fork
+        """Take back a connection, without redis-py's counts where nothing asks for them."""
+        # By redis-py's way too: a connection that must be made again, or was made by the parent of a fork
         by_the_book = not self._is_simple or _is_observed() or connection.should_reconnect()
         if by_the_book or self.pid != connection.pid:
             super().release(connection)

@@ -39,7 +39,7 @@ def directory_of(url: str) -> Path:
             "streams"
         )
     path = Path(str(answer["dir"]))
-    # The same path may exist here and be another machine's directory: the lock file's process is what tells
+    # The same path may exist here and be another machine's directory: the lock file's process decides
     if not answer["dir"]:
         raise UsageError(f"the server at {named} keeps its data in memory: `millstream export` copies its streams")
     owner = read_owner(RealDisk(), path) if path.is_dir() else None

@@ -38,7 +38,7 @@ _PROBES: tuple[Command, ...] = (
 
 
 def find_features(link: Link) -> TargetFeatures:
-    """Ask a server, in one round trip and without making a key: a refusal says what it knows."""
+    """Ask a server, in one round trip and without making a key: a refusal shows its abilities."""
     return TargetFeatures(*(_misses_key(reply) for reply in link.ask(_PROBES)))
 
 

@@ -85,7 +85,7 @@ class Writer:
             raise ChangedError("it was written to while it was exported: stop who writes and reads")
 
     def end(self) -> None:
-        """Write what tells that nothing is missing."""
+        """Write the mark that nothing is missing."""
         self._file.write(self._pack(("PING", _SEAL + b"%d" % self._commands)))
 
     def _put(self, commands: Iterable[Command]) -> None:
@@ -143,7 +143,8 @@ def _quoted(word: bytes | str | int) -> bytes:
 def load(path: Path, link: Link) -> None:
     """Run a file's commands at ``link``.
 
-    Only those of :data:`COMMANDS` are run, since a file may come from anybody: FLUSHALL in it is refused, not executed.
+    Only those of :data:`COMMANDS` are run, since a file may come from anywhere: FLUSHALL in it is refused, not
+    executed.
     """
     count = 0
     batch: list[list[bytes]] = []

@@ -1,8 +1,8 @@
-"""The commands that make a stream what another one is. Only words are made here; nothing is sent.
+"""The commands that make a stream equal to another one. Only words are made here; nothing is sent.
 
 In the order of :func:`creating`, :func:`orphaned_records`, :func:`adding`, :func:`claiming`, :func:`closing`. XCLAIM
-makes a pending record only for an entry that exists, so the entries that are pending and gone are added first, claimed,
-and trimmed away again: XTRIM, unlike XDEL, leaves no trace in the stream's counters, and an empty stream lets XSETID go
+makes a pending record only for an entry that exists. So the entries that are pending and gone are added first, claimed,
+and trimmed away again. XTRIM, unlike XDEL, leaves no trace in the stream's counters, and an empty stream lets XSETID go
 back to 0-0.
 """
 
@@ -77,7 +77,7 @@ def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: T
 def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Command]:
     """Counters, positions and settings; may be sent again when more entries were added.
 
-    They come last: XADD, XTRIM and XCLAIM change the counters on their way, and here they are set to what they were.
+    They come last: XADD, XTRIM and XCLAIM change the counters on their way, and here they get their old values.
     """
     commands: list[Command] = []
     if supports.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:

@@ -160,14 +160,14 @@ def _entries(found: Differences, source: Side, copy: Side, upto: bytes, tell: Te
 
 
 def _only(found: Differences, rest: list[Any], what: str) -> list[Any]:
-    """Nothing is left to compare these with; returns what is left of them, which is nothing."""
+    """Note the rest as a difference, with nothing to compare it to; returns an empty rest."""
     for entry in rest:
         found.add(f"entry {shortened(entry[0])} {what}")
     return []
 
 
 def _unlike(found: Differences, left: list[Any], right: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Compare two sorted runs as far as both go; returns what is left of each."""
+    """Compare two sorted runs as far as both go; returns the rest of each."""
     at = on = 0
     while at < len(left) and on < len(right):
         one, other = left[at], right[on]

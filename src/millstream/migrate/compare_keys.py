@@ -37,7 +37,7 @@ _SAID = 100
 _PLAIN = {b"string", b"list", b"set", b"zset", b"hash", b"stream"}
 
 Tell = Callable[[str, int, int], None]
-"""Called with ``"compared"``, how many keys were, and how many there are."""
+"""Called with ``"compared"``, the number of keys compared, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class KeyComparison:
 
     keys: int = 0  # That were compared
     different: list[KeyDifference] = field(default_factory=list)  # Those that differ
-    # Type -> how many keys of it were left out, since they cannot be read by commands that all servers have
+    # Type -> number of its keys that were left out, since they cannot be read by commands that all servers have
     unread: dict[str, int] = field(default_factory=dict)
 
 
@@ -84,7 +84,7 @@ def _compare_all(found: KeyComparison, one: Link, other: Link, tell: Tell) -> No
 
 
 def _databases(*links: Link) -> dict[int, list[int]]:
-    """Number of a database -> how many keys each has there."""
+    """Number of a database -> number of its keys on each server."""
     found: dict[int, list[int]] = {}
     for link in links:
         text = link.call("INFO", "keyspace").decode()

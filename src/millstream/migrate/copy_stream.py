@@ -55,7 +55,7 @@ CATCH_UPS = 5
 
 Way = Literal["auto", "dump", "commands"]
 Tell = Callable[[str, int], None]
-"""Called with ``"copied"`` or ``"compared"`` and how many entries of this stream it has been."""
+"""Called with ``"copied"`` or ``"compared"`` and the number of this stream's entries so far."""
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:
 
 
 def check_reply(command: Command, reply: Reply) -> None:
-    """XCLAIM and XNACK pass silently over what they do not find, so their replies are checked."""
+    """Check the replies of XCLAIM and XNACK, which silently pass over missing entries."""
     if command[0] == "XCLAIM":
         wanted: object = list(command[5 : command.index("TIME")])
     elif command[0] == "XNACK":

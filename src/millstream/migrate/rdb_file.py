@@ -60,7 +60,7 @@ def rdb_path(source: str) -> Path | None:
 def import_rdb(
     path: Path, db: int, target: Link, choices: MigrationOptions, tell: Tell, *, largest: int = LARGEST
 ) -> MigrationReport:
-    """Copy what a file holds of one database."""
+    """Copy a file's content of one database."""
     if not 0 <= db < DATABASES:
         raise MigrationError(f"database {db} of the file: there are {DATABASES}, from 0 on")
     with Link("memory://", db=db) as made:

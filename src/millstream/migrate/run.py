@@ -1,4 +1,4 @@
-"""Many streams copied, each on its own: which there are, what becomes of each, what else is there."""
+"""Many streams copied, each on its own: the list of them, the outcome of each, and other content."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ from millstream.migrate.read_stream import Overview, overview
 Existing = Literal["refuse", "replace", "skip"]
 State = Literal["copied", "equal", "skipped", "behind", "failed"]
 Tell = Callable[[str, int, int], None]
-"""Called with ``"copied"`` or ``"compared"``, how many entries it has been, and how many there are in all."""
+"""Called with ``"copied"`` or ``"compared"``, the number of entries so far, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def _leftovers(target: Link, ours: set[bytes]) -> list[bytes]:
 
 
 def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: MigrationReport) -> StreamOutcome:
-    """Copy one stream; what concerns it alone becomes its outcome."""
+    """Copy one stream; an error that concerns it alone becomes its outcome."""
     try:
         there = choices.existing != "replace" and copier.target.call("EXISTS", key)
         if there and choices.existing == "skip":

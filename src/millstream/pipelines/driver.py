@@ -54,7 +54,7 @@ def main(target: str) -> int:
 
 
 def check(app: "App") -> None:
-    """Raise for what would fail later anyway, before seconds are spent on Spark's start."""
+    """Raise an error that would come later anyway, before seconds are spent on Spark's start."""
     try:
         from millstream.spark.options.read import parse  # noqa: PLC0415 - as above
         from millstream.spark.sessions.local import java_problem  # noqa: PLC0415 - may not be there
@@ -94,8 +94,8 @@ def run(app: "App", confs: dict[str, str]) -> int:
     from millstream.spark.sessions.local import session  # noqa: PLC0415 - as above
 
     _let_workers_import()
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call from Java at INFO
-    # Spark's own log would hide ours: what ends a query is logged here in one line.
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call from Java at INFO
+    # Spark's own log would hide ours: the cause of a query's end is logged here in one line.
     spark = session("millstream run", quick=False, quiet=False, **{"spark.log.level": "OFF"} | confs)
     runners = [PipelineRunner(pipeline, spark) for pipeline in app.pipelines]
     try:
@@ -119,7 +119,7 @@ def _let_workers_import() -> None:
 
 
 def _ended_by_signal() -> threading.Event:
-    """Set by SIGTERM, Ctrl-C, or the end of who started us; what ends the process at once: ``Ending``.
+    """An event, set by SIGTERM, Ctrl-C, or the starter's end; ``Ending`` ends the process at once.
 
     After Spark's start, which has its own idea of Ctrl-C. Before, a signal just ends the process: nothing is under way.
     """
@@ -176,7 +176,7 @@ def _look_after(runners: "Sequence[PipelineRunner]", ended: threading.Event) -> 
 
 
 def _stop(runners: "Sequence[PipelineRunner]", grace: float) -> None:
-    """Stop what runs, all within one grace time."""
+    """Stop all that run, within one grace time."""
     deadline = time.monotonic() + grace
     threads = [threading.Thread(target=runner.stop, args=(deadline,)) for runner in runners]
     for thread in threads:

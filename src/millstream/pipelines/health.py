@@ -1,6 +1,6 @@
-"""Health and metrics of the process that runs pipelines: does each query move on, and what are its batches' figures.
+"""Health and metrics of the process that runs pipelines: each query's progress, and its batches' figures.
 
-It is what :mod:`millstream.worker.monitoring.health` asks in place of an app.
+:mod:`millstream.worker.monitoring.health` asks it in place of an app.
 """
 
 import time
@@ -22,7 +22,7 @@ _GAUGES = {
     "millstream_pipeline_last_batch_seconds": ("batch_ms", 1000),
     "millstream_pipeline_rows_per_second": ("rows_per_second", 1),
 }
-"""Gauge -> the field of what is known of a query (``millstream.spark.monitoring.store``), how many make one."""
+"""Gauge -> the field of a query's record (``millstream.spark.monitoring.store``), and the divisor to its unit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class PipelineRunner:
             and _batch(self._query) == before
             and time.monotonic() < deadline
         ):
-            time.sleep(_POLL)  # Spark tells of the end of a batch only those who ask
+            time.sleep(_POLL)  # Spark reports the end of a batch only on request
         self._query.stop()
         self.state = "done"
 

@@ -63,7 +63,7 @@ def _join(buffers: list[Buffer]) -> list[Buffer]:
 
 
 def weight(value: Reply) -> int:
-    """Bytes that a reply takes, without what is around its strings; a reply of long strings takes hardly more."""
+    """Bytes that a reply takes, without the overhead of its strings; a reply of long strings takes hardly more."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, list):
@@ -140,9 +140,9 @@ def _raw(out: list[Buffer], value: Raw, resp: int) -> None:  # noqa: ARG001 - al
 
 
 def _items(out: list[Buffer], items: Sequence[Reply], resp: int) -> None:
-    """The members of a list, a set, a push or of one pair, without what goes before them.
+    """The members of a list, a set, a push or of one pair, without the bytes that go before them.
 
-    The two most frequent types are written here: a call for each would cost more than what it writes.
+    The two most frequent types are written here: a call for each would cost more than the writing.
     """
     for item in items:
         kind = type(item)

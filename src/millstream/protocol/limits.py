@@ -1,8 +1,8 @@
-"""Every limit of the protocol and of a connection, by name, with Redis's figure and what happens past it.
+"""Every limit of the protocol and of a connection, by name, with Redis's figure and the effect of passing it.
 
-Limits bound what a stranger can make the server hold: before AUTH on a server with a password they are much smaller.
-They stand here, without code, so that a review of what a peer may cost reads one page; who keeps each is found by its
-name.
+Limits bound the memory that a stranger can make the server hold: before AUTH on a server with a password they are much
+smaller. They are here, without code, so that a review of a peer's possible cost reads one page. The code that keeps
+each is found by its name.
 """
 
 INLINE_MAX = 64 * 1024

@@ -30,9 +30,9 @@ _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 # An unfinished command of at least this many bytes is gathered in the buffer; a smaller one is put before the bytes
 # that follow it
 _SMALL = 8 * 1024
-# Bytes that may be taken before any bound for what waits is looked at
+# Bytes that may be taken before any bound for waiting bytes is looked at
 _AT_ONCE = 8 * 1024
-# Bytes of the buffer that go the fast way together: about what one read of a socket gives
+# Bytes of the buffer that go the fast way together: about as many as one read of a socket gives
 _CHUNK = 64 * 1024
 # A word of this size is copied out of the buffer through a view, so that it is never held three times.
 _LARGE_WORD = 64 * 1024
@@ -81,7 +81,7 @@ class CommandReader:
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
         self._words_at_once = words_at_once
-        self._held = 0  # what those words take in memory
+        self._held = 0  # memory that those words take, in bytes
         self._bulk = -1  # length of the word being read; -1 before its header
         self._scanned = 0  # bytes of an unfinished line known to hold no line end
 
@@ -93,7 +93,7 @@ class CommandReader:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits: what comes next begins a command."""
+        """True if nothing waits: the next byte begins a command."""
         return not (self.chunk or self._buffer or self._left)
 
     def feed(self, data: bytes) -> None:
@@ -215,7 +215,7 @@ class CommandReader:
         return int(line[1:])
 
     def _read_count(self) -> bool:
-        """Begin a command: how many words it has; False until that is here.
+        """Begin a command with its number of words; False until that is here.
 
         A count of zero or less is a command without words, which Redis passes over without a reply.
         """

@@ -21,7 +21,7 @@ class Backlog:
         self._blocks: list[bytes] = []  # one less than starts: the last block is still being added to
         self._open: list[bytes] = []  # the pieces of that one
         self._opened = 0  # and their bytes
-        self._positions: deque[tuple[int, int]] = deque()  # of the log, and the offset after what waits for it
+        self._positions: deque[tuple[int, int]] = deque()  # of the log, and the offset after the bytes that wait for it
 
     @property
     def first(self) -> int:
@@ -53,7 +53,7 @@ class Backlog:
         return self.sendable > before
 
     def next_position(self) -> int | None:
-        """The position of the log that what may not be sent yet waits for next; None for nothing."""
+        """The position of the log that the next held-back bytes wait for; None for nothing."""
         return self._positions[0][0] if self._positions else None
 
     def has(self, offset: int) -> bool:

@@ -30,7 +30,7 @@ _TIMES = frozenset({"cseen", "gread", "gagain", "gclaim"})
 """They set when a consumer was last seen or active, which no words do."""
 
 _NEWER: dict[str, tuple[str, Maker]] = {}
-"""The version from which on a step has other words, and what makes them."""
+"""The version from which on a step has other words, and the maker of them."""
 
 
 def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
@@ -54,7 +54,7 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
 
 
 def _is_lossy(space: Keyspace, step: Transition, said: list[Words], *, is_newer: bool) -> bool:
-    """True if a step changes what its words, of the oldest dialect or newer, do not."""
+    """True if a step changes more than its words do, in the oldest dialect or a newer one."""
     op = step[0]
     if op == "restore":  # which of the records of one time is first, no payload of Redis says
         return stream_at(space, step[1], step[2]) is not None

@@ -28,7 +28,7 @@ class Follower:
     heard_at: int = 0  # Monotonic milliseconds when it last said so
     is_old: bool = False  # It came by SYNC and says nothing
     copy_only: bool = False  # It wants the copy without the stream after it
-    keyless: bool = False  # The copy is to be without keys
+    keyless: bool = False  # The copy must be without keys
     is_ours: bool = False  # It is Millstream, and reads the newest form of a copy
     reads_log: bool = False  # It begins with the files of a log, where there is one
 
@@ -55,7 +55,7 @@ class Followers:
         return self._by_id.get(session_id)
 
     def known(self, session_id: int, ip: str) -> Follower:
-        """The replica of a session, or what is to be one."""
+        """The replica of a session, or a new one."""
         return self._by_id.setdefault(session_id, Follower(session_id, ip))
 
     def drop(self, session_id: int) -> Follower | None:

@@ -17,7 +17,7 @@ from millstream.replication.units import packed
 
 # Bytes of a line of the primary; a longer one is none
 _LINE_MAX = 64 * 1024
-# Bytes of what the primary says that are shown
+# Bytes of the primary's message that are shown
 _SHOWN = 200
 _MARK = 40
 _CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
@@ -89,8 +89,8 @@ class CopyBegins:
 class PrimaryPast:
     """Which histories the primary's own goes on from."""
 
-    # Name of that, zeros for none, and the offset up to which both are the same; then the same of what that one goes on
-    # from, where the primary tells
+    # Name of that, zeros for none, and the offset up to which both are the same; then the same of the one that it goes
+    # on from, if the primary sends it
     ends: tuple[tuple[str, int], ...]
 
 

@@ -51,7 +51,7 @@ class ReceivedStream:
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that what waits takes, about: many small words take many times their own."""
+        """Bytes of memory that the waiting data takes, about: many small words take many times their own."""
         return self.waiting + _WORD * (self._open_words + len(self._words))
 
     def feed(self, data: bytes) -> None:

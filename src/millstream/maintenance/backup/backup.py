@@ -76,7 +76,7 @@ class BackupReport:
 
     path: Path  # The backup
     facts: BackupInfo  # The backup's facts about itself
-    left_out: int  # Bytes of a write that was under way, and not acknowledged to anybody
+    left_out: int  # Bytes of a write that was under way, and not acknowledged to any client
     bytes: int  # Size of all its files together
 
 

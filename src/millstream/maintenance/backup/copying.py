@@ -29,7 +29,7 @@ class CopyPlan:
     """The content that a copy is to hold."""
 
     manifest: Manifest  # The copy's manifest
-    files: tuple[tuple[str, int], ...]  # Name and how many bytes of it, from the start
+    files: tuple[tuple[str, int], ...]  # Name and size in bytes, from the start
 
     @property
     def size(self) -> int:
@@ -176,12 +176,12 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
 
 
 def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
-    """Read a copy back, by what a start reads it by."""
+    """Read a copy back, with the code of a start."""
     report = check(into, disk, tell)
     manifest = manifests.read_manifest(disk, into)
     if report.ok and manifest is not None:
         find_unreadable(disk, report, manifest, None)
-        if report.newer:  # a copy is as good as what it was made from
+        if report.newer:  # a copy is as good as its source
             report = check(into, disk)
     if not report.ok:
         worst = report.problems[0]

@@ -45,7 +45,7 @@ def restore(
     """Make a data directory from a backup; returns when it is on the medium and was read back."""
     disk = disk or RealDisk()
     backup, directory = backup.absolute(), directory.absolute()
-    if directory.is_symlink():  # the link stays, and what it leads to is made
+    if directory.is_symlink():  # the link stays, and its target is made
         directory = directory.resolve()
     if not directory.parent.is_dir():
         raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: make it first")

@@ -1,4 +1,4 @@
-"""A data directory and the disk it is on: how fast, how full, who uses it, whether the log is whole."""
+"""A data directory and the disk it is on: its speed, free space and owner, and the state of the log."""
 
 import os
 import secrets
@@ -183,7 +183,7 @@ def _owner(found: Examination) -> Finding:
 
 
 def _log(found: Examination) -> Finding:
-    """``millstream log check`` in one finding: what a start mends is a warning, what it refuses a problem."""
+    """``millstream log check`` in one finding: damage that a start mends is a warning, refused damage a problem."""
     report = found.report
     if report.ok:
         return Finding("ok", "log", f"whole: {found.log_bytes / 1e6:.1f} MB, last position {found.last}")

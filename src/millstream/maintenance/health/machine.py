@@ -15,7 +15,7 @@ USEFUL = {
     "uvloop": "the server falls back to the slower event loop of Python",
     "lupa": "without it the server runs no Lua scripts (EVAL)",
 }
-_DESCRIPTORS = 10_032  # 10,000 clients, and what the server needs for itself
+_DESCRIPTORS = 10_032  # 10,000 clients, and the server's own needs
 
 
 def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:

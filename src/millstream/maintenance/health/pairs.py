@@ -24,7 +24,7 @@ class ServerWords:
     info: Mapping[str, Any]  # INFO as redis-py reads it, ``cmdstat_wait`` included
     settings: Mapping[str, str | None] = field(default_factory=dict)  # CONFIG parameters; empty where it does not say
     clock: float = 0.0  # Its wall clock minus ours, in milliseconds
-    doubt: float = 0.0  # By how many milliseconds that may be wrong
+    doubt: float = 0.0  # Possible error of that in milliseconds
 
 
 def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
 
 
 def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
-    """Sentinel goes by priority first, and by what a replica holds only among equals."""
+    """Sentinel goes by priority first, and by the replicas' offsets only among equals."""
     asked = int(primary.settings.get("sync-replicas") or 0) or "cmdstat_wait" in primary.info
     both = pairwise((each.place, each.info.get("slave_priority")) for each in replicas)
     differing = [f"{one[0]} {one[1]}, {other[0]} {other[1]}" for one, other in both if one[1] != other[1]]

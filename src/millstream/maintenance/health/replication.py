@@ -1,4 +1,4 @@
-"""Replication as a doctor sees it, by what one server tells of its primary and its replicas. PURE."""
+"""Replication as a doctor sees it, by one server's report of its primary and its replicas. PURE."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -97,7 +97,7 @@ def _advice(reason: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A sentence of INFO as the server wrote it: redis-py makes a list, a map or a number of what looks like one."""
+    """A sentence of INFO as the server wrote it: redis-py makes a list, map or number of a text that looks like one."""
     if isinstance(value, dict):
         return ",".join(name if each is True else f"{name}={each}" for name, each in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
@@ -148,7 +148,7 @@ def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> 
 
 
 def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None], rate: float) -> Iterator[Finding]:
-    """Findings about what a primary keeps for its replicas; nothing where it has none."""
+    """Findings about a primary's buffers for its replicas; nothing where it has none."""
     if not has_replicas(info):
         return
     size, silence = int(info.get("repl_backlog_size", 0)), settings.get("repl-timeout")

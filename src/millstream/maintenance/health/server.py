@@ -80,7 +80,7 @@ def _sections(
 
 
 def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]:
-    """A section's findings; what the server refuses to tell is one more, and the next section is looked at."""
+    """A section's findings; a refusal of the server is one more, and the next section is looked at."""
     try:
         yield from section
     except redis.ResponseError as error:
@@ -113,7 +113,7 @@ def _rate(client: Any, before: Mapping[str, Any], begun: float) -> float:
 
 
 def _settings_of(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
-    """Settings, as far as the server tells them."""
+    """Settings, as far as the server reports them."""
     try:
         return {name: client.config_get(name).get(name) for name in names}
     except redis.ResponseError:  # :func:`_settings` has said so

@@ -46,7 +46,7 @@ def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> Cu
 
 
 def _manifest_of(disk: Disk, directory: Path) -> Manifest:
-    """The manifest, or an error with the advice that a check gives: without it nothing tells what a cut would leave."""
+    """The manifest, or an error with the advice that a check gives: without it the result of a cut is unknown."""
     steps = " ".join((*safety_steps(directory), dump_step(directory)))
     try:
         manifest = read_manifest(disk, directory)
@@ -86,7 +86,7 @@ class _Truncation:
         for name in filter(is_segment_name, self.there):
             file = self.disk.open_read(self.directory / name)
             try:
-                with contextlib.suppress(LogCorruptError):  # which is what a cut is for
+                with contextlib.suppress(LogCorruptError):  # a cut is for this error
                     read_header(file, self.directory / name)
             finally:
                 file.close()
@@ -183,7 +183,7 @@ class _Truncation:
         return paths
 
     def _copy_headless(self, names: list[str]) -> list[Path]:
-        """Copies, with the header that only the present manifest knows, of files whose own header is damaged."""
+        """Copies of files with a damaged header, with the header that only the present manifest knows."""
         entries = [entry for entry in self.manifest.segments if entry.name in names and not self._has_header(entry)]
         return [self._copy_from(entry, HEADER_SIZE, f"{entry.name}-mended") for entry in entries]
 

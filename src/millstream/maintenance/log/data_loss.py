@@ -38,7 +38,7 @@ class DataLoss:
     """The whole records after a place in the log."""
 
     records: int = 0  # Number of records
-    unreadable: int = 0  # Those among them whose checksum is right, but which this program cannot read
+    unreadable: int = 0  # Those among them with the right checksum that this program cannot read
     first: int | None = None  # Position of the first
     last: int | None = None  # Position of the last
     first_ms: int | None = None  # Wall time of the first, in milliseconds

@@ -126,7 +126,7 @@ def _sync(directory: Path) -> None:
 
 
 def drop_older(directory: Path, keep: int) -> int:
-    """Remove all but the latest files of tails, each with its commands; how many are left."""
+    """Remove all but the latest files of tails, each with its commands; the number left."""
     found = sorted(directory.glob("diverged-*.jsonl"), key=lambda each: each.stat().st_mtime_ns)
     for each in found[:-keep]:
         each.with_suffix(".resp").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Everything there is to say of a data directory: what is there, what is wrong, what would be lost, what to do next."""
+"""All facts about a data directory: its content, its damage, the possible loss, and the next steps."""
 
 import time
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
 
 
 def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
-    # Without a manifest only the names say what belongs to the log
+    # Without a manifest only the names show the files of the log
     return sum(
         file.bytes
         for file in report.files

@@ -46,7 +46,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One log record: what one command or one transaction changed."""
+    """One log record: the changes of one command or one transaction."""
 
     position: int  # In the log, from 1
     wall: int  # Wall time of the record in milliseconds

@@ -27,7 +27,7 @@ def expect_log(disk: Disk, directory: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    # "torn-" and "cut-" are what starts and cuts have kept aside
+    # "torn-" and "cut-" are files that starts and cuts have kept aside
     return name in {MANIFEST, LOCK} or is_segment_name(name) or is_snapshot_name(name) or name.startswith(_KEPT)
 
 
