@@ -45,7 +45,7 @@ WORKER = (
     "before_forget",
 )
 
-#: Those of group mode, Spark's reading as a consumer group.
+#: The failpoints of group mode, Spark's reading as a consumer group.
 GROUP_MODE = (
     "planning",  # asked for the next batch, nothing is done yet
     "acking",  # some of a finished batch's entries are acknowledged
@@ -56,7 +56,7 @@ GROUP_MODE = (
     "replaying",  # a task has read a page
 )
 
-#: Those of ``recover()``.
+#: The failpoints of ``recover()``.
 RECOVERY = (
     "sliced",  # a slice is claimed and its cursor noted
     "decided",  # the decisions on the slice are known, none is carried out

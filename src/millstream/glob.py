@@ -133,7 +133,7 @@ class _Part:
 
     def __init__(self, pieces: list[bytes | int], *, nocase: bool) -> None:
         self.text: bytes | None = None  # The bytes themselves, if there is no choice among any
-        self.sets: list[int] = []  # For each byte the set of those that fit, if there is; empty otherwise
+        self.sets: list[int] = []  # The set of fitting bytes for each byte, if there is one; empty otherwise
         if any(type(piece) is int for piece in pieces):
             single = _FOLDED if nocase else _BITS
             for piece in pieces:

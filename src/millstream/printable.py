@@ -40,7 +40,7 @@ _SHOWN = frozenset(
 )
 _SECRET = re.compile(r"pass|pwd|user|token|secret|key|sig|auth|cred", re.IGNORECASE)
 _FREE = frozenset({"client_name", "lib_name"})
-#: Those that take any text; the others take a number or one of few words.
+#: Parameters that take any text; the others take a number or one of few words.
 _TEXTS = _FREE | {"encoding", "lib_version", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"}
 _CHOICE = re.compile(r"[\d.]*|true|false|yes|no|none|always|everysec|optional|required|TLSv1(_\d)?", re.IGNORECASE)
 _NAME = re.compile(r"[\w.-]+")

@@ -59,7 +59,7 @@ class Need:
     width: int  # Width of its widest cell or its heading, in cells of the terminal
     heading: int  # Width of its heading
     rank: int = 0  # Rank in leaving where there is no room: the highest first, 0 never
-    prose: bool = False  # It may be wrapped, or cut
+    prose: bool = False  # The text may be wrapped, or cut
     narrow: int = PROSE  # Cells that prose has at least
 
     @property

@@ -103,15 +103,15 @@ class RedisStreamMessage(StreamMessage):
         }
 
     def ack(self, **_: Any) -> Awaitable[None]:
-        """As :meth:`millstream.Message.ack`."""
+        """Ack the entry, as :meth:`millstream.Message.ack` does."""
         return super().ack()
 
     def nack(self, delay: float | str | None = None, **_: Any) -> Awaitable[None]:
-        """As :meth:`millstream.Message.nack`."""
+        """Give the entry back, as :meth:`millstream.Message.nack` does."""
         return super().nack(delay)
 
     def reject(self, reason: str = "", **_: Any) -> Awaitable[None]:
-        """As :meth:`millstream.Message.reject`."""
+        """Reject the entry, as :meth:`millstream.Message.reject` does."""
         return super().reject(reason)
 
 
@@ -296,11 +296,11 @@ class RedisBroker:
         return await self.app.publish_batch(stream, messages, headers=dict(headers or {}))
 
     async def start(self) -> None:
-        """As :meth:`App.start`."""
+        """Start the app, as :meth:`App.start` does."""
         await self.app.start()
 
     async def stop(self) -> None:
-        """As :meth:`App.stop`."""
+        """Stop the app, as :meth:`App.stop` does."""
         await self.app.stop()
 
 

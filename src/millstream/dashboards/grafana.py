@@ -45,11 +45,11 @@ class Variable:
 class Dashboard:
     """One dashboard."""
 
-    uid: str  # Grafana's name of it, which links go by; never changes
+    uid: str  # Grafana's name of it, the target of links; never changes
     title: str  # The title that people see
     text: str  # The question that it answers
     variables: Sequence[Variable]  # Variables in addition to the data source
-    panels: Sequence[Panel]  # In their order
+    panels: Sequence[Panel]  # Panels in their order
 
 
 def rendered(dashboard: Dashboard) -> str:

@@ -44,7 +44,7 @@ class Incoming(asyncio.StreamReader):
                 self.feed_eof()  # too, so that a pool does not lend this connection out again
 
     async def read(self, n: int = -1) -> bytes:
-        """As of any stream; bytes that are read no longer count as untaken."""
+        """Read bytes as any stream does; bytes that are read no longer count as untaken."""
         data = await super().read(n)
         self.writer.taken()
         return data
@@ -59,7 +59,7 @@ class Outgoing:
 
     @property
     def reason(self) -> str:
-        """Why the connection was closed, if not by us."""
+        """The reason that the connection was closed, if not by us."""
         return self._channel.reason
 
     def taken(self) -> None:
@@ -73,7 +73,7 @@ class Outgoing:
         self._channel.send(b"".join(chunks))
 
     def write(self, data: bytes) -> None:
-        """As :meth:`writelines`, for one piece."""
+        """Write one piece, as :meth:`writelines` does."""
         self.writelines([data])
 
     async def drain(self) -> None:
@@ -81,7 +81,7 @@ class Outgoing:
         await asyncio.sleep(0)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - a writer's signature
-        """There is no socket to tell of."""
+        """The default: there is no socket to report on."""
         return default
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Outgoing:
         self._channel.close()
 
     async def wait_closed(self) -> None:
-        """It is closed as soon as it is hung up."""
+        """Return at once: it is closed as soon as it is hung up."""
 
 
 class AsyncStoreConnection(LeasedConnection, AbstractConnection):

@@ -28,7 +28,7 @@ _SHORT = 4096
 
 
 class Channel:
-    """See the module's text."""
+    """One connection's bytes; see the module's text."""
 
     __slots__ = ("_ending", "_held", "_out", "_reader", "_sink", "_store", "_untaken", "closed", "reason", "session")
 
@@ -40,9 +40,9 @@ class Channel:
         self._out: list[Buffer] = []
         self._untaken = 0  # bytes of messages handed to the sink since the client last sent or took something
         self._ending = False
-        self.session = session  # As given
+        self.session = session  # The session as given
         self.closed = False  # No bytes come or go any more
-        self.reason = ""  # Why it was closed, in words; empty if by the client, or because it asked for it
+        self.reason = ""  # The reason for the close, in words; empty if the client closed it or asked for that
 
     # ------------------------------------------------------------------ the client's calls
 

@@ -41,7 +41,7 @@ class _PutOff:
     __slots__ = ("left_over", "own", "starting")
 
     def __init__(self) -> None:
-        # By the number of the thread that does it when it has left the outermost guard
+        # Jobs by the number of the thread that does them when it has left the outermost guard
         self.own: dict[int, deque[Job]] = {}
         # Jobs that helpers put off, for the next other thread that leaves a guard
         self.left_over: deque[Job] = deque()
@@ -101,7 +101,7 @@ class Helper(threading.Thread):
     """
 
     def start(self) -> None:
-        """As every thread's."""
+        """Start the thread, as every thread's ``start`` does."""
         late.starting.add(self)
         try:
             super().start()
@@ -117,7 +117,7 @@ class Helper(threading.Thread):
 
 
 def forget_guards() -> None:
-    """In a forked child: the threads that may be inside one are not here."""
+    """Forget the guards in a forked child: the threads that may be inside one are not here."""
     _mine.clear()
     late.own.clear()
     late.starting.clear()

@@ -29,7 +29,7 @@ class LeasedConnection:
         super().__init__(**options)
 
     def repr_pieces(self) -> list[tuple[str, Any]]:
-        """For redis-py's ``repr``."""
+        """The pieces of redis-py's ``repr``."""
         return [("url", self._lease.place.url), ("db", self.db)]
 
     def _host_error(self) -> str:

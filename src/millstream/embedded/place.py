@@ -24,12 +24,12 @@ SCHEMES = ("memory://", "file://")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """See the module's text."""
+    """The place that a URL names; see the module's text."""
 
-    url: str = field(repr=False)  # As given, for messages
+    url: str = field(repr=False)  # URL as given, for messages
     name: str | None  # The name of a store in memory, empty for a private one; None for a directory
     directory: Path | None  # Absolute, links resolved; None for memory
-    fsync: "Fsync | None"  # As asked for; None if the URL leaves it open
+    fsync: "Fsync | None"  # The mode asked for; None if the URL leaves it open
     db: int  # Database to begin with
 
     @property

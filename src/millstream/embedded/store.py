@@ -274,7 +274,7 @@ class Store:
     # ------------------------------------------------------------------ after commands
 
     def _settle(self) -> None:
-        """See to everything after commands have run, except the replies to their senders."""
+        """Do the work after commands have run, except the replies to their senders."""
         self.empty_outbox()
         while self._again:
             again, self._again = self._again, []
@@ -423,7 +423,7 @@ class Store:
             self._durable.log.close()
 
     def abandon(self) -> None:
-        """In a forked child: hold on to nothing of the parent's, and write nothing."""
+        """Hold on to nothing of the parent's in a forked child, and write nothing."""
         self.forked = True
         if self._durable is not None:
             self._durable.rewriter.abandon()

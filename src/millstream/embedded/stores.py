@@ -123,7 +123,7 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child: another thread may have held any lock at that moment, so none of the parent's is used."""
+    """Abandon the parent's stores in a forked child: another thread may have held any of their locks at the fork."""
     global _process
     forget_guards()
     stores, _process = list(_process.open), _Process()

@@ -149,7 +149,7 @@ class Pipe:
         raise io.UnsupportedOperation(_NO_DESCRIPTOR)
 
     def fileno(self) -> int:
-        """There is none to poll; redis-py asks when its parser has found nothing in its own buffer.
+        """Refuse: there is none to poll; redis-py asks when its parser has found nothing in its own buffer.
 
         Raises:
             UnsupportedOperation: always.
@@ -157,11 +157,11 @@ class Pipe:
         raise io.UnsupportedOperation(_NO_DESCRIPTOR)
 
     def getpeername(self) -> str:
-        """As a unix socket's: none."""
+        """The peer's name, as of a unix socket: empty."""
         return ""
 
     def shutdown(self, how: int) -> None:  # noqa: ARG002 - a socket's signature
-        """See :meth:`close`."""
+        """Shut the pipe; see :meth:`close`."""
         self._channel.close()
 
     def close(self) -> None:

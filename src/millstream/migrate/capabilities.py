@@ -17,7 +17,7 @@ class TargetFeatures:
     idempotence: bool = True  # XCFGSET (Redis 8.6)
 
 
-#: For files of commands, by the version of Redis that is to read them.
+#: Versions of files of commands, by the version of Redis that reads them.
 VERSIONS = {
     "6.2": TargetFeatures(counters=False, entries_read=False, release=False, idempotence=False),
     "7.0": TargetFeatures(release=False, idempotence=False),

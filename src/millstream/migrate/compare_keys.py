@@ -55,8 +55,8 @@ class KeyDifference:
 class KeyComparison:
     """The result of a comparison."""
 
-    keys: int = 0  # That were compared
-    different: list[KeyDifference] = field(default_factory=list)  # Those that differ
+    keys: int = 0  # Number of keys compared
+    different: list[KeyDifference] = field(default_factory=list)  # Keys that differ
     # Type -> number of its keys that were left out, since they cannot be read by commands that all servers have
     unread: dict[str, int] = field(default_factory=dict)
 

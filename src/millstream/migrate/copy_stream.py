@@ -62,7 +62,7 @@ Tell = Callable[[str, int], None]
 class Copied:
     """The outcome for a stream that was copied."""
 
-    way: str  # That carried it
+    way: str  # The way that carried it
     stream: Overview  # The source as it was carried
     losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold, in words
     behind: int = 0  # Entries that were added to the source meanwhile and are not in the copy
@@ -79,7 +79,7 @@ class Copier:
     way: Way = "auto"  # The way to copy; ``auto`` takes DUMP where it is taken and fits
     check: bool = True  # Both sides are read again and compared
     strict: bool = False  # Refuse where something would be lost
-    tell: Tell = lambda _what, _done: None  # See :data:`Tell`
+    tell: Tell = lambda _what, _done: None  # Called with progress, see :data:`Tell`
     takes_dumps: bool = True  # The target has not refused a payload yet
 
     def copy(self, key: bytes, *, replaces: bool) -> Copied:

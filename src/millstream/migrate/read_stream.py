@@ -66,7 +66,7 @@ class GroupInfo:
     entries_read: int | None  # :data:`UNKNOWN` for null; None where the server does not count (before Redis 7.0)
     pending: int  # Number of records
     released: int  # Number of them without an owner
-    consumers: tuple[ConsumerInfo, ...]  # By name
+    consumers: tuple[ConsumerInfo, ...]  # Consumers by name
     anchor: PendingRecord | None = field(compare=False)  # A record that has an owner, if there is one
 
 
@@ -85,7 +85,7 @@ class Overview:
     messages: int | None  # Ever remembered; None as above
     duplicates: int | None  # Ever turned away; None as above
     remembered: int = field(compare=False)  # Messages just now; not compared, since time alone changes it
-    groups: tuple[GroupInfo, ...]  # By name
+    groups: tuple[GroupInfo, ...]  # Groups by name
 
     @property
     def records(self) -> int:
@@ -148,7 +148,7 @@ def _group(row: dict[bytes, Reply]) -> GroupInfo:
 
 
 def deadline(link: Link, key: bytes) -> int | None:
-    """When the key ends, in wall milliseconds; None if it does not."""
+    """The key's end, in wall milliseconds; None if it has none."""
     found = link.ask([("PEXPIRETIME", key)])[0]
     if isinstance(found, ResponseError):  # before Redis 7.0; not to the millisecond then
         left, (seconds, micros) = link.ask([("PTTL", key), ("TIME",)])
@@ -197,7 +197,7 @@ def _next_count(page: list[Entry]) -> int:
 
 
 def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
-    """Those of these ids that the stream does not hold.
+    """The ids among these that the stream does not hold.
 
     Asked one by one, since a range would read every entry in between; several in one round trip.
     """

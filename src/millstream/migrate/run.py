@@ -31,7 +31,7 @@ class MigrationOptions:
     patterns: Sequence[str] = ()
     # The action for a key that is at the target already; ``refuse`` still accepts an equal stream
     existing: Existing = "refuse"
-    way: Way = "auto"  # See :mod:`millstream.migrate.copy_stream`
+    way: Way = "auto"  # The way to copy, see :mod:`millstream.migrate.copy_stream`
     check: bool = True  # Read both sides again and compare
     strict: bool = False  # Refuse a stream with any loss
     allow_none: bool = False  # A pattern that no stream matches is not a failure
@@ -46,11 +46,11 @@ class StreamOutcome:
     # ``behind``: copied as it was, and entries were added since; ``failed``: nothing of it was left
     state: State
     way: str = ""  # ``dump`` or ``commands``, empty if it was not copied
-    entries: int = 0  # In the copy
+    entries: int = 0  # Number of entries in the copy
     groups: int = 0  # The same
     pending: int = 0  # The same
     losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold
-    reason: str = ""  # Why it is neither copied nor equal
+    reason: str = ""  # The reason that it is neither copied nor equal
     differences: list[str] = field(default_factory=list)  # The first that were found
 
     @property
@@ -63,7 +63,7 @@ class StreamOutcome:
 class MigrationReport:
     """The outcome of all."""
 
-    streams: list[StreamOutcome] = field(default_factory=list)  # By key
+    streams: list[StreamOutcome] = field(default_factory=list)  # Outcomes by key
     others: dict[str, int] = field(default_factory=dict)  # Keys of other types at the source, by type: not copied
     other_keys: list[bytes] = field(default_factory=list)  # Their names
     # Keys of other types that are at the target, by type: to and from RDB files

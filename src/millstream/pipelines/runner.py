@@ -35,7 +35,7 @@ class PipelineRunner:
         # even be started)
         self.state: State = "waiting"
         self.restarts = 0  # Number of restarts
-        self.error: str | None = None  # Why it died the last time
+        self.error: str | None = None  # The cause of its last death
         self._query: Any = None
         self._due = self._started = 0.0
         self._pause = FIRST_PAUSE

@@ -61,7 +61,7 @@ def read(payload: bytes) -> tuple[int, Transition]:
 
 
 def check(space: Keyspace, step: Transition) -> None:
-    """See whether a transition that was read can be applied to the data."""
+    """Check that a transition that was read can be applied to the data."""
     op, db, key, *arguments = step
     value = space.databases[db].keys.get(key)
     if op == "restore":

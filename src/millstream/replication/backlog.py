@@ -12,11 +12,11 @@ _BLOCK = 64 * 1024
 
 
 class Backlog:
-    """See the module's text."""
+    """The newest bytes of the stream; see the module's text."""
 
     def __init__(self, offset: int, size: int) -> None:
         self.end = self.sendable = offset
-        self.size = size  # As given; may be changed at any time
+        self.size = size  # Size as given; may be changed at any time
         self._starts = [offset]
         self._blocks: list[bytes] = []  # one less than starts: the last block is still being added to
         self._open: list[bytes] = []  # the pieces of that one

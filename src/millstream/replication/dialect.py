@@ -17,7 +17,7 @@ from millstream.replication.units import Command
 from millstream.replication.words import Maker, Words, restored, stream_at, words
 
 DIALECTS = ("7.0", "8.2", "8.6", "8.8")
-"""In the order of the versions, which is that of the texts too."""
+"""Dialects in the order of the versions, which is that of the texts too."""
 COPIES = {"7.0": 10, "8.2": 11, "8.6": 13, "8.8": 14}
 """Version of the file that replicas of a dialect get as their copy."""
 NEVER, LOSSY, ALWAYS = "never", "lossy", "always"
@@ -27,7 +27,7 @@ _BOUNDS = (100, 100)
 # A group that is made and deleted at once, so that there is a stream without an entry
 _GUARD = b"millstream"
 _TIMES = frozenset({"cseen", "gread", "gagain", "gclaim"})
-"""They set when a consumer was last seen or active, which no words do."""
+"""Steps that set when a consumer was last seen or active, which no words do."""
 
 _NEWER: dict[str, tuple[str, Maker]] = {}
 """The version from which on a step has other words, and the maker of them."""
@@ -112,7 +112,7 @@ def _xidmp(_space: Keyspace, _db: int, key: bytes, producer: bytes, message: byt
 def _xidmpdup(
     space: Keyspace, db: int, key: bytes, producer: bytes | None = None, message: bytes | None = None
 ) -> Iterable[Words]:
-    """With the id that is taken already: a replica that has forgotten the message refuses it, and adds nothing."""
+    """Add the message with its taken id: a replica that has forgotten the message refuses it, and adds nothing."""
     stream = stream_at(space, db, key)
     if stream is None or producer is None or message is None:
         return

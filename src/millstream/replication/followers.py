@@ -19,14 +19,15 @@ class Follower:
     """One replica, or a connection that has said that it will be one."""
 
     id: int  # Id of its session
-    ip: str = ""  # Its address: as it announced it, or where it came from
+    ip: str = ""  # Its address: the announced one, or that of the connection
     port: int = 0  # Port where it reports to listen; 0 if it reported none
     stage: Stage | None = None  # None until it asks for the stream
     cursor: int = 0  # Offset of the next byte to send
-    acked: int = -1  # Offset that it says it has; -1 before it has said so, while it may still be loading its copy
-    durable: int = -1  # Offset that it says is on its disk; -1 before it has said so
+    # Offset that the replica reports to have; -1 before its first report, while it may still be loading its copy
+    acked: int = -1
+    durable: int = -1  # Offset that the replica reports to have on its disk; -1 before its first report
     heard_at: int = 0  # Monotonic milliseconds when it last said so
-    is_old: bool = False  # It came by SYNC and says nothing
+    is_old: bool = False  # It came by SYNC and reports nothing
     copy_only: bool = False  # It wants the copy without the stream after it
     keyless: bool = False  # The copy must be without keys
     is_ours: bool = False  # It is Millstream, and reads the newest form of a copy
@@ -44,7 +45,7 @@ class Followers:
         self._by_id: dict[int, Follower] = {}
 
     def __iter__(self) -> Iterator[Follower]:
-        """Those that have asked for the stream or a copy."""
+        """The replicas that have asked for the stream or a copy."""
         return (each for each in list(self._by_id.values()) if each.stage is not None)
 
     def __bool__(self) -> bool:
@@ -59,12 +60,12 @@ class Followers:
         return self._by_id.setdefault(session_id, Follower(session_id, ip))
 
     def drop(self, session_id: int) -> Follower | None:
-        """It is gone."""
+        """Remove a replica that is gone."""
         return self._by_id.pop(session_id, None)
 
     @property
     def online(self) -> list[Follower]:
-        """Those that follow."""
+        """The replicas that follow."""
         return [each for each in self if each.stage == "online"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:

@@ -53,7 +53,7 @@ class Introduction:
     user: str = ""  # To log in as; empty for the default user
     password: str = ""  # Empty for none
     ip: str = ""  # The address for reaching it, if not that of the connection; else empty
-    hands_over: bool = False  # It was the primary of the one that it asks, which is to lead
+    hands_over: bool = False  # It was the primary of the server that it asks, which will lead
     asks_past: bool = False  # Ask first which history the primary's own goes on from
 
 
@@ -66,10 +66,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LinkRefused:
-    """There is no way on over this connection; the text says why."""
+    """The connection has no way on; the text gives the reason."""
 
-    reason: str  # In the primary's words where it gave some
-    is_passing: bool = False  # It said that it could not answer now
+    reason: str  # The reason in the primary's words, where it gave some
+    is_passing: bool = False  # It reported that it could not answer now
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class CopyBegins:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryPast:
-    """Which histories the primary's own goes on from."""
+    """The histories that the primary's own goes on from."""
 
     # Name of that, zeros for none, and the offset up to which both are the same; then the same of the one that it goes
     # on from, if the primary sends it
@@ -132,7 +132,7 @@ Event = Send | LinkRefused | PrimaryPast | CopyEvent | Continues | StreamBytes
 
 
 class Handshake:
-    """See the module's text."""
+    """A replica's side of the handshake; see the module's text."""
 
     def __init__(self, me: Introduction) -> None:
         self._me = me

@@ -26,7 +26,7 @@ class ReceivedUnit:
 
     commands: list[list[bytes]]  # The words of each, without MULTI and EXEC
     size: int  # Bytes of the stream
-    in_multi: bool = False  # They stood between MULTI and EXEC
+    in_multi: bool = False  # The commands were between MULTI and EXEC
 
 
 class ReceivedStream:

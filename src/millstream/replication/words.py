@@ -307,7 +307,7 @@ def _gdel(_space: Keyspace, _db: int, key: bytes, group: bytes) -> Iterable[Word
 
 @_says("cseen")
 def _cseen(_space: Keyspace, _db: int, key: bytes, group: bytes, consumer: bytes, _now: int) -> Iterable[Words]:
-    """Nothing changes on the replica for a consumer that is known."""
+    """Change nothing on the replica for a consumer that is known."""
     yield [b"XGROUP", b"CREATECONSUMER", key, group, consumer]
 
 

@@ -43,7 +43,7 @@ class BackupInfo:
     files: dict[str, int]  # Sizes in bytes by name
 
     def check(self) -> None:
-        """Raise unless these facts are of the kinds that are said."""
+        """Raise an error unless these facts are of their declared kinds."""
         figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
         if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
             raise TypeError("a figure is no number")
@@ -134,7 +134,7 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
 
 
 def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:
-    """The manifest that a start would go by; None if there is none."""
+    """The manifest that a start would use; None if there is none."""
     manifest = read_manifest(view, directory)
     return manifest and effective_manifest(view, directory, manifest)
 

@@ -14,7 +14,7 @@ _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two files or directories of one file system change names; False if the system cannot, and nothing is done."""
+    """Let two files or directories of one file system change names; False, without a change, if the system cannot."""
     if sys.platform != "linux":
         return False
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

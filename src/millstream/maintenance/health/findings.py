@@ -16,7 +16,7 @@ class Finding:
     level: Level
     check: str  # The subject, one or two words that do not change
     what: str  # The fact
-    why: str = ""  # Why it matters; empty if it is fine
+    why: str = ""  # The reason that it matters; empty if it is fine
     advice: str = ""  # The next step; empty if there is none
 
 

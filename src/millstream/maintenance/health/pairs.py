@@ -94,7 +94,7 @@ def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
 
 
 def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
-    """Sentinel goes by priority first, and by the replicas' offsets only among equals."""
+    """Findings on priorities: Sentinel uses them first, and the replicas' offsets only among equals."""
     asked = int(primary.settings.get("sync-replicas") or 0) or "cmdstat_wait" in primary.info
     both = pairwise((each.place, each.info.get("slave_priority")) for each in replicas)
     differing = [f"{one[0]} {one[1]}, {other[0]} {other[1]}" for one, other in both if one[1] != other[1]]

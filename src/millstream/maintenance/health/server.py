@@ -210,7 +210,7 @@ def _core(name: str) -> Finding:
 
 
 def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
-    """Settings under which an acknowledged entry may be gone. Hosted servers often refuse CONFIG: then it is said."""
+    """Settings under which an acknowledged entry may be gone. Hosted servers often refuse CONFIG, which is a note."""
     try:
         config = {name: client.config_get(name).get(name) for name in _SETTINGS}
     except redis.ResponseError as error:

@@ -109,7 +109,7 @@ class _Truncation:
             )
 
     def make(self) -> CutReport:
-        """See :func:`cut`."""
+        """Make the cut; see :func:`cut`."""
         gone = self._leaving()
         rest = self.size - self.offset if self.offset else 0
         if not gone and not rest and self.entry.name in self.there:

@@ -43,7 +43,7 @@ class DataLoss:
     last: int | None = None  # Position of the last
     first_ms: int | None = None  # Wall time of the first, in milliseconds
     last_ms: int | None = None  # Wall time of the last
-    # By database and key, at most :data:`MAX_KEYS`
+    # Losses by database and key, at most :data:`MAX_KEYS`
     keys: dict[tuple[int, bytes], KeyLoss] = field(default_factory=dict)
     other: int = 0  # Transitions of databases as a whole, and of keys beyond that many
 

@@ -20,7 +20,7 @@ _Fits: TypeAlias = Callable[[bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records, and which of their changes."""
+    """The choice of records, and of their changes."""
 
     start: Moment = ANY  # The first, by position or time
     end: Moment = ANY  # The last, by position or time

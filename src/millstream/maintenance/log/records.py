@@ -29,7 +29,7 @@ class Change:
     op: str  # Its name in the log
     db: int | None  # Database; None for an op this program does not know
     key: bytes | None  # The key that it changes; None for a whole database
-    arguments: Mapping[str, object]  # By name; ids as clients see them
+    arguments: Mapping[str, object]  # Arguments by name; ids as clients see them
 
     @property
     def of_stream(self) -> bool:
@@ -48,7 +48,7 @@ class Change:
 class LogRecord:
     """One log record: the changes of one command or one transaction."""
 
-    position: int  # In the log, from 1
+    position: int  # Position in the log, from 1
     wall: int  # Wall time of the record in milliseconds
     changes: tuple[Change, ...]  # Its transitions
     size: int  # Bytes of its payload

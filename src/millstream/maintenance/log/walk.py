@@ -40,7 +40,7 @@ def manifest_of(disk: Disk, directory: Path) -> Manifest | None:
 
 
 def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
-    """The log files in order: as the manifest says that a start goes by, or without one as their own headers say."""
+    """The log files in order: as in the manifest of a start, or without one by their own headers."""
     manifest = manifest_of(disk, directory)
     if manifest is not None:
         return list(effective_manifest(disk, directory, manifest).segments)
