@@ -16,7 +16,7 @@ LONGEST = 30
 """Words of a sentence."""
 
 RULES = {
-    "opener": re.compile(r"^(?:What|Whatever|Who|Whoever|Whose|Whether|Where|How|Of)\b(?!.*\?$)"),
+    "opener": re.compile(r"^(?!What to do:)(?:What|Whatever|Who|Whoever|Whose|Whether|Where|How|Of)\b(?!.*\?$)"),
     "is no": re.compile(r"\b(?<![Tt]here )(?:is|are|was|were) no (?!one\b|longer\b|more\b|less\b)\w+"),
 }
 #: Nearly all comments: the tokenizer would take a minute for the source and the tests.
