@@ -1,4 +1,4 @@
-"""What ``format("millstream")`` can be besides the plain read of entries: which of it the options ask for.
+"""The variants of ``format("millstream")`` besides the plain read of entries, and the one that the options ask for.
 
 Imported with the source itself, so it imports next to nothing.
 """

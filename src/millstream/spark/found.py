@@ -27,7 +27,7 @@ else:
 
         @classmethod
         def name(cls) -> str:
-            """What ``format(...)`` takes."""
+            """The name that ``format(...)`` takes."""
             return "millstream"
 
 

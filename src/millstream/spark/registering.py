@@ -1,8 +1,8 @@
 """``format("millstream")`` in a session whose workers do not have this package: it is sent to them by the driver.
 
-Where the package is installed for the workers Spark finds the format by itself, and nothing here is needed.
-``spark-submit --py-files`` alone is not enough: Spark looks for formats in workers that get no such files, and puts a
-file on the path of the others only if its name ends in .zip, .egg or .jar, which a wheel's does not.
+Spark finds the format by itself if the package is installed for the workers, and nothing here is needed. ``spark-submit
+--py-files`` alone is not enough: Spark looks for formats in workers that get no such files. It puts a file on the path
+of the others only if its name ends in .zip, .egg or .jar, which a wheel's does not.
 """
 
 import atexit
@@ -28,9 +28,9 @@ _LEFT_OUT = {"__pycache__", "_core"}
 def register(spark: "SparkSession") -> None:
     """Make ``format("millstream")`` known to this session, and send the package to its workers.
 
-    What is sent is what this process has imported: a wheel or zip of ``--py-files``, or an installed package. It is
-    used in place of one that workers may have, so that all run the same version. It goes without its native core,
-    which cannot be imported from a zip and which Spark's part makes no use of. The packages it needs (redis, hiredis,
+    The package that this process has imported is sent: a wheel or zip of ``--py-files``, or an installed package. It is
+    used in place of one that workers may have, so that all run the same version. It goes without its native core, which
+    cannot be imported from a zip and which Spark's part makes no use of. The packages it needs (redis, hiredis,
     pyarrow, numpy and so on) are not sent: they have compiled parts, and go in an environment (``--archives``).
 
     Raises:

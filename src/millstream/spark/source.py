@@ -122,11 +122,11 @@ class MillstreamSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """The name that ``format(...)`` takes."""
         return "millstream"
 
     def schema(self) -> StructType | str:
-        """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
+        """The origin of an entry, and its fields: as a map, or those of the option ``fields`` as columns."""
         if self._new_table is None:
             return self._columns()
         if not self._new_table:  # one that gets its options from each query
@@ -164,7 +164,7 @@ class MillstreamSource(DataSource):
         return kind(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
+        """For ``spark.readStream``. The reader's first call reports a problem: see :class:`Refused`."""
         try:
             source = self._of_table(schema, names.STREAM)
             if source is not self:
@@ -190,7 +190,7 @@ class MillstreamSource(DataSource):
 
 
 class _Reads:
-    """What both readers do in a task."""
+    """The work of both readers in a task."""
 
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         self._parsed = parsed
@@ -301,7 +301,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins. Spark asks twice, and must be told the same."""
+        """The beginning of a new query. Spark asks twice, and must be told the same."""
         if self._initial is None:
             self._initial = dump(self._plan().begin(self._parsed.starting or "latest"))
         return self._initial

@@ -1,7 +1,7 @@
 """Tables of Spark's catalog that keep options: ``CREATE TABLE orders USING millstream OPTIONS (stream 'orders')``.
 
-Spark 4.3 gives the options of a table to a Python data source once, when the table is made, and never when it is read
-or written; the schema it gives every time. So a table's options are kept in the comment of its first column, where
+Spark 4.3 gives the options of a table to a Python data source once, when the table is made, and not when it is read or
+written. It gives the schema every time. So a table's options are kept in the comment of its first column, where
 DESCRIBE shows them, as ``millstream {"stream": "orders"}``.
 
 A comment travels with the column into whatever is made of it, files and other tables included. So it holds no password,
@@ -65,7 +65,8 @@ def refuse_pushdown(options: Iterable[str]) -> None:
 def says_where(options: Iterable[str]) -> bool:
     """True if options of a query say what is read or written: then those of its table do not count.
 
-    Who gives the columns of a table to another read (``.schema(spark.table("orders").schema)``) wants no more of it.
+    A user who gives the columns of a table to another read (``.schema(spark.table("orders").schema)``) wants only
+    these.
     """
     return not _PLACES.isdisjoint(name.lower() for name in options)
 
@@ -103,7 +104,7 @@ def kept(schema: StructType, options: Mapping[str, str]) -> StructType | str:
 
 
 def _first_column(columns: str) -> int:
-    """Where the first column of a schema's text ends."""
+    """The end of the first column of a schema's text."""
     depth, quote = 0, ""
     for at, letter in enumerate(columns):
         if quote:

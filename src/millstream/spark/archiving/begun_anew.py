@@ -1,7 +1,7 @@
 """True if a stream is still the one that was archived, by its entries.
 
-One that was deleted and begun anew may have outgrown the old one in ids and in entries added. What it has under ids
-that count as archived would then be trimmed, though no file has it.
+One that was deleted and begun anew may have outgrown the old one in ids and in entries added. Its entries under ids
+that count as archived would then be trimmed, though no file has them.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """An archive's folder: one manifest that is switched whole, a lock, names for files, removing what nobody names.
 
 A file is durable before the manifest names it, and the manifest is durable before anything is done because of it. The
-lock keeps two jobs apart; where a file system does not carry locks from machine to machine, or a lock was lost to
-another job, the manifest's generation does: a job that finds another's stops.
+lock keeps two jobs apart. Some file systems do not carry locks between machines, and a lock can be lost. The manifest's
+generation then keeps them apart: a job that finds another's generation stops.
 """
 
 import contextlib
@@ -116,8 +116,8 @@ class Folder:
     def begin(self, shape: Shape) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock.
 
-        A lock that can be lost was perhaps taken from a job that is asleep: the manifest is written anew then, so that
-        such a job finds another one than it knows, whatever it was at.
+        The previous owner of a lock that can be lost may only be asleep. So the manifest is written again under the
+        lock, and a job that wakes finds another manifest than it knows and stops.
         """
         if not self.storage.exists(MANIFEST):
             self._replace(None, ArchiveManifest(1, shape=shape))

@@ -69,12 +69,12 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclass(frozen=True)
 class WritePlan:
-    """Where and in what form a batch is written; sent to the executors."""
+    """The place and form in which a batch is written; sent to the executors."""
 
-    root: Path | str  # Where the archive lies: a directory, or the URL of a place in an object store
-    shape: Shape = field(default_factory=Shape)  # Of its files
+    root: Path | str  # The archive's place: a directory, or the URL of a place in an object store
+    shape: Shape = field(default_factory=Shape)  # The form of its files
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)  # By stream, those that its table has
-    target_bytes: int = TARGET_BYTES  # Of a file: another one is begun when it is reached
+    target_bytes: int = TARGET_BYTES  # Size at which a file is closed and another one begun
 
     def of(self, stream: str) -> tuple[TableColumn, ...]:
         """The columns that a stream's table has, or begins with."""
@@ -106,7 +106,7 @@ class FileWriter:
 
     @property
     def bytes(self) -> int:
-        """What is written so far."""
+        """Bytes written so far."""
         return self._new.file.tell()
 
     def finish(self) -> DataFile:
@@ -185,7 +185,7 @@ class PartWriter:
 
 
 def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task of Spark's does: writes its entries, and gives a row for each file it made."""
+    """A Spark task's work: write its entries, and yield a row for each file made."""
     made = [
         (file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes, *_texts(file))
         for file in write_files(plan, label, batches)

@@ -1,9 +1,9 @@
 """The archive job: a Structured Streaming query whose batches the store takes, and trimming beside it.
 
-How far a stream is archived stands in the manifest and nowhere else. Each run has a checkpoint of its own, which begins
-at the manifest's places and is thrown away: there is no second truth that could be ahead of the first, and a query of a
-killed driver that lingers for a moment shares no file with the one that follows it. Within a run, what a batch holds is
-read from the offset that Spark logs before it runs the batch.
+The manifest alone says up to which entry a stream is archived. Each run has its own checkpoint, which begins at the
+manifest's places and is thrown away. So no second record can be ahead of the manifest. A query of a killed driver may
+linger for a moment, but it shares no file with the next one. Within a run, what a batch holds is read from the offset
+that Spark logs before it runs the batch.
 """
 
 import json
@@ -83,21 +83,21 @@ def archive(
         millstream.spark.archive("redis://127.0.0.1:6400/0", "orders", to="/data/archive", format="delta")
 
     Args:
-        url: of the server.
-        streams: keys.
-        to: where the archive lies: a path of this machine, a ``file:`` URL, or ``s3://``, ``gs://`` or ``abfss://``.
-        spark: the session; a local one is made unless given.
-        stop: as in :func:`run`.
-        settings: the form of the archive (``format``, ``partition``, ``raw``, ``fields``, ``schema``, ``catalog``: see
+        url: The server's URL.
+        streams: Their keys.
+        to: The archive's place: a path of this machine, a ``file:`` URL, or ``s3://``, ``gs://`` or ``abfss://``.
+        spark: The session; a local one is made unless given.
+        stop: As in :func:`run`.
+        settings: The form of the archive (``format``, ``partition``, ``raw``, ``fields``, ``schema``, ``catalog``: see
             :class:`millstream.spark.archiving.tables.shape.Wanted`), and others of
             :class:`millstream.spark.archiving.store.ArchiveSettings`; ``once`` is true unless given.
 
     Returns:
-        What it came to, by stream.
+        The result by stream.
 
     Raises:
-        ConfigError: there is no Java that Spark can use, ``to`` is no place for an archive, or the one there has
-            another form; and those of :func:`run`.
+        ConfigError: Spark finds no usable Java, ``to`` cannot hold an archive, or the archive there has another form;
+            and those of :func:`run`.
     """
     forms = {name: settings.pop(name) for name in [each.name for each in fields(Wanted)] if name in settings}
     given: dict[str, Any] = {"once": True, "wanted": Wanted(**forms)} | settings
@@ -115,7 +115,7 @@ def run(
     """Run an archive job until it is done (``once``) or told to stop.
 
     Returns:
-        What it came to, by stream.
+        The result by stream.
     """
     store = ArchiveStore(settings)
     with store.open():
@@ -124,17 +124,17 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a job would do with one stream now."""
+    """The work of a job on one stream, if it ran now."""
 
     stream: str  # Its key
     archive: int  # Entries that would be archived
     trim: int  # Entries that would then be removed from the stream
     left: int  # Entries that would stay
-    held_by: str  # What keeps the first of those, in words
+    held_by: str  # The obstacle to the first of those, in words
 
 
 def look(settings: ArchiveSettings) -> list[Outlook]:
-    """What a job would do if it began now; nothing is changed, and no Spark is started."""
+    """The work of a job if it began now. Changes nothing and starts no Spark."""
     store = ArchiveStore(settings)
     if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
@@ -169,7 +169,7 @@ def _outlook(
 
 
 def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
-    """How many entries of a stream are to be archived."""
+    """The number of entries of a stream to archive."""
     if state is None:
         raise NotFoundError(f"stream {stream!r} does not exist on the server: correct the name")
     known = store.manifest.places.get(stream)
@@ -179,9 +179,10 @@ def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
 def partitions_ahead(
     manifest: ArchiveManifest, stream: str, state: StreamState | None, firsts: Callable[[str, Id, Id], Id | None]
 ) -> int:
-    """Of how many partitions of its table the entries are, at most, that are to be archived.
+    """An upper bound on the partitions of the table that the entries to archive belong to.
 
-    Where that may be many, slices of the time are looked into: one entry of another year must not make years of it.
+    If the bound may be high, slices of the time are examined, because one entry of another year must not count as years
+    of partitions.
     """
     if state is None or state.first is None:
         return 0
@@ -204,7 +205,7 @@ def partitions_ahead(
 
 
 def batch_size(most: int, entries: int, parts: int) -> int:
-    """How many entries a batch should have, so that it has about :data:`PARTS` partitions, each a file or more.
+    """The number of entries for a batch of about :data:`PARTS` partitions, each a file or more.
 
     A job shows what it has archived after each batch, and loses what it was at when it is killed: one batch of a year's
     hours takes minutes. An entry is of one partition, so batches need never be smaller than that.
@@ -346,7 +347,7 @@ class _ArchiveRun:
             raise
 
     def _offset(self, number: int) -> Offset:
-        """What the batch holds, as Spark has logged it."""
+        """The content of the batch, as Spark has logged it."""
         path = self._scratch / self._name / "offsets" / str(number)
         lines = path.read_text().splitlines()
         if lines[0] != "v1" or len(lines) != 3:
@@ -404,7 +405,7 @@ class _ArchiveRun:
             self._say(text)
 
     def _reason(self, error: Exception) -> BaseException:
-        """What really ended the query."""
+        """The error that really ended the query."""
         if self._failed is not None and isinstance(self._failed, MillstreamError | OSError):
             return self._failed
         text, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
@@ -412,7 +413,7 @@ class _ArchiveRun:
 
 
 def _scratch(folder: Folder) -> Path:
-    """Where a run's checkpoint lies: in the archive's directory, or, where it has none, on the driver's own disk."""
+    """The place of a run's checkpoint: the archive's directory or, without one, the driver's own disk."""
     local = folder.storage.local
     return Path(tempfile.mkdtemp(prefix="millstream-archive-")) if local is None else local / SCRATCH
 

@@ -1,12 +1,13 @@
 """Data files that no manifest names: what killed jobs had begun is removed, what nobody else has is kept.
 
-A batch that was begun is in the stream too, which is trimmed of nothing that no manifest names. Where the stream has it
-no longer, either others trimmed it before it was archived, or the manifest is older than the files: one of a backup was
-put in its place. Such files may hold the only copy of their entries, so they are moved out of readers' sight.
+A batch that was begun is in the stream too, which is trimmed of nothing that no manifest names. If the stream has it no
+longer, either others trimmed it before it was archived, or the manifest is older than the files. The latter happens
+when a manifest is restored from a backup. Such files may hold the only copy of their entries, so they are moved out of
+readers' sight.
 
-That the stream has them is seen by comparing the entries themselves: one that was deleted and begun anew may have ids
-below and above theirs, or even the same ones. Of what counts as archived the files that the manifest names have to hold
-every id, as they do when a merge was killed: a manifest may have been edited.
+The sweep compares the entries themselves to see that the stream has them. A stream that was deleted and begun again may
+have ids below and above theirs, or even the same ones. The files that the manifest names must hold every id that counts
+as archived, as they do when a merge was killed. The check is needed because a manifest may have been edited.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ _LAST = Id(MAX_PART, MAX_PART)
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep came to."""
+    """The result of a sweep."""
 
     manifest: ArchiveManifest  # That is true then
     news: Mapping[str, str]  # By stream, a sentence about files that were kept
@@ -41,8 +42,8 @@ class Swept:
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:
     """Clear the folders of tables of files that the manifest does not name.
 
-    Only under the lock. Where locks do not reach they may be what another job is at, so the generation changes first:
-    that job stops before it names files that are gone.
+    Only under the lock. Another job may be at work on them if locks do not reach it. So the generation changes first:
+    that job then stops before it names files that are gone.
     """
     begun = folder.unnamed(manifest, streams)
     if not begun:
@@ -131,7 +132,7 @@ def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entr
 
 
 def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
-    """What a look at a file of nobody comes to: false for one of which nothing is to be had."""
+    """The result of a look at a file that no manifest names; false for a file that cannot be read."""
     if not path.endswith(".parquet"):
         return False  # never whole
     try:

@@ -1,8 +1,8 @@
-"""What an archive holds, as one value. PURE: no files, no clock.
+"""The content of an archive, as one value. PURE: no files, no clock.
 
-Invariants, checked whenever a manifest changes: the files of a stream share no id and stand in the order of their ids;
-none of them reaches past the stream's place; a batch begins exactly where the stream's place is, so nothing is left out
-and nothing is taken twice, whoever ran the batch.
+Invariants, checked whenever a manifest changes: The files of a stream share no id and are in the order of their ids.
+None of them reaches past the stream's place. A batch begins exactly at the stream's place, so nothing is left out and
+nothing is taken twice, whichever job ran the batch.
 """
 
 import json
@@ -50,11 +50,11 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePosition:
-    """How far a stream is archived."""
+    """The place up to which a stream is archived."""
 
     id: Id  # Up to this id everything that was in the stream is archived
     n: int  # Entries added to the stream up to there
-    holes: int = 0  # How many more that may be, see :class:`millstream.spark.model.offsets.Position`
+    holes: int = 0  # Further entries that may have been added, see :class:`millstream.spark.model.offsets.Position`
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -70,14 +70,14 @@ class ArchiveManifest:
     places: Mapping[str, ArchivePosition] = field(default_factory=dict)  # By stream
     files: tuple[DataFile, ...] = ()  # Sorted by stream and id
     shape: Shape = field(default_factory=Shape)  # The form of the files
-    # Of each stream's table; the columns of a file are the first of them
+    # By stream: the columns of its table; the columns of a file are the first of them
     columns: Mapping[str, tuple[TableColumn, ...]] = field(default_factory=dict)
     # Files that were merged into others, which readers of an older state of a table may still be at, and when they
     # were, in milliseconds since 1970
     retired: tuple[tuple[str, int], ...] = ()
 
     def place(self, stream: str) -> ArchivePosition:
-        """How far a stream is archived; nothing of it, unless it is known."""
+        """The place up to which a stream is archived; zero for an unknown stream."""
         return self.places.get(stream, ArchivePosition(ZERO, 0))
 
     def of(self, stream: str, after: Id, until: Id) -> list[DataFile]:
@@ -153,7 +153,7 @@ def _order(file: DataFile) -> tuple[str, Id]:
 
 
 def _contradiction(manifest: ArchiveManifest) -> str | None:
-    """What of a manifest cannot be, its files being in order; None when nothing is."""
+    """The contradiction in a manifest whose files are in order; None when nothing is."""
     for one, next_one in pairwise(manifest.files):
         if one.stream == next_one.stream and one.last >= next_one.first and one.path != next_one.path:
             return f"the files {one.path} and {next_one.path} would hold the same entries"
@@ -181,7 +181,7 @@ def _totals(manifest: ArchiveManifest) -> Counter[str]:
 
 
 def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | None:
-    """Of which stream the files do not hold as many entries as were archived; None when there is none.
+    """The stream whose files hold fewer entries than were archived; None when there is none.
 
     Its place says only how many were added up to there: others may have removed some before they were archived.
     """
@@ -253,7 +253,7 @@ def _below(path: str) -> str:
     """A file's path: below the archive's directory, since what is named here is read, and removed once merged."""
     if "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"the path {path!r} is not one below the archive's directory")
-    path.encode(errors="surrogateescape")  # half of a surrogate pair is no name that a file can have
+    path.encode(errors="surrogateescape")  # half of a surrogate pair cannot be part of a file's name
     return path
 
 
@@ -270,8 +270,8 @@ FAN = 8
 def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[list[DataFile]]:
     """Runs of neighbours that should be merged, each into one file.
 
-    In a partition that still grows, the largest file of a run is at most half of the whole: so an entry comes into a
-    file of at least twice the size whenever it is rewritten, and is rewritten a few times, not once a batch.
+    In a partition that still grows, the largest file of a run is at most half of the whole. So each rewrite puts an
+    entry into a file of at least twice the size, and an entry is rewritten a few times, not once a batch.
     """
     if closed:
         return [run for run in _full(files, target) if len(run) > 1]

@@ -1,4 +1,4 @@
-"""What holds an archive, by the name that a user gave: a directory, or a place in an object store."""
+"""The holder of an archive, by the name that a user gave: a directory, or a place in an object store."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 """Archive and live stream as one table: ``spark.read.format("millstream").option("archive", DIR)``.
 
-The manifest says up to which id a stream is archived; the stream is read from there on. So nothing is between the two
-and nothing in both, whatever the archive job does meanwhile: what it archives and trims before a task gets there is
-found in the archive by a second look at the manifest, and so is a file that it merged into another one.
+The manifest says up to which id a stream is archived; the stream is read from there on. So no entry is missing between
+the two and none is in both, whatever the archive job does meanwhile. A task may find that the job has archived and
+trimmed its entries, or merged its file. It then finds them by a second look at the manifest.
 """
 
 import logging
@@ -47,10 +47,10 @@ _LAST = Id(MAX_PART, MAX_PART)
 class ArchivePart(InputPartition):
     """Files that one task reads."""
 
-    stream: str  # Whose
+    stream: str  # The stream's key
     after: Id  # Ids up to this one are not wanted
     until: Id  # Nor those past this one
-    paths: tuple[str, ...]  # Of the files when this was planned
+    paths: tuple[str, ...]  # Its files at the time of planning
 
 
 @dataclass
@@ -63,8 +63,9 @@ class TailPart(InputPartition):
 def reader(options: "Options", schema: "StructType") -> DataSourceReader:
     """The reader that the options ask for.
 
-    Spark 4.3 keeps the last reader that got filters with the ``load()`` that made it, and gives its rows to every later
-    query of that DataFrame and to its other uses in the same query. So filters are taken only where that was asked for.
+    Spark 4.3 keeps the last reader that got filters with the ``load()`` that made it. It gives that reader's rows to
+    every later query of that DataFrame and to its other uses in the same query. So filters are taken only where that
+    was asked for.
     """
     return (PushdownReader if options.pushdown else ArchiveReader)(options, schema)
 
@@ -118,7 +119,7 @@ class PushdownReader(ArchiveReader):
 
 
 class _Plan:
-    """What is read of archive and streams, decided at one moment."""
+    """The parts of archive and streams to read, decided at one moment."""
 
     def __init__(self, options: "Options", folder: Folder, bounds: Bounds) -> None:
         self._options = options
@@ -283,7 +284,7 @@ def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Ite
 def _caught_up(
     options: "Options", folder: Folder, manifest: ArchiveManifest, whole: Range, want: "Want"
 ) -> "Generator[Page, None, Range]":
-    """What of a range is archived by now; returns what is left of it, which is seen to follow on the archive."""
+    """Yield the part of a range that is archived by now. Return the rest, which is checked to follow the archive."""
     while True:
         place = manifest.place(whole.key)
         until = min(place.id, whole.end)

@@ -1,8 +1,8 @@
 """Entries of an archive or a stream written into a stream again, each once, at the speed they came in or another.
 
 Every transaction at the target holds entries and the cursor that says how far they reach, and it happens only if the
-cursor is where this replay left it. So a replay that was killed, or lost its connection in the midst of a transaction,
-goes on after the last entry that is there; and two of the same replay do not mix.
+cursor is where this replay left it. So a replay that was killed, or lost its connection within a transaction, continues
+after the last entry that was written. Two runs of one replay do not mix.
 """
 
 import time

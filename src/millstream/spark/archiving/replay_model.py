@@ -21,7 +21,7 @@ class ReplayError(MillstreamError):
 
 @dataclass(frozen=True)
 class Replay:
-    """What is replayed, and how."""
+    """The source, target and terms of a replay."""
 
     source: str = field(repr=False)  # Place of an archive, or URL of a server
     stream: str  # Key there
@@ -33,12 +33,12 @@ class Replay:
     speed: float | None = None  # 1 for as fast as they came in, 10 for ten times; None for as fast as it goes
     ids: Literal["keep", "new"] = "new"  # ``keep`` writes the entries under their own ids, ``new`` under new ones
     id_field: bytes | None = None  # With ``new``, a field that gets the old id; None for none
-    # Of the replay: one that was broken off goes on under the same name; None makes one of all that is above
+    # The replay's name: an interrupted replay continues under the same name; None derives one from all of the above
     name: str | None = None
 
     @property
     def cursor_key(self) -> str:
-        """Where the target keeps how far this is; in the hash slot of the stream, for a cluster."""
+        """The key of the cursor at the target; in the hash slot of the stream, for a cluster."""
         name = self.name
         if name is None:
             name = hashlib.sha256(self.description).hexdigest()[:16]
@@ -47,7 +47,7 @@ class Replay:
 
     @property
     def description(self) -> bytes:
-        """What must be the same for one run to go on where another ended."""
+        """The properties that must be the same for one run to continue another."""
         # Without the source's password: the target keeps this, and a replay goes on when that was changed.
         facts = [without_password(self.source), self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
         return json.dumps(facts).encode()
@@ -55,7 +55,7 @@ class Replay:
 
 @dataclass
 class ReplayResult:
-    """What a replay came to."""
+    """The result of a replay."""
 
     read: int = 0  # Entries looked at by this run
     written: int = 0  # Entries written, over all its runs

@@ -1,4 +1,4 @@
-"""Where a replay's entries come from: an archive or a stream, cut to its times, filtered, in batches."""
+"""The source of a replay's entries: an archive or a stream, cut to its times, filtered, in batches."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ class ReplaySource:
 
 
 def open_folder(source: str) -> Folder:
-    """The archive that a source which is no URL names."""
+    """The archive that a source other than a URL names."""
     try:
         return Folder(archive_place(source))
     except ConfigError as problem:
@@ -102,7 +102,7 @@ def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
 
 
 def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator[ReplayBatch]:
-    """What the filter lets through, in batches; entries that it does not are counted and passed over.
+    """The entries that pass the filter, in batches; the others are counted and passed over.
 
     A batch without entries is given out too: its last id moves the cursor, so that a run that is broken off does not
     look at the same entries again. With a speed, a batch also waits for those that are due with it.

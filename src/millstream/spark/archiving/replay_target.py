@@ -1,7 +1,7 @@
 """The stream that a replay writes, and the cursor beside it, which moves in the same transaction.
 
-The transaction happens only if the cursor is where this replay left it: so an attempt whose reply was lost is found to
-have happened, and of two runs of one replay the second stops.
+The transaction happens only if the cursor is where this replay left it. So an attempt whose reply was lost is found to
+have happened, and the second of two runs stops.
 """
 
 import contextlib

@@ -46,26 +46,26 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """What an archive job is to do."""
+    """The task of an archive job."""
 
-    url: str = field(repr=False)  # Of the server
+    url: str = field(repr=False)  # The server's URL
     streams: tuple[str, ...]  # Keys; empty with a pattern
-    to: Path | str  # Where the archive lies: a directory, or the URL of a place in an object store
+    to: Path | str  # The archive's place: a directory, or the URL of a place in an object store
     pattern: str | None = None  # Glob of keys instead
     once: bool = False  # End when everything that was there at the start is archived
     every: float = 10.0  # Seconds between batches
     per_batch: int = 200_000  # Entries of a batch at most
     trim: bool = True  # True if the streams are trimmed
-    keep: Keep = field(default_factory=Keep)  # What stays in a stream though it could go
+    keep: Keep = field(default_factory=Keep)  # The archived entries that stay in a stream
     skip_lost: bool = False  # Go on when entries were trimmed by others before they were archived
-    target_bytes: int = TARGET_BYTES  # Of a file, about
+    target_bytes: int = TARGET_BYTES  # Approximate size of a file
     wanted: Wanted = field(default_factory=Wanted)  # The form of the archive
-    retain_ms: int = RETAIN_MS  # How long files that were merged stay, where the archive has tables
+    retain_ms: int = RETAIN_MS  # Time that merged files stay, if the archive has tables
 
 
 @dataclass
 class Progress:
-    """What one stream came to."""
+    """The result for one stream."""
 
     stream: str  # Its key
     archived: int = 0  # Entries archived by this job
@@ -73,7 +73,7 @@ class Progress:
     total: int = 0  # Entries in the archive
     trimmed: int = 0  # Entries removed from the stream by this job
     left: int | None = None  # Entries still in the stream after the last look
-    held_by: str = ""  # What keeps the next one there, in words
+    held_by: str = ""  # The obstacle to the next entry, in words
     news: list[str] = field(default_factory=list)  # Columns that this job made, and values that fit none, in words
 
 
@@ -298,7 +298,7 @@ class ArchiveStore:
             self._tell(stream, f"columns that are not called as their fields: {', '.join(other[:_NAMED] + more)}")
 
     def _tell_unfit(self, files: Iterable[DataFile]) -> None:
-        """What fits no column: said once for a field, since a producer that sends such values goes on with it."""
+        """Report values that fit no column, once for each field: a producer that sends one sends more."""
         unfit: Counter[tuple[str, str]] = Counter()
         for file in files:
             unfit.update({(file.stream, name): count for name, count in file.unfit.items()})
@@ -335,7 +335,7 @@ class ArchiveStore:
         self._fresh.append(sentence)
 
     def fresh_news(self) -> Iterator[str]:
-        """What came to be told since this was asked last; batches may be taken meanwhile."""
+        """The messages since the last call; batches may be taken meanwhile."""
         while self._fresh:
             yield self._fresh.popleft()
 
@@ -512,14 +512,14 @@ class ArchiveStore:
                 raise ReplacedError(reason)
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
-        """What of a stream could be removed if it were archived up to there."""
+        """The entries of a stream that could be removed if it were archived up to there."""
         return self._trimmer.look(stream, archived)
 
     def _mine(self, streams: Iterable[str]) -> list[str]:
-        """Of the archive's streams those of this job: others may be gone for good reason."""
+        """The archive's streams that belong to this job: others may be gone for good reason."""
         named = self._settings.streams
         return [stream for stream in sorted(streams) if not named or stream in named]
 
     def report(self) -> list[Progress]:
-        """What the job came to, stream by stream."""
+        """The result of the job, stream by stream."""
         return [self._progress[stream] for stream in self._mine(self._progress)]

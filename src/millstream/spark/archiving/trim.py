@@ -1,8 +1,8 @@
 """Trimming what is archived, and only what no group still needs: looked at and done in one script.
 
 The script runs alone on the server, so no group can be made, moved back or given a pending entry between the look and
-the cut. An entry goes when all of these allow it: it is archived; every group has read it; in no group it is pending;
-it is older than what is to be kept. A group that has read nothing holds everything.
+the cut. An entry is removed if it is archived, every group has read it, it is not pending in any group, and it is older
+than the entries to keep. A group that has read nothing holds everything.
 """
 
 from collections.abc import Callable
@@ -126,7 +126,7 @@ class ReplacedError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What stays in the stream though it is archived."""
+    """The archived entries that stay in the stream."""
 
     ms: int | None = None  # Entries younger than this, by the server's clock; None for no such floor
     entries: int | None = None  # So many of the newest; None for no such floor
@@ -135,13 +135,13 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What a look at a stream came to."""
+    """The result of a look at a stream."""
 
     stream: str  # Its key
     limit: Id | None  # Entries below this id may go, or have gone; None when the stream is not there
     count: int  # Entries removed
     left: int  # Entries that are still there
-    held_by: str  # What keeps the next entry, in words; empty when everything archived is gone
+    held_by: str  # The obstacle to the next entry, in words; empty when everything archived is gone
 
 
 class Trimmer:
@@ -188,11 +188,11 @@ class Trimmer:
                 return Trimmed(stream, found.limit, total, found.left, "the job was to stop; the next one trims it")
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
-        """What :meth:`trim` would do, without doing it, and without regard to a number of entries to keep."""
+        """The result that :meth:`trim` would have, without trimming and without a number of entries to keep."""
         return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
 
     def left(self, stream: str) -> int | None:
-        """How many entries are in a stream; None where the user may not know."""
+        """The number of entries in a stream; None where the user may not know."""
         (answer,) = self._router.ask([("XINFO", "STREAM", stream)])
         if isinstance(answer, ErrorReply):
             return 0 if absent(answer) else None

@@ -1,7 +1,7 @@
 """Arrow arrays made from numpy's memory as it is.
 
-``pa.array`` and ``pa.scalar`` do as much and more, and import pandas when they are first called: half a second of
-processor in every worker process that Spark starts, which is most of what a small read costs.
+``pa.array`` and ``pa.scalar`` do as much and more, but import pandas at their first call. That costs each worker
+process of Spark half a second of processor time, which is most of the cost of a small read.
 """
 
 import functools

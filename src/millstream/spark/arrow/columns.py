@@ -1,8 +1,8 @@
 """From the columns of a page to the record batches that a schema asks for, with typed values where it names types.
 
 A column is one of three things: where the entry comes from (stream, id, timestamp), all of its fields in one value, or
-one field by its name. Which it is goes by the name alone, so names that differ from ours only as Spark sees no
-difference are refused rather than read as a field that no entry has.
+one field by its name. The name alone decides which. So names that differ from ours only in ways that Spark ignores are
+refused, not read as a field that no entry has.
 """
 
 import json
@@ -48,10 +48,10 @@ _MAP = pa.map_(pa.string(), pa.string())
 
 @dataclass
 class Layout:
-    """What each column of a schema is made of."""
+    """The source of each column of a schema."""
 
-    schema: pa.Schema  # Of the batches, as Spark wants them
-    want: Want  # What has to be decoded for it
+    schema: pa.Schema  # The schema of the batches, as Spark wants them
+    want: Want  # The parts of an entry to decode for it
     typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are entry fields, with their types
     headers: bool = False  # True if entries' envelopes are opened
 

@@ -1,12 +1,12 @@
 """From the bytes of an XRANGE reply to columns, in two ways that give the same result.
 
 :func:`decode_parsed` has hiredis parse the reply and walks over the objects; it is right for every reply.
-``decode_uniform`` never makes the objects and is six times as fast, for pages whose entries all have the same fields in
-one order, as one producer's have; where anything differs it declines. :func:`decode` takes the one that can, and the
+``decode_uniform`` never makes the objects and is six times as fast. It serves pages whose entries all have the same
+fields in one order, as one producer's have, and declines any other page. :func:`decode` takes the one that can, and the
 first for a few entries.
 
-(A third way between the two, for entries whose fields differ, was a third faster than this one and 200 lines long; of
-what a row costs in Spark that is a fourteenth.)
+(A third way for entries whose fields differ was a third faster than this one, and 200 lines long. The gain is a
+fourteenth of the cost of a row in Spark.)
 """
 
 import gc
@@ -69,7 +69,7 @@ def parse_replies(raw: bytes) -> list[Any]:
 
 
 def decode_parsed(entries: Sequence[Entry], want: Want) -> Page | None:
-    """The page of parsed entries; None when there are none. Of fields named twice the last value counts."""
+    """The page of parsed entries; None when there are none. The last value of a repeated field counts."""
     if not entries:
         return None
     ids = [entry[0] for entry in entries]
@@ -105,5 +105,5 @@ def _listed(rows: Sequence[Sequence[bytes]]) -> pa.Array:
 
 
 def _offsets(counts: Iterable[int]) -> pa.Array:
-    """Where each entry's fields begin among all, and where the last ones end."""
+    """The beginning of each entry's fields among all, and the end of the last ones."""
     return integers(np.cumsum([0, *counts], dtype=np.int32))

@@ -1,11 +1,11 @@
 """The fastest way from an XRANGE reply to Arrow arrays: for pages whose entries all have the same fields in one order.
 
 Most streams have one producer's entries in them, and such a reply is the same text again and again but for the ids, the
-values and the lengths before them. What is the same (the *template*, taken from the first entry) is compared as a
-block; what differs is walked through for all entries of the page at once: the length before each entry's first value
-says where each entry's second one begins, and so on to the end of each entry, which has to be where the next one
-begins. So every header is followed as a parser would, from the first byte on, and whatever bytes the values hold, line
-breaks and all, the reading is the right one. Where anything differs :func:`decode_uniform` declines.
+values and the lengths before them. The same parts (the *template*, taken from the first entry) are compared as a block.
+The others are walked through for all entries of the page at once: The length before each entry's first value gives the
+beginning of its second one, and so on to the end of the entry. That end has to be the beginning of the next entry. So
+every header is followed as a parser would, from the first byte on, and whatever bytes the values hold, line breaks and
+all, the reading is the right one. :func:`decode_uniform` declines a page where anything differs.
 """
 
 from dataclasses import dataclass
@@ -35,17 +35,17 @@ Ends = tuple[Ints, Ints]
 
 @dataclass(frozen=True)
 class _Template:
-    """What all entries of a page have in common."""
+    """The parts that all entries of a page have in common."""
 
-    names: tuple[bytes, ...]  # Of the fields
+    names: tuple[bytes, ...]  # Names of the fields
     before: tuple[bytes, ...]  # The bytes before the length of the id, and before that of each value
-    digits: tuple[int, ...]  # How many digits each of those lengths may have
+    digits: tuple[int, ...]  # The possible numbers of digits of each of those lengths
 
 
 def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
     """The page of the XRANGE reply at the beginning of ``raw``, and that reply's length in bytes.
 
-    None if its entries are not alike, or it is no whole reply.
+    None if its entries are not alike, or the reply is incomplete.
     """
     head = raw.find(b"\r\n")
     if not 0 < head < _MOST_DIGITS or len(raw) > MOST_BYTES or raw[:1] != b"*" or not raw[1:head].isdigit():
@@ -67,7 +67,7 @@ def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
 
 
 def _template(raw: bytes, at: int) -> _Template | None:
-    """What the entry at ``at`` says about all; None if there is no whole one."""
+    """The template that the entry at ``at`` gives; None if there is no whole one."""
     names, before, digits = [], [_PAIR + b"$"], [2]
     try:
         place, _ = _bulk(raw, _expect(raw, at, _PAIR))
@@ -133,10 +133,10 @@ class _Reply:
         return found[0], found[1:], int(at[-1]) + 2
 
     def _begins(self, template: _Template, rows: int) -> Ints | None:
-        """Where the entries seem to begin; it is the walk that proves it.
+        """The likely beginnings of the entries, which the walk then proves.
 
-        Usually with every other line that begins with a star. Values may begin with one too: then those lines are
-        looked for that give the number of fields and the first one's name, and an entry begins at the star before.
+        Usually every other line that begins with a star is one. Values may begin with one too. Then the walk looks for
+        lines that give the number of fields and the first one's name, and an entry begins at the star before.
         """
         stars = np.flatnonzero(self._bytes == _STAR)[1:]
         stars = stars[self._bytes[stars - 1] == _LF]
@@ -160,7 +160,7 @@ class _Reply:
         return windows[places].view(np.uint8).reshape(len(places), size)
 
     def _sized(self, places: Ints, most: int) -> Ends | None:
-        """Where the bulk strings begin and end whose lengths, of at most so many digits, are at these places."""
+        """The beginnings and ends of the bulk strings whose lengths, of at most so many digits, are at these places."""
         text = self._at(places, most + 2)
         digits = text - np.uint8(_ZERO)
         size = digits[:, 0].astype(np.int64)

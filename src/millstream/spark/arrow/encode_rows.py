@@ -1,7 +1,7 @@
 """Rows of a DataFrame to XADD commands as they travel, in bulk: Arrow joins the words, no value becomes an object.
 
-What a row's columns mean is in :class:`RowLayout`. The commands are kept by :mod:`millstream.spark.write.staging` and
-sent by :mod:`millstream.spark.write.publish` as they are, so that the driver need not look into them.
+:class:`RowLayout` gives the meaning of a row's columns. The commands are kept by :mod:`millstream.spark.write.staging`
+and sent by :mod:`millstream.spark.write.publish` as they are, so that the driver need not look into them.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What each column of a DataFrame is written as."""
+    """The form in which each column of a DataFrame is written."""
 
     target: str | None  # Stream that all rows go to; None when the column ``stream`` names it
     has_id: bool  # True if the column ``id`` gives the entries their ids
@@ -78,8 +78,8 @@ class RowLayout:
 def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[str, str]) -> None:
     """Raise unless the columns ``stream``, ``id`` and ``fields`` are of the types that they must have.
 
-    They mean what they mean in a read, so that what was read can be written as it is. Where the option names the
-    stream, a column of that name is only a place that the rows came from.
+    They mean what they mean in a read, so that what was read can be written as it is. If the option names the stream, a
+    column of that name only says which stream the rows came from.
     """
     if target is None and "stream" not in kinds:
         kafka = " (Kafka's column 'topic': withColumnRenamed('topic', 'stream'))" if "topic" in kinds else ""
@@ -155,8 +155,8 @@ class Commands:
     """Some rows as commands."""
 
     data: memoryview  # The commands one after the other
-    bounds: Ints  # Where each begins, and where the last one ends
-    words: Ints  # Of each command, in all
+    bounds: Ints  # The beginning of each, and the end of the last one
+    words: Ints  # Number of words of each command
     targets: Ints | None  # Stream of each row, as numbers of ``names``; None when all go to ``names[0]``
     names: list[str]  # Streams
     ids: list[Id] | None  # Id of each row; None when the server gives them
@@ -194,7 +194,7 @@ def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
     counts, body = _by_column(batch, layout.fields) if layout.fields else _by_map(batch.column("fields"))
     _check_counts(counts)
     words = counts * 2 + 3
-    # Where all rows have as many fields, all up to the first value is one constant.
+    # If all rows have the same number of fields, all up to the first value is one constant.
     alike = rows > 0 and int(counts.min()) == int(counts.max())
     size: list[Any] = [b"*%d\r\n" % words[0]] if alike else [b"*", _digits(pa.array(words)), _CRLF]
     joined = _join([*size, *head, *body], rows)
@@ -212,7 +212,7 @@ _SIZES = pa.array([b"%d\r\n" % size for size in range(4096)], pa.binary())
 
 
 def _sizes(values: pa.Array) -> pa.Array:
-    """What stands between the ``$`` of each value and the value; null where it is."""
+    """The text between the ``$`` of each value and the value; null where the value is null."""
     lengths = pc.binary_length(values)
     longest = pc.max(lengths).as_py()
     if longest is not None and longest >= len(_SIZES):
@@ -244,7 +244,7 @@ def _join(parts: list[Any], rows: int) -> pa.Array:
 
 
 def _by_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> tuple[Ints, list[Any]]:
-    """How many fields each row has, and their words; a column that is null in a row is no field of it."""
+    """The number of fields of each row, and their words; a null column adds no field to its row."""
     counts = np.zeros(batch.num_rows, np.int64)
     parts: list[Any] = []
     for name in names:
@@ -261,7 +261,7 @@ def _by_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> tuple[Ints, lis
 
 
 def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
-    """The same for the column ``fields``; a value that is null is no field."""
+    """The same for the column ``fields``; a null value adds no field."""
     rows = len(fields)
     offsets = np.asarray(fields.offsets.to_numpy(), np.int64)
     # A null map may still cover values.

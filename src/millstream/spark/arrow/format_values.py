@@ -1,7 +1,7 @@
 """Values of a DataFrame's column to the text of a field: what ``convert`` reads back as the same value.
 
-That is the invariant, and the reason for each odd spelling here: times in UTC with a Z, binary in JSON as base64,
-numbers beyond JSON in the words of Spark's ``to_json``. A type for which it cannot hold is refused by
+That is the invariant, and the reason for each odd spelling here: Times are in UTC with a Z, binary in JSON is base64,
+and numbers beyond JSON are in the words of Spark's ``to_json``. A type for which it cannot hold is refused by
 :func:`unwritable`, for the column and before any row is looked at.
 """
 

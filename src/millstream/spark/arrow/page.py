@@ -20,7 +20,7 @@ LISTED = pa.list_(pa.field("element", pa.struct([("name", pa.binary()), ("value"
 
 @dataclass(frozen=True)
 class Want:
-    """What of the entries is needed: what nobody asked for is not decoded."""
+    """The parts of the entries that are needed; no other part is decoded."""
 
     fields: tuple[bytes, ...] = ()  # Names of fields that become arrays of their own
     pairs: bool = False  # True if all fields are wanted as a map

@@ -4,8 +4,8 @@ Whole columns at a time: Arrow converts an array in one call, and a value that i
 values are first held against the type's pattern, and only what is left to refuse is looked for by halving. JSON is the
 exception, value by value, since no call of Arrow's makes structs of text that may be of any other shape.
 
-What is read here is what ``format_values`` writes, and what programs in other languages commonly write: a stream's
-producers are seldom ours.
+The text read here is the text that ``format_values`` writes, and that programs in other languages commonly write: a
+stream's producers are seldom ours.
 """
 
 import base64
@@ -84,7 +84,7 @@ def _nothing() -> pa.Scalar:
 
 
 def _parts(values: pa.Array) -> "tuple[np.ndarray[Any, np.dtype[np.int32]], np.ndarray[Any, np.dtype[np.uint8]]]":
-    """Where each string begins and the last one ends, and the bytes of all of them."""
+    """The beginning of each string and the end of the last one, and the bytes of all of them."""
     _, bounds, data = values.buffers()
     places = np.frombuffer(bounds or bytes(4), np.int32)[values.offset : values.offset + len(values) + 1]
     return places, np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
@@ -99,7 +99,7 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values that are no JSON; what is not worded as its type wants becomes null, before Arrow sees it."""
+    """Values other than JSON; text that does not match its type becomes null before Arrow sees it."""
     # On bytes: the pattern must not stumble over what is not UTF-8.
     alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
     if pc.all(alike).as_py() is False:
@@ -218,7 +218,7 @@ def _must(condition: bool) -> None:
 
 
 def _scalar(value: Any, kind: pa.DataType) -> Any:
-    """A value that is no container; ``true`` is no number, though Python has it for 1."""
+    """A value other than a container; ``true`` is not a number, although Python takes it for 1."""
     if pa.types.is_boolean(kind):
         _must(isinstance(value, bool))
         return value

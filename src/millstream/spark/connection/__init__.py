@@ -1,10 +1,11 @@
-"""How drivers and tasks talk to servers: one blocking connection, one router over it, and bulk reads for Arrow.
+"""The connections of drivers and tasks to servers: one blocking connection, one router over it, and bulk reads for Arrow.
 
-Read ``connection`` (one socket, packed commands out and replies in), ``raw_connection`` (the same for replies that are
-not parsed), ``routing`` (which server has a key), ``router`` (commands to whoever has their keys), ``bulk_reader`` (a
-task's pages, from a replica too), ``retry`` (what counts as a server that is away).
+Read ``connection`` (one socket, packed commands out and replies in) and ``raw_connection`` (the same for replies that
+are not parsed). Then read ``routing`` (the server that has a key) and ``router`` (commands to the servers of their
+keys). The last two are ``bulk_reader`` (a task's pages, from a replica too) and ``retry`` (errors of a server that is
+away).
 
-What each user needs of them:
+The parts that each user needs:
 
 - the planner, group mode, views and recovery: ``Router``, which retries, routes by slot, and keeps WATCH and its
   transaction on one connection;

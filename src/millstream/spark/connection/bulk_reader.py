@@ -1,7 +1,7 @@
 """Large reads of one stream as bytes of replies, from whichever server has it; connections outlive their tasks.
 
-Reading changes nothing, so whatever was asked for and did not come is asked for again: where the connection broke, and
-where the server says that another one has the key now.
+Reading changes nothing, so every missing reply is asked for again: after a broken connection, and after a redirection
+to the server that has the key now.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ REPLICA_SECONDS = 5.0
 class ReadFrom(NamedTuple):
     """A server, and what it is read as."""
 
-    url: str  # Of that one server (or of Sentinels, who say which)
+    url: str  # URL of that one server (or of the Sentinels that name it)
     replica: bool = False  # It is one, so that there is another to turn to
     readonly: bool = False  # It is one of a cluster
 
@@ -202,7 +202,7 @@ class BulkReader:
         return False
 
     def _lost(self) -> None:
-        """Whoever has the stream now is asked for anew, over another connection."""
+        """Ask for the stream's present server, over another connection."""
         self.drop()
         routing.forget(self._url)
 

@@ -1,7 +1,7 @@
 """One blocking connection to one server: packed commands out, replies in, error replies among them as values.
 
-redis-py makes the connection (TLS, user, password, database, Sentinels); from then on the socket is ours, because a
-task sends what was packed elsewhere and reads replies that redis-py would turn into objects one by one. A connection
+redis-py makes the connection (TLS, user, password, database, Sentinels). From then on the socket is ours: a task sends
+commands that were packed elsewhere, and reads replies that redis-py would turn into objects one by one. A connection
 never repeats a command and follows no redirection: that is the work of ``router``, which knows the other servers.
 """
 
@@ -42,9 +42,10 @@ def control_client(url: str, patience: float = ANSWER_SECONDS) -> redis.Redis:
 
 @functools.cache
 def _library() -> dict[str, Any]:
-    """What redis-py tells a server of itself: it reads its package's metadata anew for every connection, a millisecond.
+    """The name and version that redis-py sends to a server, read once.
 
-    Versions without this class read it once.
+    redis-py itself reads its package's metadata for every connection, which takes a millisecond. Versions without this
+    class read it once.
     """
     try:
         from redis.driver_info import DriverInfo  # noqa: PLC0415 - not in every version

@@ -29,8 +29,8 @@ _PASSING = (*NOT_READY, "CLUSTERDOWN", "TRYAGAIN")
 class RawConnection(BlockingConnection):
     """One connection for large reads, one request at a time.
 
-    The last command of every request is an ECHO of a word that nobody else knows, so the end of the replies is seen
-    without parsing them, whatever bytes the entries hold.
+    The last command of every request is an ECHO of a secret word. So the connection sees the end of the replies without
+    parsing them, whatever bytes the entries hold.
     """
 
     def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:

@@ -1,7 +1,7 @@
 """Trying again while a server is away: what counts as away, and for how long.
 
-A restart or a failover must not end a query, so whatever may be repeated is repeated for half a minute. What the server
-refused is never repeated: the second answer would be the same.
+A restart or a failover must not end a query, so whatever may be repeated is repeated for half a minute. A refused
+command is never repeated: the second answer would be the same.
 """
 
 import time

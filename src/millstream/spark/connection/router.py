@@ -13,7 +13,7 @@ class Router:
     """Connections that are made when they are first needed, each to a server that has keys that were asked about.
 
     On a cluster a command goes to the node that has its key; one that names none (TIME, MULTI) goes with the next that
-    does, or with the one before. What a call asks about one key keeps its order.
+    does, or with the one before. The requests of a call about one key keep their order.
 
     A WATCH ties what follows to its connection: a transaction is refused on any other, since a new connection watches
     nothing.

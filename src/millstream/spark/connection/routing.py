@@ -1,9 +1,9 @@
 """Which server has a key: the one place where Spark's part knows what a URL names.
 
-A plain URL names one server. One of Sentinels is asked for the primary at every new connection (by redis-py), and a
-cluster's nodes say which of them has which slot; that is kept for the process, corrected by every redirection, and
-asked again when a node cannot be reached. Whoever opens a connection asks here where; whoever reads a reply asks here
-whether it sends elsewhere. The facts of slots and of a cluster's URL are the client's.
+A plain URL names one server. Sentinels are asked for the primary at every new connection (by redis-py). A cluster's
+nodes say which of them has which slot. The process keeps that map, corrects it by every redirection, and asks again
+when it cannot reach a node. Callers ask here for the server to open a connection to, and whether a reply redirects
+them. The facts of slots and of a cluster's URL are the client's.
 """
 
 import os
@@ -36,7 +36,7 @@ class Redirected(ConnectionError):  # noqa: N818 - a state of the cluster, not a
 
 
 class _ClusterMap:
-    """Who has which slot of one cluster, as far as this process knows; its threads share it."""
+    """The nodes of each slot of one cluster, as far as this process knows; its threads share it."""
 
     def __init__(self, url: str) -> None:
         self.routes = Routes(url)
@@ -134,7 +134,7 @@ def forget(url: str) -> None:
 
 
 def redirection(url: str, reply: Reply) -> str | None:
-    """What a reply says of where its key is: ``""`` if it is to be asked for again, None if nothing.
+    """The redirection that a reply holds: ``""`` if it is to be asked for again, None if nothing.
 
     Otherwise the URL of the node at which this one command is to be tried, after ASKING: its slot is being moved there,
     and the key has arrived.

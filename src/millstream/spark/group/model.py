@@ -1,4 +1,4 @@
-"""What the parts of group mode hand to each other: the options of a read, and one task's work."""
+"""The values that the parts of group mode exchange: the options of a read, and one task's work."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """What a read in group mode was asked to do."""
+    """The options of a read in group mode."""
 
     parsed: "Options"  # The options that it shares with the plain read
-    group: str  # Whose entries
+    group: str  # The group whose entries are read
     query: str  # From which the names of the query's consumers derive
     # Entries that others have left idle for so long are claimed too; None leaves them alone
     min_idle_ms: int | None = None
@@ -29,5 +29,5 @@ class ClaimPartition(InputPartition):
 
     key: str  # The stream
     runs: tuple[Run, ...]  # The entries
-    consumer: str  # Who holds them
-    deliveries: tuple[int, ...] = ()  # Of each entry, where each is a run of its own; else empty
+    consumer: str  # The consumer that holds them
+    deliveries: tuple[int, ...] = ()  # Delivery count of each entry, if each is a run of its own; else empty

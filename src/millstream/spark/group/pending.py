@@ -1,4 +1,7 @@
-"""What a consumer of a group holds: found, acknowledged, passed on, and the consumer removed once it holds nothing."""
+"""The entries that a consumer of a group holds: found, acknowledged and passed on.
+
+A consumer that holds nothing is removed.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,7 +40,7 @@ _GAPS = 1000
 
 @dataclass
 class Settled:
-    """What became of the entries of a batch when it was acknowledged."""
+    """The results of acknowledging the entries of a batch."""
 
     acked: int = 0  # Held by the batch's consumer to the end
     taken: Counter[str] = field(default_factory=Counter)  # By consumer, those that others had claimed meanwhile
@@ -74,14 +77,14 @@ class PendingEntries:
             start = behind(rows[-1][0])
 
     def runs(self, consumer: str) -> list[Run]:
-        """What a consumer holds."""
+        """The entries that a consumer holds."""
         ids = [parse_id(row[0].decode()) for page in self.pending(consumer) for row in page]
         return self.as_runs(ids)
 
     def as_runs(self, ids: Sequence[Id]) -> list[Run]:
         """Entries by their ids as runs: the server is asked what lies between them.
 
-        What lies between two pending entries may be others' or acknowledged, and a run that held it would be read too.
+        The entries between two pending ones may be others' or acknowledged, and a run that held them would be read too.
         """
         between: list[Command] = [
             ("XRANGE", self.key, f"({low}", f"({high}", "COUNT", 1) for low, high in pairwise(ids)
@@ -92,7 +95,7 @@ class PendingEntries:
         return joined(ids, gaps, RUN_MOST)
 
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
-        """Acknowledge a finished batch. What others have claimed is acknowledged too: it is done."""
+        """Acknowledge a finished batch. Entries that others have claimed are acknowledged too: they are done."""
         if consumer not in self.consumers():
             # It was settled before, to the end: what is pending now is of a group that was set back.
             return Settled(missing=0)
@@ -138,7 +141,7 @@ class PendingEntries:
         return set(early)
 
     def claimed(self, consumer: str, min_idle_ms: int | None) -> list[Run]:
-        """What a consumer holds of a batch that Spark does not know of, without what is not due."""
+        """The entries of a batch unknown to Spark that a consumer holds and that are due."""
         ids = [row[0] for page in self.pending(consumer) for row in page]
         self.put_back(consumer, ids, min_idle_ms or ASSUMED_MIN_IDLE_MS, charged=True)
         return self.runs(consumer)
@@ -165,13 +168,13 @@ class PendingEntries:
             ]
         )[-1]
         if checked(removed) and checked(held):
-            # Another driver of the same query read in between. What it was given is given back to it.
+            # Another driver of the same query read in between. Its entries are given back to it.
             ids = [row[0] for row in held]
             checked(self._router.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
 
 
 def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
-    """What a consumer holds of each stream, in parts: entries as runs of one, with their delivery counts."""
+    """A consumer's entries of each stream, in parts: entries as runs of one, with their delivery counts."""
     _check_there(options)
     router = Router(options.parsed.url)
     found = []

@@ -1,7 +1,7 @@
 """The driver's side of group mode: claims a batch before Spark knows of it, acknowledges it when it is known committed.
 
-The order of steps is what makes a kill harmless at any of them. Entries are claimed by a consumer whose name derives
-from the query's name and the batch's number, so that they are found again if the driver dies before Spark has written
+The order of steps is what makes a kill harmless at any of them. The name of the consumer that claims entries derives
+from the query's name and the batch's number. So the entries are found again if the driver dies before Spark has written
 the offset log. The offset names the entries, so that a batch is run again with the same ones. They are acknowledged
 when Spark asks for the batch after it, which it does only when this one's commit is written.
 """
@@ -59,13 +59,13 @@ class GroupPlanner:
         self._info.states(self._plain.streams)
 
     def close(self) -> None:
-        """Give the connections back. What is claimed stays claimed: whether its batch was committed is not known."""
+        """Return the connections. Claimed entries stay claimed: their batch may not be committed."""
         self._renewal.stop()
         self._info.close()
         self._router.close()
 
     def begin(self) -> Claim:
-        """Where a new query begins; makes the groups that are to be made."""
+        """The beginning of a new query; makes the missing groups."""
         states = self._info.states(self._plain.streams)
         for key, state in states.items():
             if state is None:
@@ -162,7 +162,7 @@ class GroupPlanner:
         return fresh.following(fresh.seq, runs)
 
     def _found(self, start: Claim) -> Claim | None:
-        """What an earlier driver of this query had claimed and Spark does not know of."""
+        """The entries that an earlier driver of this query had claimed, unknown to Spark."""
         ours: dict[int, list[str]] = {}
         for key, entries in self._pending_entries.items():
             for consumer, held in entries.consumers().items():

@@ -1,4 +1,4 @@
-"""What a task of group mode does: reads the entries that were claimed, and proves that they are all there.
+"""A task of group mode: it reads the entries that were claimed, and proves that they are all there.
 
 XRANGE changes nothing. Reading the pending list again would count each attempt of a task as a delivery, at five times
 the price.

@@ -1,7 +1,7 @@
 """Lease renewal of Spark's driver: while a batch runs, a thread beside it renews the entries that the batch holds.
 
 When is for :mod:`millstream.client.leases` to say. A round asks the server which entries have been idle for a while, so
-that nothing has to be known of how many there are; what another has claimed is not ours, and not asked for.
+it needs no knowledge of their number. Entries that another consumer has claimed are not ours, and not asked for.
 """
 
 import logging

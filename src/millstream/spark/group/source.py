@@ -28,7 +28,7 @@ DELIVERIES = StructField(names.DELIVERIES, LongType())
 
 
 class GroupMode:
-    """What ``format("millstream")`` is in group mode."""
+    """The meaning of ``format("millstream")`` in group mode."""
 
     def __init__(self, options: GroupOptions) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class GroupMode:
 
 
 class HeldReader(DataSourceReader):
-    """What a consumer holds, read without changing anything."""
+    """The entries that a consumer holds, read without changing anything."""
 
     def __init__(self, options: GroupOptions, schema: StructType) -> None:
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
@@ -140,7 +140,7 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dump(self._plan().next_end(self._load(start), cap))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """What waits in the group, and how many entries others have taken, for the query's progress."""
+        """The entries that wait in the group and the number that others have taken, for the query's progress."""
         return self._plan().report or None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:

@@ -16,12 +16,12 @@ _GLOB = re.compile(r"[*?\[\]\\]")
 
 @dataclass(frozen=True)
 class HashOptions:
-    """What a read of hashes was asked to do; pickled to the executors."""
+    """The options of a read of hashes; pickled to the executors."""
 
-    url: str = field(repr=False)  # Of the server
+    url: str = field(repr=False)  # The server's URL
     pattern: str  # Glob of keys, as SCAN MATCH takes it
     key_column: str = KEY  # Column that has the key, or what of it follows ``prefix``
-    prefix: str = ""  # What every key begins with and the column leaves out; empty for whole keys
+    prefix: str = ""  # Beginning of every key, which the column leaves out; empty for whole keys
     min_partitions: int | None = None  # Tasks, at least; None for as many as the number of keys suggests
 
     @property

@@ -1,4 +1,4 @@
-"""What a task does: scans for keys, keeps its share of them, and asks for their hashes a page at a time.
+"""A task: it scans for keys, keeps its share of them, and asks for their hashes a page at a time.
 
 Each task scans all keys, which costs the server a fraction of what the hashes cost, so that none has to be planned.
 """
@@ -43,9 +43,9 @@ Row = tuple[bytes, dict[bytes, bytes]]
 
 @dataclass
 class HashLayout:
-    """What each column is made of."""
+    """The source of each column."""
 
-    schema: pa.Schema  # Of the batches, as Spark wants them
+    schema: pa.Schema  # The schema of the batches, as Spark wants them
     key_column: str  # The key's column
     typed: dict[str, pa.DataType] = field(default_factory=dict)  # Columns that are fields of a hash, with their types
     whole: bool = False  # True if all fields are wanted as a map
@@ -96,7 +96,7 @@ class HashLayout:
 
 
 def shares(options: "HashOptions") -> int:
-    """How many tasks read: more where there are many keys, of whatever kind."""
+    """The number of tasks: more if there are many keys, of whatever kind."""
     info = StreamInfo(Options(url=options.url, pattern=options.pattern))
     try:
         size = info.size()
@@ -108,7 +108,7 @@ def shares(options: "HashOptions") -> int:
 def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> Iterator[pa.RecordBatch]:
     """The hashes of one share.
 
-    A hash that is gone when it is asked for is no row, as is a key that holds something else.
+    A hash that is gone when it is asked for gives no row, and neither does a key that holds another type.
     """
     layout = HashLayout.of(schema, options)
     with closing(Router(options.url)) as router:

@@ -1,4 +1,4 @@
-"""What Spark calls to read hashes: columns, and as many tasks as the number of keys suggests."""
+"""The calls that Spark makes to read hashes: columns, and as many tasks as the number of keys suggests."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ class HashPart(InputPartition):
     """One task's share of the keys."""
 
     number: int  # Which of the shares
-    of: int  # How many there are
+    of: int  # The number of shares
 
 
 class Hashes:

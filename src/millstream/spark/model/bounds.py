@@ -1,8 +1,10 @@
-"""What Spark's filters say about ids: so much need not be read. PURE; Spark filters the rows itself once more.
+"""The bounds that Spark's filters set for ids: entries outside need not be read.
 
-Times are exact. An id is text to Spark, which compares it letter by letter: equality says which id it is, while greater
-and less follow the order of ids only among ids with milliseconds of thirteen digits (2001 to 2286), and are heeded only
-where there are no others.
+PURE; Spark filters the rows itself once more.
+
+Times are exact. An id is text to Spark, which compares it letter by letter. Equality gives the id itself. Greater and
+less follow the order of ids only among ids with milliseconds of thirteen digits (2001 to 2286). They are used only if
+there are no other ids.
 """
 
 import re
@@ -24,7 +26,7 @@ Filter = tuple[str, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What has to be read."""
+    """The entries to read."""
 
     after: Id = ZERO  # Ids up to this one are not wanted
     until: Id = _LAST  # Ids past this one are not wanted
@@ -55,7 +57,7 @@ class Bounds:
 
 
 def bounds_of(filters: Iterable[object]) -> Bounds:
-    """What the filters that Spark hands to a reader leave to be read."""
+    """The entries that the filters from Spark leave to be read."""
     return narrowed(
         (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
         for each in filters
@@ -64,7 +66,7 @@ def bounds_of(filters: Iterable[object]) -> Bounds:
 
 
 def narrowed(filters: Iterable[Filter]) -> Bounds:
-    """What all of these filters leave to be read; those that say nothing about ids are passed over."""
+    """The entries that all of these filters leave to be read; filters that do not concern ids are passed over."""
     found = Bounds()
     for name, column, value in filters:
         if column == "timestamp":
@@ -95,7 +97,7 @@ def _by_time(bounds: Bounds, name: str, value: Any) -> Bounds:
 
 
 def _micros(value: Any) -> int | None:
-    """Microseconds since 1970; None for what is no moment."""
+    """Microseconds since 1970; None for a value that is not a moment."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // _MICRO

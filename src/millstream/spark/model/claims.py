@@ -1,8 +1,8 @@
-"""What a query of group mode has claimed, as numbers alone: PURE, no server, no Spark, no clock.
+"""The claims of a query of group mode, as numbers alone: PURE, no server, no Spark, no clock.
 
-A batch of group mode is what one consumer of the group holds. The offset that Spark keeps names that consumer and the
-entries it was given, as runs of ids with their counts, so that a batch which is run again reads the same entries even
-if others have claimed some of them meanwhile::
+A batch of group mode is what one consumer of the group holds. The offset that Spark keeps names that consumer and its
+entries, as runs of ids with their counts. So a batch that is run again reads the same entries even if others have
+claimed some of them::
 
     {"claims": {"orders": [["1-0", "9-0", 9]]}, "consumer": "lake-3", "group": "billing", "seq": 3}
 """
@@ -22,14 +22,14 @@ class Run(NamedTuple):
 
     first: Id  # Id of the first
     last: Id  # Id of the last
-    n: int  # How many there were when they were claimed
+    n: int  # Number of entries when they were claimed
 
 
 @dataclass(frozen=True)
 class Claim:
     """One batch."""
 
-    group: str  # Whose entries
+    group: str  # The group whose entries they are
     query: str  # The query's name, from which its consumers' names derive
     seq: int = 0  # Number of the batch; 0 is where a query begins, and holds nothing
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)  # By stream, the entries in their order
@@ -41,7 +41,7 @@ class Claim:
 
     @property
     def n(self) -> int:
-        """How many entries."""
+        """The number of entries."""
         return sum(run.n for runs in self.runs.values() for run in runs)
 
     def following(self, seq: int, runs: Mapping[str, Sequence[Run]]) -> "Claim":
@@ -57,8 +57,8 @@ def name(query: str, seq: int) -> str:
 def number(query: str, consumer: str) -> int | None:
     """Which of a query's batches a consumer is; None when it is none of them.
 
-    Anybody who may read in the group names consumers: a number that no query comes to is none, before Python refuses to
-    read it (it has a limit of digits) and the batches are counted on from there.
+    Any user who may read in the group can name consumers. So a number that no query reaches counts as none: Python
+    refuses to read numbers beyond a limit of digits, and the batches are counted on from this one.
     """
     found = re.fullmatch(rf"{re.escape(query)}-([1-9][0-9]{{0,17}})", consumer)
     return int(found[1]) if found else None

@@ -1,9 +1,11 @@
-"""Where the sink keeps what it keeps in the server.
+"""The keys that the sink uses in the server.
 
 ::
 
     millstream:{orders}:staged:<writer>:<token>   hash, in the slot of the stream orders: rows that wait for the commit
+
     millstream:sink:<writer>                      string, JSON: the writer's last batch, and what is left to do of it
+
     millstream:sink:<writer>:staged               set: the keys of the first kind that its tasks have made
 
 A writer is a streaming query, by its id, or a batch job.

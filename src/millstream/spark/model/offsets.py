@@ -1,4 +1,4 @@
-"""What a micro-batch reads, decided from numbers alone: PURE, no server, no Spark, no clock.
+"""The entries that a micro-batch reads, decided from numbers alone: PURE, no server, no Spark, no clock.
 
 A position in a stream is an entry id together with the number of entries ever added up to it. The id says where to go
 on; the number makes lag and batch sizes exact and shows when entries vanished before they were read. Both come from
@@ -78,14 +78,14 @@ def before_time(ms: int) -> Id:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a batch of one stream ends, and where it began."""
+    """The end and the beginning of a batch of one stream."""
 
     start: Id  # Id after which the batch begins (exclusive)
     start_n: int  # Entries added up to ``start``
     id: Id  # Last id of the batch (inclusive)
     n: int  # Entries added up to ``id``
-    # How many more entries than ``n`` says may have been added up to ``id``; above 0 only when entries were deleted in
-    # front of a reader that counts its way forward, until it has caught up
+    # Upper bound on entries added up to ``id`` beyond ``n``; above 0 only if entries were deleted ahead of a reader
+    # that counts its way forward, until it has caught up
     holes: int = 0
 
     @classmethod
@@ -131,7 +131,7 @@ def load(raw: Mapping[str, Any]) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What one XINFO STREAM said of a stream."""
+    """The reply to one XINFO STREAM."""
 
     last: Id  # Last-generated-id
     added: int  # Entries-added, over the life of the stream
@@ -179,7 +179,7 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
 
 
 def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
-    """What the server says of a stream that is behind ``at``, which was read; None if it is not."""
+    """The server's description of a stream that is behind ``at``, which was read; None if it is not."""
     if at.n == 0 and at.id == ZERO:
         return None
     if state is None:
@@ -225,7 +225,7 @@ class Loss:
     key: str  # The stream
     after: Id  # Last id that was read
     until: Id | None  # First id still there; None when there is none
-    count: int  # How many are gone
+    count: int  # Number of lost entries
     # They were trimmed. Otherwise entries were deleted one by one further on as well (XDEL, as groups do with what they
     # have finished), and the server does not tell the two apart.
     certain: bool
@@ -239,7 +239,7 @@ class Loss:
 
 
 def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
-    """What has left the stream past ``at``; None when nothing has, or when it has all been read."""
+    """The entries past ``at`` that have left the stream; None when nothing has, or when it has all been read."""
     gone = state.removed - at.n - at.holes
     if gone <= 0 or (state.first is not None and state.first <= at.id):
         # Trimming takes the oldest first: while anything up to ``at`` is still there it has not come past it.
@@ -315,7 +315,7 @@ class Range:
     start: Id  # Exclusive
     end: Id  # Inclusive
     start_n: int  # Entries added up to ``start``
-    rows: int  # How many at most, for sizing only
+    rows: int  # Upper bound on the rows, for sizing only
     # First entry past ``start`` that was there when the batch was planned; None when there was none
     first: Id | None = None
 

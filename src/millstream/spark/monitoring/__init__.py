@@ -1,6 +1,6 @@
-"""What a server is told of streaming queries, and what a person is told of their errors.
+"""Reports of streaming queries to a server, and of their errors to a person.
 
-``listener`` hears from Spark and writes, ``progress`` makes a few figures of what it hears, ``store`` is what stands on
-the server and how it is read, ``record`` whether that was written by a driver, and ``error_text`` finds the line of
-Spark's long errors that says what happened.
+``listener`` hears from Spark and writes, ``progress`` makes a few figures of the events. ``store`` keeps them on the
+server and reads them, ``record`` checks that a driver wrote them. ``error_text`` finds the line of Spark's long errors
+that says what happened.
 """

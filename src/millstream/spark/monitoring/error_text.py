@@ -1,4 +1,4 @@
-"""What a person is told of an error of Spark's: the line that says what happened, without frames of either machine."""
+"""The report of a Spark error for a person: the line that says what happened, without frames of either machine."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""What of Spark's report of a micro-batch the server is told: a few figures, whatever the query reads.
+"""The parts of Spark's report of a micro-batch that go to the server: a few figures, whatever the query reads.
 
-The report is Spark's ``StreamingQueryProgress``. Of sources that are not ours nothing is known but their rows.
+The report is Spark's ``StreamingQueryProgress``. For sources that are not ours, only their rows are known.
 """
 
 import json
@@ -64,7 +64,7 @@ def lag(sources: Any) -> int | None:
 
 
 def places(sources: Any) -> list[dict[str, Any]]:
-    """Where a query stands in each stream that it reads by itself; nothing for one that shares a group."""
+    """The place of a query in each stream that it reads by itself; nothing for one that shares a group."""
     found = {}
     for source in sources:
         try:

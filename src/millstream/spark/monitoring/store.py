@@ -4,7 +4,9 @@
 
     millstream:spark:progress       stream: an entry when a query starts and ends, and one a second at most while it
                                     goes on; trimmed to about 10,000 entries
+
     millstream:spark:queries        hash: query id -> JSON, the last that is known of it; gone 30 days after it
+
     millstream:spark:driver:<id>    string, gone soon after the driver's last heartbeat
 
 A driver that was killed says nothing more: a query that should run and has no driver is shown as ``gone``.
@@ -98,13 +100,13 @@ def forget(client: "redis.Redis", now_ms: int) -> None:
 
 
 def found(client: "redis.Redis") -> list[dict[str, Any]]:
-    """What is known of every query, the last told first."""
+    """The record of every query, the latest report first."""
     queries = recorded(cast("dict[bytes, bytes]", client.hgetall(QUERIES)))
     return settled(queries, {driver for driver, key in driver_keys(queries).items() if client.exists(key)})
 
 
 def recorded(kept: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
-    """What the hash of queries says, with every field of :data:`NEW`."""
+    """The queries in the server's hash, with every field of :data:`NEW`."""
     return [NEW | facts for facts in map(query_facts, kept.values()) if facts is not None]
 
 
@@ -123,7 +125,7 @@ def settled(queries: Sequence[Mapping[str, Any]], alive: Container[str]) -> list
 
 
 def look(url: str | None) -> list[dict[str, Any]]:
-    """What is known of every query at a server, the last told first."""
+    """The record of every query at a server, the latest report first."""
     where = check_remote(find_url(url))
     with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
         try:
@@ -137,7 +139,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
 
 
 def find(url: str | None, query: str) -> dict[str, Any]:
-    """What is known of one query."""
+    """The record of one query."""
     every = look(url)
     named = [facts for facts in every if query in {facts["name"], facts["id"]}]
     for facts in named or (facts for facts in every if query and facts["id"].startswith(query)):
@@ -146,14 +148,14 @@ def find(url: str | None, query: str) -> dict[str, Any]:
 
 
 def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
-    """What every query has told, under its name in the hash, which is what it is forgotten by."""
+    """Every query's record, under its name in the hash, by which it is deleted."""
     kept = cast("dict[bytes, bytes]", client.hgetall(QUERIES))
     read = [(name, query_facts(value)) for name, value in kept.items()]
     return [(name, facts) for name, facts in read if facts is not None]
 
 
 def query_facts(value: bytes) -> dict[str, Any] | None:
-    """What a query has told; None, with a warning, for what anybody else has written there."""
+    """A query's report; None, with a warning, for what anybody else has written there."""
     try:
         facts = parse_record(value)
         known = {name: facts[name] for name in NEW if facts.get(name) is not None}

@@ -1,4 +1,4 @@
-"""What the options of reading and of writing have in common: names, values, and errors that say how to mend them.
+"""The common parts of the options of reading and writing: names, values, and errors that say how to mend them.
 
 Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
 """
@@ -61,7 +61,7 @@ def positive(text: str) -> int:
 
 
 def one_of(first: str, second: str) -> Callable[[str], str]:
-    """What reads one of two words, in any case as Spark's own options are."""
+    """A function that reads one of two words, in any case as Spark's own options are."""
 
     def convert(text: str) -> str:
         if text.lower() not in (first, second):

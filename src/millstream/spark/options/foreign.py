@@ -1,4 +1,4 @@
-"""What options of Kafka's source and sink and of spark-redis are here, for those who bring a job along.
+"""Equivalents of the options of Kafka's source and sink and of spark-redis, for users who bring a job along.
 
 A name that is somebody else's is refused like any unknown one, and the error says what it is called here or why it is
 not needed. Names are in lower case, as Spark hands them on.
@@ -11,11 +11,11 @@ KAFKA, SPARK_REDIS = "Kafka", "spark-redis"
 
 
 class Hint(NamedTuple):
-    """What a name of somebody else's is here."""
+    """The equivalent of another program's name."""
 
-    whose: str  # Who calls it so
+    whose: str  # The program that uses the name
     ours: str | None  # The option's name here; None where nothing is needed
-    note: str = ""  # What else to know: how its value differs, or why there is no such option
+    note: str = ""  # A remark: how its value differs, or why there is no such option
 
 
 _CONNECTION = "the whole address is one URL: redis://user:password@host:6379/0, rediss:// for TLS"
@@ -73,7 +73,7 @@ _PREFIXES = {
 
 
 def hint(name: str) -> Hint | None:
-    """What a name of Kafka's or of spark-redis is here; None for one that is neither's."""
+    """The equivalent of a name of Kafka's or of spark-redis; None for one that is neither's."""
     return _FOREIGN.get(name) or next((found for start, found in _PREFIXES.items() if name.startswith(start)), None)
 
 

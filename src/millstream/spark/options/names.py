@@ -15,9 +15,9 @@ that of a batch."""
 class Option(NamedTuple):
     """One option, as docs/spark/reference.md lists it."""
 
-    uses: tuple[str, ...]  # Where it does something
-    default: str  # What it is unless given, in words; empty for nothing
-    says: str  # What it is
+    uses: tuple[str, ...]  # The uses in which it has an effect
+    default: str  # Its default, in words; empty for nothing
+    says: str  # Its description
 
 
 OPTIONS: dict[str, Option] = {

@@ -43,13 +43,13 @@ words."""
 
 @dataclass(frozen=True)
 class Options:
-    """What a read was asked to do; pickled to the executors."""
+    """The options of a read; pickled to the executors."""
 
-    url: str = field(repr=False)  # Of the server
+    url: str = field(repr=False)  # The server's URL
     streams: tuple[str, ...] = ()  # Keys named; empty with a pattern
     pattern: str | None = None  # Glob of keys, as SCAN MATCH takes it; None when keys are named
-    starting: Where | None = None  # Where a new query or a batch read begins; None is the default of its kind
-    ending: Where = "latest"  # Where a batch read ends
+    starting: Where | None = None  # The beginning of a new query or a batch read; None is the default of its kind
+    ending: Where = "latest"  # The end of a batch read
     max_entries: int | None = None  # Cap of a micro-batch
     # A micro-batch waits until there are so many, or until ``max_delay_ms`` have passed since the last
     min_entries: int | None = None
@@ -266,7 +266,7 @@ def _offsets(text: str) -> Where:
 
 
 def _by_stream(text: str, wanted: str) -> dict[str, Any]:
-    """What a JSON object says of each stream; ``wanted`` is the error of any other text."""
+    """The value that a JSON object has for each stream; ``wanted`` is the error of any other text."""
     try:
         parsed: Any = parse_json(text, object_pairs_hook=_once)
     except (json.JSONDecodeError, TooDeepError):

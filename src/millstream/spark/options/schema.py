@@ -29,7 +29,7 @@ def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
 def checked_schema(fields: Sequence[str], schema: StructType, *, headers: bool = False) -> StructType:
     """The schema that the user gave, which the option ``fields`` must not contradict.
 
-    Spark hands the source's own schema back where the user gave none, so the same columns are no contradiction.
+    Spark returns the source's own schema if the user gave none, so the same columns do not contradict it.
     """
     if fields and schema.fieldNames() != entry_schema(fields, headers=headers).fieldNames():
         raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")

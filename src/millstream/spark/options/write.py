@@ -15,18 +15,18 @@ DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a write was asked to do; pickled to the executors."""
+    """The options of a write; pickled to the executors."""
 
-    url: str = field(repr=False)  # Of the server
+    url: str = field(repr=False)  # The server's URL
     stream: str | None = None  # That all rows go to; None when each row names its own
     max_len: int | None = None  # Entries to keep in a stream
     min_id: str | None = None  # Entries below this id are trimmed
     retention_ms: int | None = None  # Entries older than this are trimmed
     approximate: bool = True  # True if trimming may leave some more, which costs the server less
     headers: bool = False  # True if entries are written as envelopes, of the columns ``headers`` and ``body``
-    staging_ms: int = DEFAULT_TIMEOUT_MS  # How long rows wait for a commit that does not come
-    app: str | None = None  # Whose writes are counted by ``version``, for a batch write that may be run again
-    version: int | None = None  # Of this write
+    staging_ms: int = DEFAULT_TIMEOUT_MS  # Time that rows wait for a missing commit
+    app: str | None = None  # The writer whose writes ``version`` counts, for a batch write that may be run again
+    version: int | None = None  # The number of this write
     given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
 
     @property

@@ -1,7 +1,8 @@
 """``from_avro`` and ``from_confluent``: columns of bytes to columns of values, in Spark's Python workers.
 
-What a payload is at fault for (no such schema, another format, bytes missing or left over) is null in mode PERMISSIVE
-and ends the query in mode FAILFAST. What it is not at fault for, such as a registry that is away, ends it in both.
+A payload may be faulty: no such schema, another format, bytes missing or left over. It then is null in mode PERMISSIVE,
+and ends the query in mode FAILFAST. A fault outside the payload, such as a registry that is away, ends the query in
+both modes.
 """
 
 import io
@@ -56,8 +57,8 @@ def from_confluent(
 ) -> "Column":
     """The value of payloads in the format of Confluent's serializers: a byte 0, the id of a schema, and Avro.
 
-    Each is read with the schema that it was written with, which the workers ask the registry for once, into the columns
-    of one schema: the subject's latest as of now, or the one given.
+    Each is read with the schema that it was written with, which a worker asks the registry for once. The columns are
+    those of one schema: the subject's latest as of now, or the one given.
 
     Returns:
         A column; a struct for a record.
@@ -110,7 +111,7 @@ def _check(schema: Any) -> None:
 
 
 def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | None, *, permissive: bool) -> "pa.Array":
-    """What payloads hold."""
+    """The values that payloads hold."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
 
@@ -195,7 +196,7 @@ class _Payloads:
 
 
 def _in_words(reason: Exception, size: int) -> str:
-    """What an error of fastavro's means, whose own words are those of Python's lists and numbers."""
+    """The meaning of an error of fastavro's, which names Python's lists and numbers."""
     text = str(reason)
     if isinstance(reason, EOFError) and text.startswith("Expected -"):
         return "a length in it is below 0: it is damaged, or was written with another schema"

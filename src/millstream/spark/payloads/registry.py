@@ -78,7 +78,7 @@ class Registry:
             raise ConfigError(f"{what} in {self.shown} cannot be read: {found!r:.200}") from None
 
     def _ask(self, path: str) -> Mapping[str, Any] | None:
-        """What is said at a path; None where there is nothing."""
+        """The registry's answer at a path; None where there is nothing."""
         request = Request(self._url + path, headers=self._headers)  # noqa: S310 - http and https alone, see above
         try:
             return retrying(lambda: self._answer(request), PATIENCE)

@@ -59,8 +59,8 @@ class Pages:
     def _proved(self) -> bool:
         """True if a page that came short of the end did so because there is no more.
 
-        The end was taken from the primary. A server that has not come so far (a primary that was replaced and does not
-        know it, a replica that began anew) has less to give, and would pass for one whose entries were deleted.
+        The end was taken from the primary. A server may be behind: a primary that was replaced and does not know it, or
+        a replica that started again. It has fewer entries to give, and they would seem to have been deleted.
         """
         try:
             last = self._bulk.last_id()

@@ -71,7 +71,7 @@ class Planner:
         return Position.at(ident, state.added - after)
 
     def _from_group(self, states: Mapping[str, StreamState]) -> Offset:
-        """Where the query's group stands: what a query that lost its checkpoint has published last."""
+        """The position of the query's group: the last position that a query without its checkpoint has published."""
         group = self._options.group or ""
         found = {}
         for key, place in self._streams.group_places(group, states).items():
@@ -227,7 +227,7 @@ class Planner:
     def _check_gone(self, key: str, at: Position) -> None:
         """Raise if a stream is gone that may have had more than what was read of it.
 
-        Where streams are found by a pattern they come and go, and nothing is lost with one of which all was read.
+        Streams that are found by a pattern come and go, and nothing is lost if a stream that was read to its end is gone.
         """
         reason = offsets.went_back(key, at, None)
         if reason is None:
@@ -254,7 +254,7 @@ class Planner:
         return sorted({*start, *self._joined})
 
     def _limit(self, key: str, state: StreamState) -> StreamState:
-        """How far a stream may be read now."""
+        """The state up to which a stream may be read now."""
         if self._target is None:
             return state
         target = self._target.get(key)

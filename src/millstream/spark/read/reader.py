@@ -1,4 +1,4 @@
-"""What a task does: reads its ranges page by page, the next one asked for before the present one is made into rows."""
+"""A task: it reads its ranges page by page, and asks for the next page before it makes rows of the present one."""
 
 import logging
 from typing import TYPE_CHECKING

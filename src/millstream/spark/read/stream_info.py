@@ -1,4 +1,4 @@
-"""What the driver asks a server about streams: one round trip for all, and counting where nothing else helps."""
+"""The driver's questions about streams: one round trip for all, and counting where nothing else helps."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -74,7 +74,7 @@ class StreamInfo:
         self._router.close()
 
     def size(self) -> int:
-        """How many keys there are, of whatever kind; 0 where the user may not know."""
+        """The number of keys of any kind; 0 if the user may not know."""
         replies = self._contact(
             lambda: [self._router.once_at(url, [("DBSIZE",)])[0] for url in routing.primaries(self._options.url)]
         )
@@ -195,7 +195,7 @@ class StreamInfo:
                 )
 
     def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
-        """Where a group stands in each stream: its last id, and how many entries that is; None where there is none."""
+        """The position of a group in each stream: its last id and the number of entries up to it; None if there is none."""
         names = list(keys)
         found: dict[str, tuple[Id, int | None] | None] = {}
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):

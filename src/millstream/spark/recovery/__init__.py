@@ -1,6 +1,7 @@
 """Recovery: what crashed workers left pending, settled by a rule or by a user's function over a DataFrame.
 
-Read ``recover`` first: entries are claimed in slices, decided about and settled, and what the recovery's consumer holds
-is the slice at work, so that a killed recovery goes on by itself. ``lock`` keeps a second one of the same name out.
-``user_function`` finds the function that a command line names, and calls it; ``settle`` carries decisions out.
+Read ``recover`` first: entries are claimed in slices, decided about and settled. The entries that the recovery's
+consumer holds are the slice at work, so a killed recovery continues by itself. ``lock`` keeps a second one of the same
+name out. ``user_function`` finds the function that a command line names, and calls it; ``settle`` carries decisions
+out.
 """

@@ -1,7 +1,8 @@
 """Recovery: what crashed workers left pending, claimed in slices, decided about by a function, settled.
 
-What the recovery's consumer holds *is* the slice at work. So a recovery that was killed goes on where it stopped: it
-first settles what it still holds, and then claims on from the cursor, which is noted on the server.
+The entries that the recovery's consumer holds *are* the slice at work. So a recovery that was killed continues at the
+same point. It first settles the entries that it still holds, and then claims on from the cursor, which is noted on the
+server.
 """
 
 import logging
@@ -76,24 +77,24 @@ def recover(
         recover(spark, "redis://127.0.0.1:6379/0", "orders", "billing", "10m", triage)
 
     Args:
-        spark: the session; None with a fixed ``verdict``, which needs neither Spark nor Java.
-        url: of the server.
-        stream: the stream.
-        group: the group.
-        min_idle_time: how long an entry must have been idle to be taken from who holds it: ``"10m"``, milliseconds or
-            a timedelta. Longer than any living worker works without a sign.
-        function: from the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) to ``id`` and
-            ``verdict`` of each; called once a slice.
-        verdict: the same for every entry, in place of a function.
-        reason: of dead letters, with ``verdict="dead"``.
-        schema: columns of the entries, as ``.schema(...)`` of a read takes them; ``deliveries`` comes with them.
-        dead: the dead-letter stream; ``<stream>:dead`` unless given.
-        slice_size: entries claimed at a time.
-        name: of the recovery and of its consumer; two of one name do not work at the same time.
-        progress: called with the entries settled and the entries to settle, which is an upper bound.
+        spark: The session; None with a fixed ``verdict``, which needs neither Spark nor Java.
+        url: The server's URL.
+        stream: The stream's key.
+        group: The group's name.
+        min_idle_time: The time that an entry must have been idle to be taken from its holder: ``"10m"``, milliseconds
+            or a timedelta. It must be longer than any living worker works without a sign.
+        function: A function of the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) that returns
+            ``id`` and ``verdict`` of each; called once a slice.
+        verdict: The same verdict for every entry, in place of a function.
+        reason: The reason of dead letters, with ``verdict="dead"``.
+        schema: Columns of the entries, as ``.schema(...)`` of a read takes them; ``deliveries`` comes with them.
+        dead: The dead-letter stream; ``<stream>:dead`` unless given.
+        slice_size: Number of entries claimed at a time.
+        name: The name of the recovery and of its consumer; two of one name do not work at the same time.
+        progress: A function called with the entries settled and the entries to settle, which is an upper bound.
 
     Returns:
-        What became of the entries, of this call alone.
+        The results for the entries, of this call alone.
 
     Raises:
         ConfigError: an argument is invalid.

@@ -39,15 +39,15 @@ _TRIES = 1000
 
 
 class EntryDecision(NamedTuple):
-    """What is to become of an entry."""
+    """The decision about an entry."""
 
     word: str  # One of :data:`WORDS`
-    reason: str = ""  # Of a dead letter
+    reason: str = ""  # The reason of a dead letter
 
 
 @dataclass
 class RecoveryCounts:
-    """What became of entries."""
+    """The results for entries."""
 
     acked: int = 0  # Acknowledged by decision
     released: int = 0  # Given back by decision
@@ -181,8 +181,8 @@ class Settler:
         """Send what the exchange asks for: a transaction once, and anything else until it is answered.
 
         None where the connection broke at the transaction: only then is there something to begin anew. A server that
-        does not answer the rest was away for all the time that such a command is repeated, and the recovery ends; it
-        must not wait as long a thousand times.
+        does not answer the rest was away for all the time that such a command is repeated. So the recovery ends instead
+        of waiting as long a thousand times.
         """
         replies: list[Reply] | None = None
         try:

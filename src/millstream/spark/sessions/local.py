@@ -2,9 +2,9 @@
 
 Each setting here has its price, which is why Spark does not have it by default:
 
-* Workers import PySpark from the installed package, whose modules are compiled once, instead of from the zip that Spark
-  puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache, which also
-  answers by itself which Python it is: Spark asks before it starts each kind of worker.
+* Workers import PySpark from the installed package, whose modules are compiled once. Spark puts a zip first on their
+  path, which every worker would compile again. Price: a wrapper script in the cache, which also answers by itself which
+  Python it is: Spark asks before it starts each kind of worker.
 * ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
   ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
@@ -69,7 +69,7 @@ exec {python} "$@"
 
 @functools.cache
 def java_problem() -> str | None:
-    """What keeps Spark from starting, in one sentence that says what to install; None if there is a Java it can use.
+    """The obstacle to starting Spark, in one sentence that says what to install; None if there is a Java it can use.
 
     Cheap (it starts ``java -version``), so that a command can say so before it does anything slow.
     """
@@ -90,7 +90,7 @@ def java_problem() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Where the wrapper and the class archive are kept: ``~/.cache/millstream``, or under ``XDG_CACHE_HOME``."""
+    """The folder of the wrapper and the class archive: ``~/.cache/millstream``, or under ``XDG_CACHE_HOME``."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base, "millstream")
 

@@ -23,7 +23,7 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a query gave."""
+    """The result of a query."""
 
     columns: Sequence[tuple[str, str]]  # Name and Spark's simple type of each
     rows: Iterator[Sequence[object]]  # Read once; times are milliseconds since 1970, structs are mappings
@@ -54,7 +54,7 @@ def _frame(spark: "SparkSession", table: str, options: Mapping[str, str]) -> "Da
 
 
 def _advice(condition: str | None) -> str:
-    """What Spark cannot know of an error of its own: which tables there are."""
+    """Advice that Spark cannot give with its error: which tables there are."""
     if condition != "TABLE_OR_VIEW_NOT_FOUND":
         return ""
     return f" The tables here are {', '.join(('entries', *VIEWS))}; --stream and --stream-pattern choose streams."

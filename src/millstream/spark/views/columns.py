@@ -1,4 +1,4 @@
-"""What each view shows, and one task's share of it: what the planner, the reader and Spark's side agree on."""
+"""The columns of each view, and one task's share of it, on which the planner, the reader and Spark's side agree."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +40,6 @@ class ViewPartition(InputPartition):
     """One task's share of a view."""
 
     keys: tuple[str, ...] = ()  # The streams whose groups or consumers are shown; empty where there is nothing to read
-    group: bytes = b""  # Of the one stream, for pending entries
+    group: bytes = b""  # Group of the one stream, for pending entries
     start: "Id | None" = None  # Ids after this one, for pending entries and dead letters
     end: "Id | None" = None  # Ids up to this one

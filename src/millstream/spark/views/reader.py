@@ -115,7 +115,7 @@ def _dead(router: Router, part: ViewPartition) -> Iterator[Rows]:
 
 
 def letter_row(flat: Sequence[bytes]) -> tuple[Any, ...]:
-    """The columns of a dead letter; of an entry that is no dead letter, its fields alone."""
+    """The columns of a dead letter; of any other entry, its fields alone."""
     try:
         letter: DeadLetter = unpack(flat)
     except ValueError:

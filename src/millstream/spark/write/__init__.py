@@ -1,6 +1,6 @@
 """Writing DataFrames to streams, once: staged by tasks, made visible by the driver.
 
-Read ``sink`` (what Spark calls), ``staging`` and ``send_window`` (a task keeps its rows in the server, unseen),
-``commit`` and ``commit_record`` (the driver decides what the batch is), ``publish`` and ``pieces`` (staged rows become
-entries), ``server_errors`` (what a refusal means). The keys are in ``model.keys``.
+Read ``sink`` (the calls of Spark), ``staging`` and ``send_window`` (a task keeps its rows in the server, unseen). Then
+read ``commit`` and ``commit_record`` (the driver decides the batch's rows), ``publish`` and ``pieces`` (staged rows
+become entries), and ``server_errors`` (the meaning of a refusal). The keys are in ``model.keys``.
 """

@@ -1,11 +1,11 @@
 """The driver's part of the sink: makes staged rows visible, once, whatever dies meanwhile.
 
-A commit has three steps. It *decides*: one SET of the writer's record names the batch and all of its staged rows, of
-every stream; from then on these rows are the batch, and a repetition of it goes on with them and drops its own, which
-may be in another order. It *publishes* piece by piece: a transaction adds the rows of a piece and counts the piece as
-done, so that a piece is added once however often this is tried, and by however many drivers. It *closes* the record and
-removes what was staged. A batch whose record is closed, or that of a later one, adds nothing. A record that is still
-open when a later batch comes is finished first.
+A commit has three steps. It *decides*: One SET of the writer's record names the batch and all of its staged rows, of
+every stream. From then on these rows are the batch. A repetition of the batch continues with them and drops its own
+rows, which may be in another order. It *publishes* piece by piece: A transaction adds the rows of a piece and counts
+the piece as done. So a piece is added once, however often and by however many drivers this is tried. It *closes* the
+record and removes what was staged. A batch whose record is closed, or that of a later one, adds nothing. A record that
+is still open when a later batch comes is finished first.
 """
 
 import logging

@@ -22,10 +22,10 @@ _MANY = 500
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """What is known of a writer's last batch."""
+    """The last known batch of a writer."""
 
-    version: int  # Of the batch
-    parts: tuple[Part, ...] | None  # What is left to publish; None when it is done
+    version: int  # The batch's version
+    parts: tuple[Part, ...] | None  # The parts left to publish; None when it is done
     # Number of its rows, by which a batch that was cut anew is told from it; None where that is not known
     rows: int | None = None
 
@@ -88,12 +88,12 @@ class SinkRouter(Router):
 
 
 class CommitRecordStore:
-    """Where the commit record of one writer is kept."""
+    """The keeper of one writer's commit record."""
 
     def __init__(self, router: SinkRouter, writer: str) -> None:
         self._router = router
         self._writer = writer
-        self.key = keys.record(writer)  # Of the record
+        self.key = keys.record(writer)  # The record's key
 
     def read(self) -> CommitRecord | None:
         """The record as it is now; the next :meth:`replace` writes only if that has not changed."""

@@ -1,8 +1,8 @@
 """A piece of staged rows: a line that says how many rows and the first one's id, then the XADDs as they travel.
 
-Staged are commands as they travel, and they are sent as they are, so a piece is checked before: with the rights of the
-sink's user whatever others wrote there would run, and one reply too many or too few would be taken for another
-command's. Pure.
+Staged rows are commands as they travel, and they are sent as they are, so a piece is checked before. Without the check,
+commands that others wrote there would run with the rights of the sink's user. One reply too many or too few would be
+taken for another command's. Pure.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Piece(NamedTuple):
     """A piece that was read back."""
 
-    rows: int  # How many XADDs it is
+    rows: int  # Number of XADDs
     first: Id | None  # Id of the first one; None when the server gives ids
     commands: memoryview  # The XADDs, packed
 

@@ -1,7 +1,7 @@
 """Publishing what a batch was decided to be: its staged rows become entries, piece by piece, each once.
 
-A piece is added in one transaction that also counts it as done, over a connection that watches the count: whoever was
-faster, and whatever broke, the transaction then does nothing and the next look says how far things are. Each
+A piece is added in one transaction that also counts it as done, over a connection that watches the count. If another
+driver was faster or the connection broke, the transaction does nothing. The next look then shows the progress. Each
 transaction carries the look at the next piece behind it, so that a piece costs one round trip.
 """
 
@@ -81,7 +81,7 @@ class PiecePublisher:
                 step, following = following, next(steps, None)
 
     def _look(self, step: _Step) -> list[Reply]:
-        """What is known of a piece, over the connection that watches it from now on."""
+        """The state of a piece, over the connection that watches it from now on."""
         looked = self._router.ask(_look_at(*step))
         self._watching = self._router.connection_of(step[0].key)
         return looked
@@ -156,7 +156,7 @@ class PiecePublisher:
         raise refused(errors[0], self._options)
 
     def _trim_words(self) -> tuple[Any, ...]:
-        """What trims a stream after rows were added, without its key; nothing if it is not to be trimmed."""
+        """The words that trim a stream after rows were added, without its key; empty for no trimming."""
         options = self._options
         how = "~" if options.approximate else "="
         if options.max_len is not None:

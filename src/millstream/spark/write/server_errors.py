@@ -1,4 +1,4 @@
-"""What a server's refusal of a write means, and what to do about it, in one line."""
+"""The meaning of a server's refusal of a write, and its remedy, in one line."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -49,6 +49,6 @@ def raise_refused(replies: Iterable[Reply], options: "SinkOptions") -> None:
 
 
 def wrong_type(stream: str, kind: bytes, options: "SinkOptions") -> ConfigError:
-    """The error for a target that is no stream."""
+    """The error for a target that is not a stream."""
     what = f"{stream!r} on {options.shown_url} is a {kind.decode()} and no stream"
     return ConfigError(f"option 'stream': {what}: name another key, or delete that one")

@@ -1,9 +1,9 @@
 """``writeStream.format("millstream")`` and ``write.format("millstream")`` as Spark sees them.
 
-Tasks stage their rows (``staging``), the driver makes them visible (``commit``). A streaming query's batches are known
-by the query's id, which Spark gives to its tasks as a local property, and by the batch's number; the property's name is
-internal to Spark, and a test pins it. What is wrong with the rows does not fail the task, which Spark would repeat and
-report amid Java's frames: it travels with the task's message, and the commit raises it.
+Tasks stage their rows (``staging``), the driver makes them visible (``commit``). A streaming query's batches are
+identified by the query's id, which Spark gives to its tasks as a local property, and the batch's number. The property's
+name is internal to Spark, and a test pins it. A problem with the rows does not fail the task, which Spark would repeat
+and report amid Java's frames. It travels with the task's message, and the commit raises it.
 """
 
 import contextlib
@@ -38,18 +38,18 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged."""
+    """The rows that a task has staged."""
 
-    writer: str  # Whose rows they are
+    writer: str  # The writer whose rows they are
     parts: list[Part] = field(default_factory=list)  # By stream
-    problem: UsageError | None = None  # What is wrong with the rows; nothing may be published then
+    problem: UsageError | None = None  # The problem with the rows; if set, nothing may be published
 
 
 def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterable[pa.RecordBatch]") -> Staged:
     """A task's work: rows to the server, unseen.
 
     Returns:
-        What was staged, or what is wrong with the rows; the driver raises that.
+        The staged rows, or the problem with the rows, which the driver raises.
     """
     staging = Staging(options, writer)
     try:
@@ -111,12 +111,12 @@ _seen: set[tuple[str, str | None]] = set()
 
 
 def check_server(options: SinkOptions) -> None:
-    """Raise at once, and in plain words, if there is no such server or the target is no stream."""
+    """Raise at once, and in plain words, if there is no such server or the target is not a stream."""
     import redis  # noqa: PLC0415 - at the driver only
 
     if (options.url, options.stream) in _seen:
         return
-    # Of streams that each row names nothing is known yet: any key will do to reach a server.
+    # If each row names its stream, the streams are still unknown: any key will do to reach a server.
     key = options.stream or keys.PREFIX
     try:
         with contextlib.closing(Router(options.url)) as router:
@@ -195,7 +195,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamSink:
-    """What ``writeStream`` needs."""
+    """The sink that ``writeStream`` needs."""
     options.refuse_batch_only()
     if overwrite:
         raise ConfigError(
@@ -208,7 +208,7 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
 
 
 def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchSink:
-    """What ``write`` needs."""
+    """The sink that ``write`` needs."""
     if overwrite:
         raise ConfigError(
             "mode('overwrite') would delete the stream, with its groups and what they have pending: use "

@@ -1,7 +1,7 @@
-"""What a task of the sink does: keeps its rows in the server, beside their streams, until the driver commits them.
+"""A task of the sink: it keeps its rows in the server, next to their streams, until the driver commits them.
 
-Rows are kept as the commands that will add them, in pieces: small enough that a server is busy for milliseconds with
-one, and that is as much as a commit adds in one step. All commands may be sent twice, and are where a connection broke.
+Rows are kept as the commands that will add them, in pieces. A piece keeps a server busy for milliseconds only, and a
+commit adds one piece in one step. All commands may be sent twice, and are where a connection broke.
 """
 
 import os
@@ -38,11 +38,11 @@ GATHERED = 32 << 20
 
 @dataclass
 class Part:
-    """What one task has for one stream."""
+    """The rows of one task for one stream."""
 
     stream: str  # The target
-    key: str  # Where its rows are kept
-    pieces: int = 0  # How many
+    key: str  # Key of its rows
+    pieces: int = 0  # Number of pieces
     rows: int = 0  # In all of them
     first: str | None = None  # Id of the first row; None when the server gives ids
     last: str | None = None  # Id of the last row
@@ -74,7 +74,7 @@ class Staging:
 
     @property
     def parts(self) -> list[Part]:
-        """What there is, by stream."""
+        """The parts that have rows, by stream."""
         return [waiting.part for waiting in self._waiting.values()]
 
     def write(self, batches: "Iterable[pa.RecordBatch]", layout: RowLayout) -> None:
@@ -188,7 +188,7 @@ class Staging:
 
 
 def _fitting(sizes: "np.ndarray[Any, Any]", words: "np.ndarray[Any, Any]", waiting: _Waiting) -> int:
-    """How many of the rows go into the piece that waits; at least one if it is empty."""
+    """The number of rows that go into the waiting piece; at least one if it is empty."""
     left = PIECE_ROWS - waiting.rows
     by_bytes = int(np.searchsorted(np.cumsum(sizes[:left]), PIECE_BYTES - waiting.size, side="right"))
     by_words = int(np.searchsorted(np.cumsum(words[:left]), PIECE_WORDS - waiting.words, side="right"))

@@ -1,9 +1,9 @@
 """An archive's lock in an object store: an object that says who has it, renewed while the job runs.
 
-No clock is compared with another machine's. Who finds the lock taken watches it: an owner that renews it is alive; one
-that does not for as long as its lease says is taken for dead, and so is at once a process of this machine that is not
-there any more. The lock is taken by a put on condition, so of two that take it one has it. An owner that was only
-asleep finds its manifest changed (``Folder.begin`` writes it anew for whoever takes the lock) and its renewal refused.
+No clock is compared with another machine's. A job that finds the lock taken watches it. An owner that renews the lock
+is alive. An owner that does not renew it within its lease counts as dead, as does a process of this machine that has
+ended. The lock is taken by a put on condition, so of two that take it one has it. An owner that was only asleep finds
+its manifest changed (``Folder.begin`` writes it anew for whoever takes the lock) and its renewal refused.
 """
 
 import json
@@ -34,7 +34,7 @@ class Versioned(Protocol):
     """Objects that are put on condition."""
 
     def versioned(self, path: str) -> tuple[bytes, Any] | None:
-        """What is there, and its version; None when nothing is."""
+        """The content and its version; None when nothing is."""
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
         """Put bytes in the place of that version, or of nothing; the version that they are."""
@@ -42,13 +42,13 @@ class Versioned(Protocol):
 
 @dataclass(frozen=True)
 class LockRecord:
-    """What the lock's object holds."""
+    """The content of the lock's object."""
 
-    owner: str  # Of the lock, by a name that nobody else has; empty when it was given back
+    owner: str  # The owner's unique name; empty when the lock was given back
     who: str  # The same for people
-    process: str  # Of the owner, so that its death can be seen on its own machine; empty where that cannot be told
-    lease_seconds: float  # How long it keeps the lock without a renewal
-    renewed: int = 0  # How often it was renewed
+    process: str  # The owner's process, so that its death can be seen on its own machine; empty if unknown
+    lease_seconds: float  # Time that the owner keeps the lock without a renewal, in seconds
+    renewed: int = 0  # Number of renewals
 
     @property
     def data(self) -> bytes:
@@ -87,7 +87,7 @@ def leased(objects: Versioned, path: str, seconds: float = LEASE_SECONDS) -> Ite
 
 
 def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, Any]:
-    """Who has the lock and lives; None, and the version that it is, when it is ours."""
+    """The living owner of the lock; None, and the version that it is, when it is ours."""
     watched: Any = None
     until = 0.0
     wait = threading.Event().wait

@@ -1,4 +1,4 @@
-"""What an object store answers, as errors that say what to do.
+"""The answers of an object store, as errors that say what to do.
 
 No address with its query and no header is quoted: they may hold what is secret.
 """
@@ -24,11 +24,11 @@ _UNREACHED = ("kind: Connect", "kind: Timeout", "kind: Request", "kind: Interrup
 
 @dataclass(frozen=True)
 class _Variables:
-    """What of the environment is of use with a store."""
+    """The environment variables that a store uses."""
 
     credentials: str  # That it takes, in words
     http: str  # Allows an address without TLS
-    address: str  # Where its address is corrected, in words
+    address: str  # The place to correct its address, in words
 
 
 _OF = {

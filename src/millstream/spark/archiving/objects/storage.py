@@ -1,8 +1,8 @@
 """A place in an object store: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``abfss://container@account.../prefix``.
 
 Credentials and endpoint are those of the environment, as ``obstore``, ``deltalake`` and ``pyiceberg`` read it; each
-process opens the place by itself. A put is durable and whole when the store confirms it, and what is there is asked
-for by name: a list may lag behind, so nothing is concluded from what a list does not show.
+process opens the place by itself. A put is durable and whole when the store confirms it. Objects are asked for by name,
+because a list may lag: nothing is concluded from an object's absence in a list.
 """
 
 import os
@@ -82,14 +82,14 @@ class ObjectStorage:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        """What is there."""
+        """The object's content."""
         there = self.versioned(path)
         if there is None:
             raise FileNotFoundError(f"{self._url}/{path}")
         return there[0]
 
     def open(self, path: str) -> BinaryIO:
-        """What is there, to be read in any order."""
+        """The object's content, to be read in any order."""
         return opened(self._store, self._url, path)
 
     def exists(self, path: str) -> bool:
@@ -163,7 +163,7 @@ class ObjectStorage:
         self.put_version(path, data, None if there is None else there[1])
 
     def versioned(self, path: str) -> tuple[bytes, Any] | None:
-        """What is there, and its version; None when nothing is."""
+        """The content and its version; None when nothing is."""
         import obstore  # noqa: PLC0415 - as above
 
         try:
@@ -213,7 +213,7 @@ class ObjectStorage:
         return ChangedMeanwhileError(f"{self._url}/{path} was written by another program meanwhile")
 
     def delete(self, path: str) -> None:
-        """Remove what is there; nothing is no error."""
+        """Remove an object; a missing one is not an error."""
         import obstore  # noqa: PLC0415 - as above
 
         try:
@@ -295,5 +295,5 @@ class ObjectStorage:
 
 
 def _version(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What a put on condition names."""
+    """The version that a conditional put names."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}

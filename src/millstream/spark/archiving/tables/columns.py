@@ -50,9 +50,9 @@ class ColumnType(str):
 class TableColumn:
     """A column."""
 
-    field: str  # Whose values it has
-    name: str  # Of the column: as the field's where formats and tools allow that
-    type: ColumnType  # Of its values
+    field: str  # The field whose values it has
+    name: str  # The column's name: the field's name if formats and tools allow that
+    type: ColumnType  # The type of its values
 
     @property
     def json(self) -> list[str]:
@@ -130,7 +130,7 @@ def joined(types: Iterable[ColumnType]) -> ColumnType:
 
 
 def agreed(known: Sequence[TableColumn], made: Iterable[Sequence[TableColumn]]) -> tuple[tuple[TableColumn, ...], bool]:
-    """What columns a batch needs whose files were written by tasks that know nothing of each other.
+    """The columns of a batch whose files were written by independent tasks.
 
     Returns:
         The columns, and whether all files have them as they are: if not, the batch is written again with these.

@@ -2,7 +2,7 @@
 
 The commit is written here, by the format's published rules: a file of JSON lines under the next number, put where
 nobody has put one. ``deltalake`` has no commit that adds files and removes others without reading them, and the place
-below (``storage``) is one that is known to be durable. What the library is for: reading the log, and its checkpoints.
+below (``storage``) is one that is known to be durable. The library reads the log and its checkpoints.
 """
 
 import json
@@ -193,7 +193,7 @@ def _add(plan: TablePlan, storage: Storage, file: TableFile, now: int, *, change
 
 
 def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """What a reader need not open the file to know, from the file's footer: rows, bounds and nulls of its columns."""
+    """The facts in a file's footer that save a reader from opening the file: rows, bounds and nulls of its columns."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}

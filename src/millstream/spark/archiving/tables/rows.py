@@ -1,8 +1,8 @@
 """Entries as rows of a table with a column for each field, and such rows as entries again: nothing is lost on the way.
 
-A row holds what tools ask for: typed values. Whether these give back the entry to the byte (the order of its fields, a
-name that is there twice, ``12.50`` beside ``12.5``) is tried when it is written; where they do not, the entry itself
-stands beside them, as JSON in ``entry_json``. So an archive is lossless whatever its columns are.
+A row holds what tools ask for: typed values. The values may not give back the entry to the byte: its order of fields,
+a repeated name, or ``12.50`` instead of ``12.5``. So each row is checked when it is written. If its values do not give
+back the entry, the row also holds the entry itself, as JSON in ``entry_json``. So an archive is lossless whatever its columns are.
 """
 
 import json
@@ -73,7 +73,7 @@ def initial(shape: Shape) -> tuple[TableColumn, ...]:
 
 
 def file_schema(shape: Shape, columns: Sequence[TableColumn]) -> pa.Schema:
-    """What a file holds. Each column has a number, as Iceberg wants it: those of the entry first, then the others."""
+    """The schema of a file. Columns are numbered, as Iceberg needs it: those of the entry first, then the others."""
     own: list[pa.Field] = [
         pa.field("id", pa.string()),
         pa.field("id_ms", pa.int64()),

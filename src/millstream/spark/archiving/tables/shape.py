@@ -1,4 +1,4 @@
-"""What form an archive has: its format, how its files are parted, which columns its entries get. PURE.
+"""The form of an archive: its format, the partitions of its files, the columns of its entries. PURE.
 
 An archive keeps the form it was made with: a job that is run again need not name it, and may not change it.
 """
@@ -24,8 +24,8 @@ _NAMED = 10
 class Wanted:
     """The form that a job asks for; what is None is as the archive has it, or the default of a new one."""
 
-    format: str | None = None  # Of :data:`FORMATS`
-    partition: str | None = None  # Of :data:`PARTITIONS`
+    format: str | None = None  # One of :data:`FORMATS`
+    partition: str | None = None  # One of :data:`PARTITIONS`
     # True if each entry's fields are kept as a list as well, or, without names of columns, as nothing else
     raw: bool | None = None
     fields: tuple[str, ...] | None = None  # Those that get columns; ``*`` is all
@@ -37,8 +37,8 @@ class Wanted:
 class Shape:
     """The form of an archive."""
 
-    format: str = "parquet"  # Of :data:`FORMATS`
-    partition: str = "none"  # Of :data:`PARTITIONS`
+    format: str = "parquet"  # One of :data:`FORMATS`
+    partition: str = "none"  # One of :data:`PARTITIONS`
     raw: bool = False  # True if the entries' fields are there as a list
     columns: str = "all"  # ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``
     fields: tuple[tuple[str, ColumnType | None], ...] = ()  # That are named, with their types where there is a schema

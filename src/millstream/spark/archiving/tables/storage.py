@@ -1,7 +1,8 @@
-"""Where an archive lies: the few things that its manifest, its lock, its files and its tables' logs need of a place.
+"""The place of an archive: the few operations that its manifest, lock, files and table logs need.
 
-``Storage`` is what a place must have; a local directory is one here, an object store another (``objects``). What is put
-is whole and durable when the call returns, or not there at all. Paths are below the root, with slashes.
+``Storage`` is what a place must have; a local directory is one here, an object store another (``objects``). An object
+is whole and durable when the call that puts it returns, or it is not there at all. Paths are below the root, with
+slashes.
 """
 
 import contextlib
@@ -28,14 +29,14 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 class ChangedMeanwhileError(StorageError):
-    """What was to be put in the place of something is no longer the next thing: another program wrote there.
+    """The object to be replaced has changed: another program wrote there.
 
     What to do: run one job an archive, and run this one again.
     """
 
 
 class NewObject(Protocol):
-    """What is being written, and is not there before it is kept."""
+    """An object that is being written; it does not exist before it is kept."""
 
     file: BinaryIO
 
@@ -56,16 +57,16 @@ class Storage(Protocol):
         """The place as people and the libraries of table formats are told it."""
 
     def delta_options(self) -> dict[str, str] | None:
-        """What ``deltalake`` needs to open the location, beside its environment."""
+        """The options that ``deltalake`` needs to open the location, besides its environment."""
 
     def iceberg_properties(self) -> Mapping[str, str]:
-        """What ``pyiceberg`` needs to open files there."""
+        """The properties that ``pyiceberg`` needs to open files there."""
 
     def read(self, path: str) -> bytes:
-        """What is there; FileNotFoundError when nothing is."""
+        """The object's content; FileNotFoundError when nothing is."""
 
     def open(self, path: str) -> BinaryIO:
-        """What is there, to be read in any order; FileNotFoundError when nothing is."""
+        """The object's content, to be read in any order; FileNotFoundError when nothing is."""
 
     def exists(self, path: str) -> bool:
         """True if something is there, by asking for it, not by a list."""
@@ -91,7 +92,7 @@ class Storage(Protocol):
         """The names directly below the root."""
 
     def delete(self, path: str) -> None:
-        """Remove what is there; nothing is no error."""
+        """Remove an object; a missing one is not an error."""
 
     def sync(self, *paths: str) -> None:
         """Make what a library wrote durable."""
@@ -150,12 +151,12 @@ class LocalStorage:
                         self.root.rmdir()
 
     def read(self, path: str) -> bytes:
-        """What is there."""
+        """The file's content."""
         with self.open(path) as file:
             return file.read()
 
     def open(self, path: str) -> BinaryIO:
-        """What is there, to be read in any order."""
+        """The file's content, to be read in any order."""
         return inside(self.root, path).open("rb")
 
     def create(self, path: str) -> "NewFile":
@@ -200,7 +201,7 @@ class LocalStorage:
                 yield path.relative_to(self.root).as_posix()
 
     def delete(self, path: str) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file; a missing one is not an error."""
         place = inside(self.root, str(Path(path).parent))
         (place / Path(path).name).unlink(missing_ok=True)
 

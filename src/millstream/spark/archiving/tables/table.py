@@ -36,15 +36,15 @@ class TablePlan:
     """A stream's table as the manifest has it."""
 
     stream: str  # Its key
-    folder: str  # Of the table, below the archive's directory
-    shape: Shape  # Of the archive
-    columns: tuple[TableColumn, ...]  # Of the table
+    folder: str  # The table's folder, below the archive's directory
+    shape: Shape  # The archive's form
+    columns: tuple[TableColumn, ...]  # The table's columns
     files: Mapping[str, TableFile]  # By path
     retired: frozenset[str]  # Paths of files that were merged into others
-    generation: int  # Of the manifest
+    generation: int  # The manifest's generation
 
     def changes(self, there: Mapping[str, int]) -> tuple[list[TableFile], list[str]]:
-        """What has to be added to a table, and what removed from it."""
+        """The files to add to a table and the paths to remove from it."""
         foreign = sorted(there.keys() - self.files.keys() - self.retired)
         if foreign:
             raise self._changed(f"it has {foreign[0]!r}, which is none of the archive's files")
