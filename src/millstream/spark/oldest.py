@@ -1,6 +1,6 @@
 """Which PySpark is too old, in one sentence.
 
-Imported wherever Spark looks for a Python source, whoever's it is, so it imports nothing.
+Imported wherever Spark looks for any Python source, so it imports nothing.
 """
 
 OLDEST = (4, 2)

@@ -1,6 +1,6 @@
 """``format("millstream")`` as Spark sees it. Thin: the planner plans, ``reading`` reads, ``sink`` writes.
 
-This module is imported whenever Spark looks for a Python data source, whoever's it is, so it imports next to nothing.
+This module is imported whenever Spark looks for any Python data source, so it imports next to nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -131,7 +131,7 @@ class MillstreamSource(DataSource):
             return self._columns()
         if not self._new_table:  # one that gets its options from each query
             return entry_schema(())
-        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # what is wrong for a stream is told now too
+        MillstreamSource(tables.to_read(self._new_table, names.STREAM))  # problems of a stream are reported now too
         return tables.kept(self._columns(), self._new_table)
 
     def _columns(self) -> StructType:

@@ -1,6 +1,6 @@
 """True if a stream is still the one that was archived, by its entries.
 
-One that was deleted and begun anew may have outgrown the old one in ids and in entries added. Its entries under ids
+One that was deleted and begun again may have outgrown the old one in ids and in entries added. Its entries under ids
 that count as archived would then be trimmed, though no file has them.
 """
 
@@ -13,7 +13,7 @@ from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import Id, parse_id
 
 Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]]
-"""Asks for the entries of a stream from one id to another, so many at most: the id of each, and names and values."""
+"""Asks for the entries of a stream from one id to another, up to a number: the id of each, and names and values."""
 
 _AT_ONCE = 256
 """Entries that are asked for in one round trip."""

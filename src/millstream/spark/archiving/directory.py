@@ -1,4 +1,4 @@
-"""An archive's folder: one manifest that is switched whole, a lock, names for files, removing what nobody names.
+"""An archive's folder: a manifest that is switched whole, a lock, names for files, and removal of unnamed files.
 
 A file is durable before the manifest names it, and the manifest is durable before anything is done because of it. The
 lock keeps two jobs apart. Some file systems do not carry locks between machines, and a lock can be lost. The manifest's

@@ -1,7 +1,7 @@
 """Parquet files of an archive: written by tasks, merged, and read back as pages.
 
 A row is an entry without loss (``tables.rows``). A file holds one stream and one partition in the order of ids, under a
-name that nobody else has, hidden until it is whole.
+unique name, hidden until it is whole.
 """
 
 import json
@@ -378,7 +378,7 @@ def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
     statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True
-    # In a file the greatest milliseconds stand for all that are greater
+    # In a file the greatest milliseconds also represent all greater ones
     return bool(statistics.max >= min(after.ms, tables.LARGEST) and statistics.min <= until.ms)
 
 

@@ -1,4 +1,4 @@
-"""The archive job: a Structured Streaming query whose batches the store takes, and trimming beside it.
+"""The archive job: a Structured Streaming query whose batches the store takes, and trimming next to it.
 
 The manifest alone says up to which entry a stream is archived. Each run has its own checkpoint, which begins at the
 manifest's places and is thrown away. So no second record can be ahead of the manifest. A query of a killed driver may
@@ -44,7 +44,7 @@ logger = logging.getLogger("millstream.spark")
 LOOK_SECONDS = 0.2
 _NEW_SECONDS = 30.0  # between looks for new streams, while the query reads by names
 PARTS = 500
-"""Partitions of a batch, about: so many files are written, and named in a table, in some seconds."""
+"""Approximate partitions of a batch: their files are written, and named in a table, in some seconds."""
 
 _SLICES, _ROUNDS = 64, 8
 """Of a stream's time, in which entries are looked for; and how often those with some are cut up again."""
@@ -355,7 +355,7 @@ class _ArchiveRun:
         return load(json.loads(lines[2]))
 
     def _trim_beside(self, query: "StreamingQuery", stop: Callable[[], bool]) -> bool:
-        """Trim beside the query: after each batch, and now and then, as groups move on without new entries.
+        """Trim while the query runs: after each batch, and now and then, as groups move on without new entries.
 
         Returns:
             False where the query is to begin again with other streams.
@@ -385,7 +385,7 @@ class _ArchiveRun:
         return True
 
     def _has_still(self) -> bool:
-        """True if streams stand still that this query reads."""
+        """True if this query reads streams that are at a standstill."""
         return self._still != self._store.still.keys()
 
     def _has_new_streams(self) -> bool:

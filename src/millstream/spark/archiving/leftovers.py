@@ -1,4 +1,4 @@
-"""Data files that no manifest names: what killed jobs had begun is removed, what nobody else has is kept.
+"""Data files that no manifest names: those that killed jobs had begun are removed, those with the only copy are kept.
 
 A batch that was begun is in the stream too, which is trimmed of nothing that no manifest names. If the stream has it no
 longer, either others trimmed it before it was archived, or the manifest is older than the files. The latter happens
@@ -74,7 +74,7 @@ def as_its_table(
     """The manifest with what a stream's table shows, where it is older than the table, as one of a backup is.
 
     Returns:
-        None where the table shows what no job of this archive wrote, or lacks entries that were archived.
+        None if the table shows entries that no job of this archive wrote, or does not show archived entries.
     """
     stream, at = plan.stream, manifest.place(plan.stream)
     fresh = sorted(there.keys() - plan.files.keys() - plan.retired)

@@ -123,7 +123,7 @@ class ArchiveManifest:
         return replace(made, retired=(*self.retired, *kept))
 
     def without_retired(self, before_ms: int) -> "ArchiveManifest":
-        """This archive without the merged files that nobody can be reading any more."""
+        """This archive without the merged files that no reader can still be reading."""
         left = tuple((path, when) for path, when in self.retired if when >= before_ms)
         return replace(self, generation=self.generation + 1, retired=left)
 

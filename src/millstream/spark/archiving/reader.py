@@ -133,7 +133,7 @@ class _Plan:
         self._planner.close()
 
     def parts(self) -> list[InputPartition]:
-        """The parts of a moment at which every stream followed on its archive; planned anew while the job moves on."""
+        """The parts of a moment at which every stream followed on its archive; planned again while the job moves on."""
         while True:
             manifest, states = self._moment()
             found = self._planned(manifest, states)

@@ -62,7 +62,7 @@ class ReplayResult:
     skipped: int = 0  # Entries that the filter left out, by this run
     resumed_after: str | None = None  # Last id of the run before; None for a new one
     last: str | None = None  # Id of the last entry looked at
-    finished: bool = False  # False when it was told to stop
+    finished: bool = False  # False if it was stopped
     before: bool = False  # True when an earlier run had finished it, and this one had nothing to do
 
 

@@ -1,4 +1,4 @@
-"""The stream that a replay writes, and the cursor beside it, which moves in the same transaction.
+"""The stream that a replay writes, and the cursor next to it, which moves in the same transaction.
 
 The transaction happens only if the cursor is where this replay left it. So an attempt whose reply was lost is found to
 have happened, and the second of two runs stops.
@@ -26,7 +26,7 @@ CURSOR_DAYS = 7
 
 
 class ReplayTarget:
-    """The stream that is written, and the cursor beside it."""
+    """The stream that is written, and the cursor next to it."""
 
     def __init__(self, what: Replay) -> None:
         if (what.source, what.stream) == (what.target, what.into):
@@ -206,7 +206,7 @@ class ReplayTarget:
         self._again(once)
 
     def _connected(self) -> "redis.Redis":
-        """The client of the server that has the target, whoever that is when it is made."""
+        """The client of the server that has the target, whichever that is when it is made."""
         if self._client is None:
             self._client = control_client(routing.server_of(self._what.target, self._key))
         return self._client

@@ -1,7 +1,7 @@
 """The part of an archive job that needs no Spark: takes batches in, merges small files, trims, and tells how far it is.
 
 One of these holds the archive's lock. The manifest it has in hand is the one on disk, or an older one for the moment of
-a switch; whoever trims goes by that.
+a switch; trimming relies on that.
 """
 
 import threading
@@ -41,7 +41,7 @@ UNTRIMMED = "nothing is trimmed"
 """What keeps the entries of a stream that a job leaves as it is."""
 
 _NAMED = 10
-"""Of many columns so many are named in a sentence."""
+"""Number of columns that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class ArchiveStore:
     # --- what is archived --------------------------------------------------------------------------------------------
 
     def inspect(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
-        """See which streams can be archived on from where the archive ends; the others stand still from now on."""
+        """Find the streams that can be archived on from the archive's end; the others stay as they are from now on."""
         for stream, state in states.items():
             at = self.manifest.places.get(stream)
             if at is None:
@@ -168,7 +168,7 @@ class ArchiveStore:
         self._fresh.append(reason)
 
     def note(self, error: str) -> None:
-        """Have the stream stand still of which an error of the source reports that it went back."""
+        """Stop the archiving of a stream that went back, as an error of the source reports."""
         for stream in self._streams() - set(self.still):
             _, found, reason = error.partition(f"stream {stream!r} went back: ")
             if found:
@@ -234,7 +234,7 @@ class ArchiveStore:
             self._drop_retired()
 
     def _refuses(self, ranges: Mapping[str, Position]) -> bool:
-        """True if a batch is left to the next query, and all after it: this one ends, or reads what stands still."""
+        """True if a batch and all later ones are left to the next query: this one ends, or reads stopped streams."""
         self._closed = self._closed or any(stream in self.still for stream in ranges)
         return self._closed
 
@@ -479,7 +479,7 @@ class ArchiveStore:
     # --- what is trimmed ---------------------------------------------------------------------------------------------
 
     def trim(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Remove archived entries that nobody needs from the streams; count the rest where nothing is removed."""
+        """Remove archived entries that no group needs from the streams; count the rest where nothing is removed."""
         manifest = self._safe
         if self._settings.trim:
             self.folder.see()

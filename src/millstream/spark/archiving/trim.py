@@ -130,7 +130,7 @@ class Keep:
 
     ms: int | None = None  # Entries younger than this, by the server's clock; None for no such floor
     entries: int | None = None  # So many of the newest; None for no such floor
-    given: str = ""  # The age as somebody wrote it, such as ``"1h"``
+    given: str = ""  # The age as the user wrote it, such as ``"1h"``
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Trimmer:
         check: Callable[[str], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Trimmed:
-        """Remove what is archived and needed by nobody."""
+        """Remove archived entries that no group needs."""
         total = checks = 0
         while True:
             reach("trimming")

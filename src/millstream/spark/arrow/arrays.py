@@ -71,5 +71,5 @@ def _again(words: tuple[bytes, ...], times: int) -> pa.Array:
 
 @functools.lru_cache(maxsize=8)
 def every_second(count: int) -> pa.Array:
-    """0, 2, 4 and so on, so many of them."""
+    """The first ``count`` even numbers, from 0."""
     return integers(np.arange(0, 2 * count, 2, dtype=np.int32))

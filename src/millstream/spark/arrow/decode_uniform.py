@@ -25,7 +25,7 @@ _MS_DIGITS = 13
 """Digits of the milliseconds in an id from 2001 to 2286; other pages are for the other way."""
 _MOST_DIGITS = 9
 _LEAST_DIGITS = 4
-"""A length before a value may have so many digits, or one more than the first entry's has."""
+"""Digits that a length before a value may have, besides one more than the first entry's has."""
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -160,7 +160,7 @@ class _Reply:
         return windows[places].view(np.uint8).reshape(len(places), size)
 
     def _sized(self, places: Ints, most: int) -> Ends | None:
-        """The beginnings and ends of the bulk strings whose lengths, of at most so many digits, are at these places."""
+        """The bounds of the bulk strings whose lengths, of at most ``most`` digits, are at these places."""
         text = self._at(places, most + 2)
         digits = text - np.uint8(_ZERO)
         size = digits[:, 0].astype(np.int64)

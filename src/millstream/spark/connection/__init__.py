@@ -1,4 +1,4 @@
-"""The connections of drivers and tasks to servers: one blocking connection, one router over it, and bulk reads for Arrow.
+"""The connections of drivers and tasks to servers: a blocking connection, a router over it, and bulk reads for Arrow.
 
 Read ``connection`` (one socket, packed commands out and replies in) and ``raw_connection`` (the same for replies that
 are not parsed). Then read ``routing`` (the server that has a key) and ``router`` (commands to the servers of their

@@ -202,7 +202,7 @@ class BulkReader:
         return False
 
     def _lost(self) -> None:
-        """Ask for the stream's present server, over another connection."""
+        """Drop the connection and forget which server has the stream, so that the next request asks again."""
         self.drop()
         routing.forget(self._url)
 

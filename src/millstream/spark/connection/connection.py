@@ -22,7 +22,7 @@ Command: TypeAlias = tuple[bytes | str | int, ...]
 Reply: TypeAlias = Any
 
 ErrorReply = hiredis.ReplyError
-"""What stands in the place of a reply where the server refused the command."""
+"""The value in the place of a reply if the server refused the command."""
 
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
@@ -35,14 +35,14 @@ _CHUNK = 1 << 16
 
 
 def control_client(url: str, patience: float = ANSWER_SECONDS) -> redis.Redis:
-    """A client for short commands, which answers bytes and gives up on a server that hangs for so many seconds."""
+    """A client for short commands, which answers bytes and gives up on a server that hangs for ``patience`` seconds."""
     connecting = min(CONNECT_SECONDS, patience)
     return sync_client(url, protocol=2, socket_connect_timeout=connecting, socket_timeout=patience, **_library())
 
 
 @functools.cache
 def _library() -> dict[str, Any]:
-    """The name and version that redis-py sends to a server, read once.
+    """The name and version that redis-py sends to a server, read once a process.
 
     redis-py itself reads its package's metadata for every connection, which takes a millisecond. Versions without this
     class read it once.
@@ -72,7 +72,7 @@ class BlockingConnection:
         self._socket.sendall(packed)
 
     def receive(self, count: int) -> list[Reply]:
-        """The next replies, so many of them."""
+        """The next ``count`` replies."""
         found: list[Reply] = []
         while len(found) < count:
             reply = self._reader.gets()

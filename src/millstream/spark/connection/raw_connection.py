@@ -21,7 +21,7 @@ _FIRST_BUFFER = 1 << 18
 _KEPT_BUFFER = 8 << 20
 """Bytes of memory that an idle connection keeps at most; a usual page is half of it."""
 _ERROR_BYTES = 200
-"""An error reply is found in so many bytes."""
+"""Bytes in which an error reply is found."""
 _PASSING = (*NOT_READY, "CLUSTERDOWN", "TRYAGAIN")
 """Errors that go away by themselves."""
 

@@ -1,4 +1,4 @@
-"""Commands to whoever has their keys: one round trip to each server, redirections followed, error replies as values."""
+"""Commands to the servers of their keys: a round trip to each server, redirections followed, error replies as values."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -107,7 +107,7 @@ class Router:
         return replies
 
     def drop(self, reason: BaseException, servers: Iterable[str] | None = None) -> None:
-        """Close connections after an error; others are made, to whoever has the keys then."""
+        """Close connections after an error; others are made, to the servers that have the keys then."""
         for server in list(self._connections if servers is None else servers):
             if (found := self._connections.pop(server, None)) is not None:
                 found.close()

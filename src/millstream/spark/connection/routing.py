@@ -125,7 +125,7 @@ def primaries(url: str) -> list[str]:
 
 
 def forget(url: str) -> None:
-    """A connection broke: ask the cluster anew who has what before the next one is made."""
+    """A connection broke: ask the cluster for its slots again before the next one is made."""
     if url.startswith(CLUSTERS):
         _map(url).routes.forget()
 

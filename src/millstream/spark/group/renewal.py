@@ -1,4 +1,4 @@
-"""Lease renewal of Spark's driver: while a batch runs, a thread beside it renews the entries that the batch holds.
+"""Lease renewal of Spark's driver: while a batch runs, another thread renews the entries that the batch holds.
 
 When is for :mod:`millstream.client.leases` to say. A round asks the server which entries have been idle for a while, so
 it needs no knowledge of their number. Entries that another consumer has claimed are not ours, and not asked for.
@@ -19,7 +19,7 @@ _PAGE = 1000
 
 
 class LeaseRenewal:
-    """Renews entries by resetting their idle time, as long as nobody else has claimed them."""
+    """Renews entries by resetting their idle time, as long as no other consumer has claimed them."""
 
     def __init__(
         self, url: str, group: str, min_idle_ms: int | None = None, beside: Callable[[Router], None] | None = None

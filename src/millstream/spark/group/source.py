@@ -1,4 +1,4 @@
-"""Group mode: a query that shares a consumer group with whoever else reads by it, and what a consumer of one holds.
+"""Group mode: a query that shares a consumer group with its other readers, and the entries that a consumer holds.
 
 Imported when ``format("millstream")`` is asked for it; thin, as ``source`` is.
 """

@@ -11,7 +11,7 @@ from millstream.spark.model.offsets import Range
 MOST_ROWS = 100_000
 """Entries of one task at most, unless one part has more."""
 TASKS = 8
-"""Tasks that share a batch, when that is worth it and nobody says how many are wanted."""
+"""Tasks that share a batch, when that is worth it and no number is given."""
 LEAST_ROWS = 20_000
 """Entries for which a task is worth it: as much processor as a task takes besides."""
 PART_ROWS = 200

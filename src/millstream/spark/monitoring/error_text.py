@@ -11,7 +11,7 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 def last_words(error: object) -> str:
     """The line of an error that names its cause.
 
-    The error of Python code at the end of a chain stands in a line ``SomeError: what happened``; the last of these is
+    The error of Python code at the end of a chain is in a line ``SomeError: what happened``; the last of these is
     the cause. Otherwise Spark's own first line says it.
     """
     lines = [line.strip() for line in str(error).splitlines()]

@@ -1,7 +1,7 @@
 """A listener that tells the server how a session's queries are doing, in the keys of ``queries``.
 
 Spark calls a listener from one thread for all queries, so it only takes a note; a thread of its own writes. A server
-that is away costs notes of the history, never a batch: what is true at last is told when it is back.
+that is away costs notes of the history, never a batch: the last state is reported when it is back.
 """
 
 import contextlib

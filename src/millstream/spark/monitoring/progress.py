@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 PHASES = 16
-"""Phases of a batch that are told of, those that took longest."""
+"""Number of phases of a batch to report, the longest ones."""
 
 PLACES = 20
-"""Streams of a query whose place is told, the first by name."""
+"""Number of streams of a query whose place is reported, the first by name."""
 
 RECENT = 100
 """Batches that are kept for a trend, one a second at most."""
@@ -24,7 +24,7 @@ _APART = 1000  # milliseconds
 
 
 def figures(progress: "StreamingQueryProgress") -> dict[str, Any]:
-    """One batch: what it read, how long each phase took, and where the query now stands in each stream."""
+    """One batch: what it read, how long each phase took, and the present place of the query in each stream."""
     return {
         "batch": progress.batchId,
         "rows": progress.numInputRows,

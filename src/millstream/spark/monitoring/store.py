@@ -93,7 +93,7 @@ def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) ->
 
 
 def forget(client: "redis.Redis", now_ms: int) -> None:
-    """Drop what nobody has told anything about for 30 days."""
+    """Drop queries without a report for 30 days."""
     old = [name for name, facts in _recorded(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
     if old:
         client.hdel(QUERIES, *old)
@@ -155,7 +155,7 @@ def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
 
 
 def query_facts(value: bytes) -> dict[str, Any] | None:
-    """A query's report; None, with a warning, for what anybody else has written there."""
+    """A query's report; None, with a warning, for a value that another client has written there."""
     try:
         facts = parse_record(value)
         known = {name: facts[name] for name in NEW if facts.get(name) is not None}

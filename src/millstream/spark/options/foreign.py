@@ -1,6 +1,6 @@
 """Equivalents of the options of Kafka's source and sink and of spark-redis, for users who bring a job along.
 
-A name that is somebody else's is refused like any unknown one, and the error says what it is called here or why it is
+A name of another program is refused like any unknown one, and the error says what it is called here or why it is
 not needed. Names are in lower case, as Spark hands them on.
 """
 

@@ -51,7 +51,7 @@ class Options:
     starting: Where | None = None  # The beginning of a new query or a batch read; None is the default of its kind
     ending: Where = "latest"  # The end of a batch read
     max_entries: int | None = None  # Cap of a micro-batch
-    # A micro-batch waits until there are so many, or until ``max_delay_ms`` have passed since the last
+    # A micro-batch waits for this number, or until ``max_delay_ms`` have passed since the last
     min_entries: int | None = None
     max_delay_ms: int = DEFAULT_DELAY_MS
     min_partitions: int | None = None  # Parts of a batch or micro-batch, at least

@@ -1,6 +1,6 @@
 """The columns that a read of entries has, as the option ``fields`` chooses them.
 
-Beside the options and not beside the readers: the plain read, group mode and what an archive joins share them.
+With the options and not with the readers: the plain read, group mode and what an archive joins share them.
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ _MOST_BYTES = 16 << 20
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A password is for the registry that was named, and for nobody that it names."""
+    """A password goes to the registry that was named, and not to a server that it names."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the library's
         return None
@@ -113,7 +113,7 @@ class Registry:
 
 
 def forget() -> None:
-    """Ask for every schema anew, as a new process does."""
+    """Ask for every schema again, as a new process does."""
     _known.clear()
     _unknown.clear()
 

@@ -198,7 +198,7 @@ class Planner:
                     self._gone.add(key)
                     self._seen.pop(key, None)
                 elif self._options.pattern is None and not self._options.skip_missing:
-                    raise self._missing(key)  # named anew at a restart, when nobody asks for the beginning
+                    raise self._missing(key)  # named first at a restart, which does not ask for the beginning
                 continue
             if at is not None and (reason := offsets.went_back(key, at, state)):
                 raise DataLossError(reason)
@@ -227,7 +227,7 @@ class Planner:
     def _check_gone(self, key: str, at: Position) -> None:
         """Raise if a stream is gone that may have had more than what was read of it.
 
-        Streams that are found by a pattern come and go, and nothing is lost if a stream that was read to its end is gone.
+        Streams that are found by a pattern come and go. Nothing is lost if a stream is gone that was read to its end.
         """
         reason = offsets.went_back(key, at, None)
         if reason is None:

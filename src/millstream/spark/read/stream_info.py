@@ -180,7 +180,7 @@ class StreamInfo:
     # --- the group that shows progress -------------------------------------------------------------------------------
 
     def claim_group(self, group: str, keys: Iterable[str]) -> None:
-        """Make sure the group is there and nobody's: moving the cursor of a group in use would skip others' entries."""
+        """Make sure the group exists and is unused: moving the cursor of a group in use would skip others' entries."""
         names = list(keys)
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
             if isinstance(answer, Exception):  # no such stream yet: it joins later
@@ -195,7 +195,7 @@ class StreamInfo:
                 )
 
     def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
-        """The position of a group in each stream: its last id and the number of entries up to it; None if there is none."""
+        """A group's position in each stream: its last id and the number of entries up to it; None without a group."""
         names = list(keys)
         found: dict[str, tuple[Id, int | None] | None] = {}
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):

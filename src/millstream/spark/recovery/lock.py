@@ -81,7 +81,7 @@ def died_here(owner: bytes) -> bool:
 
 
 def _owner(owner: bytes) -> tuple[str, str]:
-    """Machine and process of whoever has a lock; of anything else that was written there, what it says."""
+    """Machine and process of a lock's owner; any other value as it is."""
     text = owner.decode(errors="backslashreplace")
     host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
     return host, pid

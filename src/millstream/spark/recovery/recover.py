@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.spark")
 
 SLICE = 50_000
-"""Entries claimed at a time: the driver holds the ids and the decisions of so many."""
+"""Entries claimed at a time: the driver holds the ids and decisions of one slice."""
 
 Decide = Callable[[Sequence[bytes]], dict[bytes, EntryDecision]]
 Progress = Callable[[int, int], None]
@@ -62,9 +62,9 @@ def recover(
     """Settle every entry that has been pending for too long, as a function decides.
 
     The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
-    ``function``. Its result says by ``id`` what becomes of each: ``verdict`` is ``ack``, ``release`` (to whoever claims
-    it next) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
-    without one is released and counted. One that a worker has delayed is left alone until it is due.
+    ``function``. Its result has a ``verdict`` by ``id``: ``ack``, ``release`` (to the consumer that claims the entry next) or
+    ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry without a
+    verdict is released and counted. An entry that a worker has delayed is left alone until it is due.
     Killed and called again with the same ``name`` it goes on: a slice that was not settled is decided about again, and
     nothing is settled twice.
 

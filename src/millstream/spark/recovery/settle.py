@@ -1,4 +1,4 @@
-"""Decisions on entries that a recovery holds, carried out: acknowledged, released to anybody, or dead.
+"""Decisions on entries that a recovery holds, carried out: acknowledged, released to any consumer, or dead.
 
 Each is done in a way that may be done again after a kill, since what is done is held no more. Dead letters are written
 by :func:`millstream.client.dead_letter.transaction.DeadLetterTransaction`, as the worker writes its own.
@@ -180,7 +180,7 @@ class Settler:
     def _drive(self, exchange: Exchange[bool]) -> bool | None:
         """Send what the exchange asks for: a transaction once, and anything else until it is answered.
 
-        None where the connection broke at the transaction: only then is there something to begin anew. A server that
+        None where the connection broke at the transaction: only then is there something to begin again. A server that
         does not answer the rest was away for all the time that such a command is repeated. So the recovery ends instead
         of waiting as long a thousand times.
         """

@@ -1,7 +1,7 @@
 """The output of Java while it starts, kept until it is known whether it matters.
 
 Java and Spark print warnings (incubator modules, logging profiles, native libraries) before any setting of logs counts.
-In a command they stand before the answer and mean nothing; where the start fails they are the explanation.
+In a command they precede the answer and mean nothing. If the start fails, they are the explanation.
 """
 
 import os

@@ -7,7 +7,7 @@ Each setting here has its price, which is why Spark does not have it by default:
   Python it is: Spark asks before it starts each kind of worker.
 * ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
-  ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
+  ten processes a micro-batch. Price: two drivers on one checkpoint are distinguished less reliably. Local paths only.
 * The serial garbage collector: less memory and start-up on few cores. Price: pauses with heaps of many gigabytes.
 * An archive of loaded Java classes in the cache (about 170 MB), written when a session ends and used by the next one.
 """

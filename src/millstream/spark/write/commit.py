@@ -49,7 +49,7 @@ class SinkCommit:
     def discard(self, parts: Iterable[Part] = ()) -> None:
         """Remove staged rows: these, and all that tasks of this writer left behind.
 
-        Rows that were decided upon stay for whoever goes on with them: Spark aborts after a commit that failed, too.
+        Decided rows stay for the attempt that goes on with them, because Spark also aborts after a failed commit.
         """
         register = keys.register(self._writer)
         known = self._records.read() if self._lasting else None
@@ -114,7 +114,7 @@ class SinkCommit:
         )
 
     def _outdated(self, version: int, last: int) -> UsageError:
-        # Taken for written, its rows would be lost: a checkpoint that is behind cuts its batches anew.
+        # Taken for written, its rows would be lost: a checkpoint that is behind cuts its batches differently.
         return UsageError(
             f"batch {version} of query {self._writer} comes after its batch {last} was written to "
             f"{self._options.shown_url}: the checkpoint is an old copy, or another driver goes on with it; go on with "

@@ -26,7 +26,7 @@ class CommitRecord:
 
     version: int  # The batch's version
     parts: tuple[Part, ...] | None  # The parts left to publish; None when it is done
-    # Number of its rows, by which a batch that was cut anew is told from it; None where that is not known
+    # Number of its rows, which distinguishes it from a batch that was cut differently; None if unknown
     rows: int | None = None
 
     def packed(self) -> str:
@@ -117,7 +117,7 @@ class CommitRecordStore:
         """Write the record unless it has changed since it was read; False if it was not, as far as is known."""
         try:
             replies = self._router.once([("MULTI",), ("SET", self.key, record.packed()), ("EXEC",)])
-        except OSError as reason:  # perhaps it was written: whoever reads it again sees that
+        except OSError as reason:  # perhaps it was written: the next read shows that
             self._router.drop(reason)
             return False
         self._router.check(replies)

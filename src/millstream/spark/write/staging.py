@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PIECE_ROWS = 1000
 PIECE_BYTES = 1 << 20
 PIECE_WORDS = 30_000
-"""A piece has at most so many rows and words, and about so many bytes: it is added in one step."""
+"""Limits of a piece in rows, words and (approximately) bytes: it is added in one step."""
 
 GATHERED = 32 << 20
 """Bytes that wait to make whole pieces when rows go to many streams, at most."""

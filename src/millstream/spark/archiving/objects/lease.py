@@ -3,7 +3,7 @@
 No clock is compared with another machine's. A job that finds the lock taken watches it. An owner that renews the lock
 is alive. An owner that does not renew it within its lease counts as dead, as does a process of this machine that has
 ended. The lock is taken by a put on condition, so of two that take it one has it. An owner that was only asleep finds
-its manifest changed (``Folder.begin`` writes it anew for whoever takes the lock) and its renewal refused.
+its manifest changed (``Folder.begin`` writes it again for the job that takes the lock) and its renewal refused.
 """
 
 import json
@@ -57,7 +57,7 @@ class LockRecord:
 
     @classmethod
     def load(cls, data: bytes) -> "LockRecord":
-        """The inverse; what cannot be read is somebody's of whom nothing is known."""
+        """The inverse; an unreadable record belongs to an unknown owner."""
         try:
             raw = json.loads(data)
             return cls(
@@ -73,7 +73,7 @@ class LockRecord:
 
 @contextmanager
 def leased(objects: Versioned, path: str, seconds: float = LEASE_SECONDS) -> Iterator[str | None]:
-    """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours."""
+    """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
     mine = LockRecord(uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}", _process(), seconds)
     holder, version = _take(objects, path, mine)
     if holder is not None:
@@ -132,7 +132,7 @@ class _Renewal:
                 self._put(replace(self._record, renewed=self._record.renewed + 1))
             except ChangedMeanwhileError:
                 self._lost = True
-                logger.error(  # noqa: TRY400 - nobody is helped by where
+                logger.error(  # noqa: TRY400 - the traceback helps no reader
                     "the archive's lock was taken by another job, since this one did not renew it in time: this job "
                     "ends with its next change"
                 )

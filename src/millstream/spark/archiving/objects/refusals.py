@@ -26,8 +26,8 @@ _UNREACHED = ("kind: Connect", "kind: Timeout", "kind: Request", "kind: Interrup
 class _Variables:
     """The environment variables that a store uses."""
 
-    credentials: str  # That it takes, in words
-    http: str  # Allows an address without TLS
+    credentials: str  # Variables of its credentials, in words
+    http: str  # Variable that allows an address without TLS
     address: str  # The place to correct its address, in words
 
 

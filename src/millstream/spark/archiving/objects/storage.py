@@ -64,7 +64,7 @@ class ObjectStorage:
 
     @property
     def location(self) -> str:
-        """The place as people and the libraries of table formats are told it."""
+        """The place in the form for people and the libraries of table formats."""
         return self._url
 
     def delta_options(self) -> dict[str, str] | None:
@@ -133,7 +133,7 @@ class ObjectStorage:
         return Upload(lambda file, size: self._put_file(path, file, size))
 
     def _put_file(self, path: str, file: BinaryIO, size: int) -> None:
-        """Put a file that nobody else has put, and see that it is there as it was written."""
+        """Put a file under an unused name, and check that it is there as it was written."""
         import obstore  # noqa: PLC0415 - as above
 
         if size <= ONE_PUT:
@@ -149,7 +149,7 @@ class ObjectStorage:
             raise ObjectStoreError(f"{self._url}/{path}: {size} bytes were put and {there} are there: run this again")
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under a name that nobody has."""
+        """Put bytes under an unused name."""
         self.put_version(path, data, None)
 
     def replace_if_unchanged(
@@ -226,7 +226,7 @@ class ObjectStorage:
         """Nothing: what the store confirmed is durable."""
 
     def sync_names(self, *paths: str) -> None:
-        """See that what was kept is there, whoever put it."""
+        """Check that a kept file is there, whichever job put it."""
         for path in paths:
             if not self.exists(path):
                 raise ObjectStoreError(f"{self._url}/{path} was put and is not there: run this again; nothing is lost")
@@ -235,7 +235,7 @@ class ObjectStorage:
 
     @contextmanager
     def locked(self, path: str) -> Iterator[str | None]:
-        """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours."""
+        """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
         with leased(self, path, self.lease_seconds) as holder:
             if holder is None:
                 self._try_conditions(path)
@@ -264,7 +264,7 @@ class ObjectStorage:
         return self._opened
 
     def _meet(self) -> None:
-        """See that somebody is there and lets us in, without the patience that an outage in the midst deserves."""
+        """Check that the store answers and lets us in, without the patience that an outage in the midst deserves."""
         import obstore  # noqa: PLC0415 - as above
 
         store = self._made(*self.patience_at_first)

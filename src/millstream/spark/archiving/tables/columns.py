@@ -1,8 +1,8 @@
 """The columns of a stream's table: their names and types, and how they come to be. PURE: no Arrow, no files.
 
 A column never changes its type: not all formats could, and files would have to be written again. A field whose values
-stop fitting gets another column beside the first, named after the type: ``price``, then ``price_double``. Each value is
-in the first of its field's columns that fits.
+stop fitting gets another column next to the first, named after the type: ``price``, then ``price_double``. Each value
+is in the first of its field's columns that fits.
 """
 
 import re

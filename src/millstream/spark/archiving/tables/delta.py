@@ -1,7 +1,7 @@
 """The log of a Delta table, brought to what the manifest names by one commit, and read again by ``deltalake``.
 
 The commit is written here, by the format's published rules: a file of JSON lines under the next number, put where
-nobody has put one. ``deltalake`` has no commit that adds files and removes others without reading them, and the place
+there is none yet. ``deltalake`` has no commit that adds files and removes others without reading them, and the place
 below (``storage``) is one that is known to be durable. The library reads the log and its checkpoints.
 """
 
@@ -34,7 +34,7 @@ _WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between looks for a version that lists do not show yet."""
 
 _STATISTICS = 32
-"""Columns of which a file's smallest and greatest values are told, as other writers do by default."""
+"""Number of columns with a file's smallest and greatest values, as other writers have by default."""
 _LONGEST = 64
 _PARTITIONS = {"date": "date", "hour": "integer", "month": "string"}
 _TYPES = {"bigint": "long"}
@@ -129,7 +129,7 @@ def _log(plan: TablePlan, version: int) -> str:
 
 
 def _wait(seconds: float) -> None:
-    time.sleep(seconds)  # a store tells nobody that its lists have caught up
+    time.sleep(seconds)  # a store does not report that its lists have caught up
 
 
 def _files(table: "DeltaTable") -> dict[str, int]:

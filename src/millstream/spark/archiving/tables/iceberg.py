@@ -244,7 +244,7 @@ def _commit(table: "Table", plan: TablePlan, added: list[str], removed: list[Any
             with transaction.update_schema() as schema:
                 for column in missing:
                     schema.add_column(column.name, _iceberg_type(column.type))
-        metadata = transaction.table_metadata  # made anew, copies and all, whenever it is asked for
+        metadata = transaction.table_metadata  # made again, copies and all, at every request
         _numbers_fit(metadata.schema(), plan)
         if not (added or removed):
             return

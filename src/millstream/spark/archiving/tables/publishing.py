@@ -13,7 +13,7 @@ PACKAGES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchemy")}
 """What a format needs."""
 
 _SIGNS = {"delta": "%", "iceberg": "%?#"}
-"""What libraries read as part of a URL in the path of a table; control characters beside."""
+"""What libraries read as part of a URL in the path of a table, and control characters."""
 
 RETAIN_MS = 24 * 3_600_000
 """How long files that were merged into others stay, for readers of an older state of a table."""

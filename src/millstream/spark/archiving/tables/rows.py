@@ -2,7 +2,8 @@
 
 A row holds what tools ask for: typed values. The values may not give back the entry to the byte: its order of fields,
 a repeated name, or ``12.50`` instead of ``12.5``. So each row is checked when it is written. If its values do not give
-back the entry, the row also holds the entry itself, as JSON in ``entry_json``. So an archive is lossless whatever its columns are.
+back the entry, the row also holds the entry itself, as JSON in ``entry_json``. So an archive is lossless whatever its
+columns are.
 """
 
 import json
@@ -319,7 +320,7 @@ def _of_known_years(values: pa.Array, kind: str) -> pa.Array:
 
 
 def _type_of(values: pa.Array) -> ColumnType | None:
-    """The type that all these values have; None where nothing tells: an empty value may stand for none."""
+    """The type that all these values have; None if unknown: an empty value may mean none."""
     present = values.filter(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
     if not len(present):
         return None

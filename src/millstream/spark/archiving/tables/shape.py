@@ -17,7 +17,7 @@ PARTITIONS = ("none", "month", "day", "hour")
 _LAST_MS = 253_402_300_799_999
 _HOUR_MS = 3_600_000
 _NAMED = 10
-"""Of many fields so many are named in a sentence."""
+"""Number of fields that a sentence names."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Storage(Protocol):
 
     @property
     def location(self) -> str:
-        """The place as people and the libraries of table formats are told it."""
+        """The place in the form for people and the libraries of table formats."""
 
     def delta_options(self) -> dict[str, str] | None:
         """The options that ``deltalake`` needs to open the location, besides its environment."""
@@ -78,7 +78,7 @@ class Storage(Protocol):
         """Something to write, which has its name when it is kept."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under a name that nobody has; ChangedMeanwhileError when somebody has."""
+        """Put bytes under an unused name; ChangedMeanwhileError if it is used."""
 
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
@@ -101,7 +101,7 @@ class Storage(Protocol):
         """See that what was kept can be found after a crash, by everybody."""
 
     def locked(self, path: str) -> AbstractContextManager[str | None]:
-        """Hold the lock of that name; gives who has it where that is somebody else, and None when it is ours."""
+        """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
 
 
 class LocalStorage:
@@ -113,7 +113,7 @@ class LocalStorage:
 
     @property
     def location(self) -> str:
-        """The place as the libraries of table formats are told it."""
+        """The place in the form for the libraries of table formats."""
         return str(self.root.absolute())
 
     def delta_options(self) -> dict[str, str] | None:
@@ -164,7 +164,7 @@ class LocalStorage:
         return NewFile(inside(self.root, path))
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Put bytes under a name that nobody has."""
+        """Put bytes under an unused name."""
         new = self.create(path)
         try:
             new.file.write(data)
