@@ -50,7 +50,7 @@ def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
 
 
 def _word(given: dict[str, str], name: str, words: tuple[str, ...]) -> str:
-    """One of some words; the first where the option is not given."""
+    """One of some words; the first if the option is not given."""
     text = given.pop(name, words[0])
     if text.strip().lower() not in words:
         raise ConfigError(f"option {name!r} is {text!r}: it must be one of {', '.join(words)}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING or _PROBLEM is None:
 else:
 
     class DefaultSource(DataSource):
-        """Stands for the source where Spark is too old for it."""
+        """Takes the place of the source if Spark is too old for it."""
 
         def __init__(self, options: MutableMapping[str, str]) -> None:  # noqa: ARG002 - Spark's
             raise ConfigError(_PROBLEM)

@@ -8,7 +8,7 @@ OLDEST = (4, 2)
 
 
 def spark_problem(version: str) -> str | None:
-    """The problem with this PySpark; None where it is new enough."""
+    """The problem with this PySpark; None if it is new enough."""
     if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
         return None
     return (

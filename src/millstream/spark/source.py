@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T | ConfigError:
-    """The options, or what is wrong with them."""
+    """The options, or the error in them."""
     try:
         return parse(given)
     except ConfigError as problem:
@@ -54,7 +54,7 @@ def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) 
 
 @dataclass
 class RangePartition(InputPartition):
-    """One task's work; without ``ranges`` where Spark needs a partition and there is nothing to read."""
+    """One task's work; without ``ranges`` if Spark needs a partition and there is nothing to read."""
 
     ranges: tuple[Range, ...] = ()
 
@@ -91,7 +91,7 @@ class MillstreamSource(DataSource):
             raise self._likelier(options)
 
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
-        """The error to show where neither a read nor a write is right."""
+        """The error to show if neither a read nor a write is right."""
         given = {name.lower() for name in options}
         of_reads = names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP)
         reads = {name.lower() for name in of_reads}
@@ -226,7 +226,7 @@ def _planner(parsed: opts.Options) -> "Planner":
 
 
 class BatchReader(_Reads, DataSourceReader):
-    """A bounded read: from one place (the beginning by default) to another (what there is now)."""
+    """A bounded read: from one place (the beginning by default) to another (the present end by default)."""
 
     _bounds: "Bounds | None" = None
 
@@ -241,7 +241,7 @@ class BatchReader(_Reads, DataSourceReader):
 
 
 class FilteredReader(BatchReader):
-    """The same for one query, whose filters say what is read.
+    """The same for one query, whose filters limit the read.
 
     Spark 4.3 keeps a reader that got filters with its ``load()`` and takes it for later queries of that DataFrame too,
     also for those without filters. So filters are heeded only where that was asked for. In a session without
@@ -249,7 +249,7 @@ class FilteredReader(BatchReader):
     """
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802 - Spark's name
-        """Remember what the filters say of ids, times and streams; Spark applies all of them again."""
+        """Remember the bounds that filters set for ids, times and streams; Spark applies all of them again."""
         from millstream.spark.model.bounds import bounds_of  # noqa: PLC0415 - only its users pay for it
 
         self._bounds = bounds_of(filters)
@@ -318,7 +318,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan().target_now()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch; what lies before ``start`` is known to be done and is published."""
+        """The end of the next batch; entries before ``start`` are finished and are published."""
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         # Trigger.Once asks for everything there is, whatever the options say.
         least = None if isinstance(limit, ReadAllAvailable) else self._parsed.min_entries

@@ -63,7 +63,7 @@ def refuse_pushdown(options: Iterable[str]) -> None:
 
 
 def says_where(options: Iterable[str]) -> bool:
-    """True if options of a query say what is read or written: then those of its table do not count.
+    """True if a query's options name the streams to read or write: then those of its table do not count.
 
     A user who gives the columns of a table to another read (``.schema(spark.table("orders").schema)``) wants only
     these.

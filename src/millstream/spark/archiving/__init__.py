@@ -1,4 +1,4 @@
-"""Streams moved to Parquet and trimmed, read back as one table with what is still live, and replayed.
+"""Streams moved to Parquet and trimmed, read back as one table with the live entries, and replayed.
 
 The archive holds exactly the files that its manifest names (``manifest``, PURE). The manifest is one file, which a
 rename replaces (``directory``). Everything else in its directory is data the manifest names, or rubbish that the next

@@ -180,7 +180,7 @@ class Folder:
         return found
 
     def _is_there(self, path: str) -> bool:
-        """True if a file that was not listed can be opened: a list of an object store may lag behind what is there.
+        """True if a file that was not listed can be opened: a list of an object store may lag.
 
         In a directory it may be behind a link, which may not lead out of the archive.
         """
@@ -204,7 +204,7 @@ class Folder:
             )
 
     def set_aside(self, path: str) -> None:
-        """Move a data file to where no reader looks, under :data:`ASIDE`; one that is there already is the same."""
+        """Move a data file out of readers' sight, under :data:`ASIDE`; a file that is there already is the same."""
         with self.storage.open(path) as old:
             new = self.storage.create(f"{ASIDE}/{path}")
             try:

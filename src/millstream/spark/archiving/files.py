@@ -301,7 +301,7 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 @contextmanager
 def _undamaged(path: str) -> Iterator[None]:
-    """Put what Arrow says of a file that is no longer what was written into one sentence."""
+    """Turn Arrow's error for a damaged file into one sentence."""
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError, OSError) as reason:
@@ -374,7 +374,7 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
 
 
 def _touches(group: Any, place: int, after: Id, until: Id) -> bool:
-    """True if a row group may hold such entries, by what its footer says of the column at this place."""
+    """True if a row group may hold such entries, by its footer's bounds of the column at this place."""
     statistics = group.column(place).statistics
     if statistics is None or not statistics.has_min_max:
         return True

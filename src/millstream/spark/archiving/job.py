@@ -62,7 +62,7 @@ class StandingStillError(MillstreamError):
 
 
 class ArchiveError(MillstreamError):
-    """Spark ended the job; its text is what stood last in Spark's own.
+    """Spark ended the job; the error's text is the last line of Spark's own.
 
     What to do: mend what Spark's text names and run the job again: it goes on behind what is archived.
     """
@@ -246,7 +246,7 @@ class _ArchiveRun:
         return self._store.report()
 
     def _ran(self, stop: Callable[[], bool]) -> bool:
-        """Run one query to its end; False where another one has to begin, with other streams."""
+        """Run one query to its end; False if another one has to begin, with other streams."""
         self._store.take_again()
         query = self._start()
         try:
@@ -281,7 +281,7 @@ class _ArchiveRun:
 
     @staticmethod
     def _without_spark(stop: Callable[[], bool]) -> bool:
-        """The end of a job whose Java has ended: in order where it was to stop; what is archived is in the manifest."""
+        """The end of a job whose Java has ended: regular if it was to stop; the manifest names the archived entries."""
         if stop():
             return True
         raise ArchiveError(
@@ -304,7 +304,7 @@ class _ArchiveRun:
         return writer.trigger(processingTime=f"{int(self._settings.every * 1000)} milliseconds").start()
 
     def _options(self) -> dict[str, str]:
-        """Those of the read: where the archive ends, stream by stream."""
+        """The options of the read: the end of the archive, stream by stream."""
         settings = self._settings
         which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
         common = which | {

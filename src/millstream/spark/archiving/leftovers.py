@@ -71,7 +71,7 @@ def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], ent
 def as_its_table(
     folder: Folder, manifest: ArchiveManifest, plan: TablePlan, there: Mapping[str, int], now_ms: int
 ) -> ArchiveManifest | None:
-    """The manifest with what a stream's table shows, where it is older than the table, as one of a backup is.
+    """The manifest with the state of a stream's table, if it is older than the table, as one of a backup is.
 
     Returns:
         None if the table shows entries that no job of this archive wrote, or does not show archived entries.
@@ -123,7 +123,7 @@ def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream
 
 
 def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entries) -> bool:
-    """True if a file holds an entry past what is archived of its stream that the stream does not have as it is here."""
+    """True if a file holds an entry past the archived ones that its stream does not have in this form."""
     return _holds(
         folder,
         path,

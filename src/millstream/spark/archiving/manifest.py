@@ -135,7 +135,7 @@ class ArchiveManifest:
         columns: tuple[TableColumn, ...],
         gone: Iterable[tuple[str, int]],
     ) -> "ArchiveManifest":
-        """This archive with what the table of a stream has in the place of what it had of the stream."""
+        """This archive with the files and columns of a stream's table in the place of its own of the stream."""
         others = [file for file in self.files if file.stream != stream]
         made = self._checked({**self.places, stream: place}, [*others, *files])
         return replace(made, columns={**self.columns, stream: columns}, retired=(*self.retired, *gone))
@@ -250,7 +250,7 @@ def _count(value: object, least: int = 0) -> int:
 
 
 def _below(path: str) -> str:
-    """A file's path: below the archive's directory, since what is named here is read, and removed once merged."""
+    """A file's path: below the archive's directory, since named files are read, and removed once merged."""
     if "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"the path {path!r} is not one below the archive's directory")
     path.encode(errors="surrogateescape")  # half of a surrogate pair cannot be part of a file's name

@@ -55,7 +55,7 @@ class ArchivePart(InputPartition):
 
 @dataclass
 class TailPart(InputPartition):
-    """Ranges of live streams that one task reads; none where Spark needs a part and there is nothing."""
+    """Ranges of live streams that one task reads; empty if Spark needs a part and there is nothing to read."""
 
     ranges: tuple[Range, ...] = ()
 
@@ -82,7 +82,7 @@ class ArchiveReader(DataSourceReader):
         Layout.of(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The parts of the read: files, then what is live."""
+        """The parts of the read: files, then live entries."""
         plan = _Plan(self._options, Folder(self._folder), self._bounds)
         try:
             found = plan.parts()
@@ -110,7 +110,7 @@ class PushdownReader(ArchiveReader):
     """The same for one query; Spark refuses it in a session without ``spark.sql.python.filterPushdown.enabled``."""
 
     def pushFilters(self, filters: "list[SparkFilter]") -> "Iterable[SparkFilter]":  # noqa: N802 - Spark's name
-        """Remember what the filters say of ids; Spark applies all of them again."""
+        """Remember the bounds that filters set for ids; Spark applies all of them again."""
         self._bounds = bounds_of(filters)
         return filters
 
@@ -202,7 +202,7 @@ class _Plan:
     def _places(
         self, where: "Where", option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id
     ) -> dict[str, Id]:
-        """The id that an option means in each stream; ``other`` where it means all there is."""
+        """The id that an option means in each stream; ``other`` if it means all entries."""
         words = {"earliest": ZERO, "latest": _LAST}
         found = {}
         for stream in streams:

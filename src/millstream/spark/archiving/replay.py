@@ -25,7 +25,7 @@ def replay(
     wait: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> ReplayResult:
-    """Run a replay to its end, or on from where it was broken off."""
+    """Run a replay to its end, or continue an interrupted one."""
     folder = None if what.source.startswith(SERVERS) else open_folder(what.source)
     target = ReplayTarget(what)
     try:

@@ -1,4 +1,4 @@
-"""A replay as it was asked for, what it came to, and the batches in which its entries go from source to target."""
+"""A replay's request, its result, and the batches in which its entries go from source to target."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class ReplayError(MillstreamError):
-    """The target did not take the entries; what was written before stays, with its cursor.
+    """The target did not take the entries; entries written before stay, with their cursor.
 
     What to do: mend what the target refused and run it again: it goes on at its cursor.
     """
@@ -68,7 +68,7 @@ class ReplayResult:
 
 @dataclass
 class ReplayBatch:
-    """Entries on their way to the target, and how far they reach."""
+    """Entries on their way to the target, and their last id."""
 
     entries: list[tuple[Id, Fields]] = field(default_factory=list)
     first: Id | None = None

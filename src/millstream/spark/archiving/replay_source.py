@@ -85,7 +85,7 @@ def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
 
 
 def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
-    """The entries of a stream; an error when it is trimmed past the place where this reads."""
+    """The entries of a stream; an error if it is trimmed past the reader's place."""
     for whole in ranges:
         pages = Pages(options.url, whole.key, whole.start, whole.end)
         try:

@@ -157,7 +157,7 @@ class ReplayTarget:
         raise replies[added]
 
     def _seen(self, pipe: Any, batch: ReplayBatch) -> bool:
-        """True if the batch is there: the reply to an attempt may be lost where the attempt was not."""
+        """True if the batch is there: the reply to an attempt may be lost although it succeeded."""
         there = pipe.hget(self._key, "after")
         found = there.decode(errors="backslashreplace") if there else str(ZERO)
         if found not in (str(self._after), str(batch.last)):
@@ -212,7 +212,7 @@ class ReplayTarget:
         return self._client
 
     def _again(self, work: Callable[[], None]) -> None:
-        """Do what may be done again: while the server is away, and where another one has the target now."""
+        """Repeat a harmless call while the server is away, and at another server that has the target now."""
         from redis import exceptions as refusals  # noqa: PLC0415 - help does not wait for it
 
         elsewhere = (

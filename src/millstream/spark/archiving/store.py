@@ -1,4 +1,4 @@
-"""The part of an archive job that needs no Spark: takes batches in, merges small files, trims, and tells how far it is.
+"""The part of an archive job that needs no Spark: takes batches in, merges small files, trims, and reports progress.
 
 One of these holds the archive's lock. The manifest it has in hand is the one on disk, or an older one for the moment of
 a switch; trimming relies on that.
@@ -104,7 +104,7 @@ class ArchiveStore:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Have the archive: locked, its manifest read, what a killed job left removed."""
+        """Open the archive: lock it, read its manifest, remove the leftovers of a killed job."""
         with self.folder.locked():
             there = self.folder.read() if self.folder.storage.exists(MANIFEST) else None
             shape = self._shape(there)
@@ -183,7 +183,7 @@ class ArchiveStore:
     def _contradiction(
         self, stream: str, at: ArchivePosition, state: StreamState | None, entries: Entries
     ) -> str | None:
-        """Why entries of a stream would be taken for archived or passed over; None where they would not."""
+        """The reason why entries of a stream would count as archived or be passed over; None if there is none."""
         reason = offsets.how_it_went_back(Position(ZERO, 0, at.id, at.n), state)
         if reason is not None:
             return (
@@ -400,7 +400,7 @@ class ArchiveStore:
             info.close()
 
     def _follow_table(self, stream: str) -> bool:
-        """Take over what the table of a stream has and the manifest does not; whether there was such."""
+        """Take over a table's changes that the manifest does not have; True if there were any."""
         plan = self._table(stream)
         there = listed(plan, self.folder.storage)
         made = as_its_table(self.folder, self.manifest, plan, there, int(time.time() * 1000))
@@ -479,7 +479,7 @@ class ArchiveStore:
     # --- what is trimmed ---------------------------------------------------------------------------------------------
 
     def trim(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Remove archived entries that no group needs from the streams; count the rest where nothing is removed."""
+        """Remove archived entries that no group needs from the streams; count the rest if nothing is removed."""
         manifest = self._safe
         if self._settings.trim:
             self.folder.see()
@@ -499,7 +499,7 @@ class ArchiveStore:
             progress.left, progress.held_by = found.left, found.held_by
 
     def _check_first(self, stream: str, first: str) -> None:
-        """Raise where a stream that begins with this entry is not the one that was archived."""
+        """Raise if a stream that begins with this entry is not the archived one."""
         if first and parse_id(first) <= self._safe.place(stream).id:
             info = StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))
             try:

@@ -1,4 +1,4 @@
-"""Trimming what is archived, and only what no group still needs: looked at and done in one script.
+"""Trimming of archived entries that no group still needs: looked at and done in one script.
 
 The script runs alone on the server, so no group can be made, moved back or given a pending entry between the look and
 the cut. An entry is removed if it is archived, every group has read it, it is not pending in any group, and it is older
@@ -192,7 +192,7 @@ class Trimmer:
         return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
 
     def left(self, stream: str) -> int | None:
-        """The number of entries in a stream; None where the user may not know."""
+        """The number of entries in a stream; None if the user may not know."""
         (answer,) = self._router.ask([("XINFO", "STREAM", stream)])
         if isinstance(answer, ErrorReply):
             return 0 if absent(answer) else None

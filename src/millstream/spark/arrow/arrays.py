@@ -25,7 +25,7 @@ def integers(values: Numbers) -> pa.Array:
 
 
 def strings_in(data: pa.Buffer, bounds: Numbers) -> pa.Array:
-    """``pa.string`` of what lies between each bound and the next one, in bytes from the beginning of ``data``."""
+    """``pa.string`` of the text between each bound and the next one, in bytes from the beginning of ``data``."""
     return pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), data)
 
 
@@ -35,7 +35,7 @@ def strings(values: Sequence[bytes]) -> pa.Array:
 
 
 def optional_strings(values: Sequence[bytes | None]) -> pa.Array:
-    """The same, null where there is no value."""
+    """The same, with null for a missing value."""
     if None not in values:
         return _strings(values, None)  # type: ignore[arg-type] # none of them is None
     present = np.packbits([value is not None for value in values], bitorder="little")

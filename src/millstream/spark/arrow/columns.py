@@ -143,7 +143,7 @@ def _check_envelope(column: pa.Field) -> None:
 
 
 def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]:
-    """The headers and bodies of entries, by column; null where an entry has no envelope."""
+    """The headers and bodies of entries, by column; null for an entry without an envelope."""
     headers: list[list[tuple[str, str]] | None] = []
     bodies: list[bytes | None] = []
     damaged = []

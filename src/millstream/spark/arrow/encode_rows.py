@@ -137,7 +137,7 @@ def _enveloped(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _check_not_taken(name: str) -> None:
-    """Raise if the field would not be what a read gives for its name."""
+    """Raise if a read of the name would not give the field."""
     own = names.column_of_an_entry(name)
     if own not in (None, names.FIELDS) or (own != name and own is not None):
         raise ConfigError(
@@ -293,7 +293,7 @@ def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
 
 
 def _check_counts(counts: Ints) -> None:
-    """Raise for a row that no server takes: at the task, where it is known which rows they are."""
+    """Raise for a row that no server takes: at the task, which knows the rows."""
     if len(counts) and int(counts.min()) < 1:
         raise UsageError(
             "a row has no field (every column, or the map, is null or empty), and an entry needs one: filter such rows "

@@ -1,4 +1,4 @@
-"""Values of a DataFrame's column to the text of a field: what ``convert`` reads back as the same value.
+"""Values of a DataFrame's column to the text of a field, which ``convert`` reads back as the same value.
 
 That is the invariant, and the reason for each odd spelling here: Times are in UTC with a Z, binary in JSON is base64,
 and numbers beyond JSON are in the words of Spark's ``to_json``. A type for which it cannot hold is refused by
@@ -92,7 +92,7 @@ def _times(values: pa.Array) -> pa.Array:
 
 
 def _documents(values: pa.Array, name: str) -> pa.Array:
-    """Structs, arrays and maps as JSON in UTF-8; the column is named where one value has no such text."""
+    """Structs, arrays and maps as JSON in UTF-8; an error names the column if one value has no such text."""
     try:
         found = [None if value is None else _json(value, values.type) for value in values.to_pylist()]
     except (UnicodeDecodeError, OverflowError, ValueError) as reason:
@@ -101,7 +101,7 @@ def _documents(values: pa.Array, name: str) -> pa.Array:
 
 
 def _json(value: Any, kind: pa.DataType) -> str:
-    """JSON by hand: decimals keep their digits, and what JSON has no word for is text."""
+    """JSON by hand: decimals keep their digits, and values without a word in JSON are text."""
     if value is None:
         return "null"
     if pa.types.is_struct(kind):

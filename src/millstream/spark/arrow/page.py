@@ -1,4 +1,4 @@
-"""The entries of one reply in columns, and what of them a reader wants: what every way of decoding gives.
+"""The entries of one reply in columns, as every way of decoding gives them, and the parts that a reader wants.
 
 Strings keep the bytes that were stored, valid UTF-8 or not, as Spark's own cast from binary to string does.
 """

@@ -169,7 +169,7 @@ def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _json(text: bytes | None, kind: pa.DataType) -> Any:
-    """One document as Python's values, or None where it does not fit: one entry must not fail a batch for good.
+    """One document as Python's values, or None if it does not fit: one entry must not fail a batch for good.
 
     Numbers with a fraction come as decimals, so that a decimal column gets the same digits.
     """

@@ -27,7 +27,7 @@ REPLICA_SECONDS = 5.0
 
 
 class ReadFrom(NamedTuple):
-    """A server, and what it is read as."""
+    """A server, and the role in which it is read."""
 
     url: str  # URL of that one server (or of the Sentinels that name it)
     replica: bool = False  # It is one, so that there is another to turn to
@@ -80,11 +80,11 @@ class BulkReader:
         retrying(self._send)
 
     def receive(self) -> bytes:
-        """The replies to what was sent last."""
+        """The replies to the last request."""
         return retrying(self._receive)
 
     def last_id(self) -> Id | None:
-        """The stream's last-generated-id, as the server says that was read from last; None where it has no stream."""
+        """The stream's last-generated-id, as the last server says; None if it has no stream."""
         if self._connection is None:
             raise ConnectionError("the connection is no more")
         try:
@@ -162,7 +162,7 @@ class BulkReader:
             raise
 
     def _open_replica(self, until: Id) -> bool:
-        """Connect to a replica that has everything; False where there is none in time."""
+        """Connect to a replica that has everything; False if there is none in time."""
         if self._deadline is None:
             self._deadline = time.monotonic() + REPLICA_SECONDS
         while True:

@@ -50,7 +50,7 @@ class RawConnection(BlockingConnection):
         self.send(pack(*commands) + self._echo)
 
     def receive_raw(self) -> bytes:
-        """The replies to what was sent last, one after the other."""
+        """The replies to the last request, one after the other."""
         size = 0
         end = len(self._end)
         while size < end or self._buffer[size - end : size] != self._end:
@@ -93,7 +93,7 @@ def _check_refused(raw: bytes, expected: int) -> None:
 
 
 def refused_all(reply: Reply) -> Exception:
-    """The error to raise where a server refused an ECHO, which no command before it can be the reason for."""
+    """The error to raise if a server refused an ECHO, which no command before it can be the reason for."""
     if str(reply).startswith(_PASSING):
         return ConnectionError(f"the server refuses every command: {reply}")
     if str(reply).startswith("NOPERM"):

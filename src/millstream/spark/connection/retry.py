@@ -1,4 +1,4 @@
-"""Trying again while a server is away: what counts as away, and for how long.
+"""Trying again while a server is away: the errors that count as away, and the time to try.
 
 A restart or a failover must not end a query, so whatever may be repeated is repeated for half a minute. A refused
 command is never repeated: the second answer would be the same.
@@ -28,7 +28,7 @@ def lost_contact(reason: BaseException) -> bool:
 
 
 def retrying(work: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
-    """Call ``work``, and again while the server is away, for at most ``seconds``: only for what may be repeated."""
+    """Call ``work``, and again while the server is away, for at most ``seconds``: only for repeatable work."""
     deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE
     while True:

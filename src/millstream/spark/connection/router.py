@@ -1,4 +1,4 @@
-"""Commands to the servers of their keys: a round trip to each server, redirections followed, error replies as values."""
+"""Commands to the servers of their keys: a round trip a server, redirections followed, error replies as values."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ class Router:
         return retrying(lambda: self.once(commands)) if commands else []
 
     def once(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands that are sent once; what was not run since it was sent elsewhere is sent there."""
+        """The replies to commands that are sent once; a redirected command, which did not run, is sent on."""
         names = {command[0] for command in commands}
         guard = self._watching if "MULTI" in names else None
         deadline = time.monotonic() + RETRY_SECONDS

@@ -1,4 +1,4 @@
-"""Which server has a key: the one place where Spark's part knows what a URL names.
+"""The server of a key: the one module of Spark's part that knows the meaning of a URL.
 
 A plain URL names one server. Sentinels are asked for the primary at every new connection (by redis-py). A cluster's
 nodes say which of them has which slot. The process keeps that map, corrects it by every redirection, and asks again
@@ -161,7 +161,7 @@ def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
 
 
 def refusal(reply: Reply, said: str) -> UsageError:
-    """The error to raise where a server refused a command; a plain URL may turn out to name one node of a cluster."""
+    """The error to raise if a server refused a command; a plain URL may turn out to name one node of a cluster."""
     code = str(reply).split(" ", 1)[0]
     if code not in ("MOVED", "ASK", "CROSSSLOT"):
         return NotLetInError(said) if code == "NOPERM" else UsageError(said)
@@ -181,7 +181,7 @@ def require_whole(reply: Reply) -> None:
 
 
 def replicas(url: str, key: str | bytes | None = None) -> list[str]:
-    """The URLs of the replicas of the server that has a key; of all servers where None is given."""
+    """The URLs of the replicas of the server that has a key; of all servers for None."""
     if url.startswith(CLUSTERS):
         found = _map(url)
         slots = found.slots()

@@ -82,7 +82,7 @@ class PendingEntries:
         return self.as_runs(ids)
 
     def as_runs(self, ids: Sequence[Id]) -> list[Run]:
-        """Entries by their ids as runs: the server is asked what lies between them.
+        """Entries by their ids as runs: the server is asked for the entries between them.
 
         The entries between two pending ones may be others' or acknowledged, and a run that held them would be read too.
         """
@@ -115,7 +115,7 @@ class PendingEntries:
     # --- entries that wait for their time ----------------------------------------------------------------------------
 
     def hold(self, min_idle_ms: int) -> None:
-        """Keep what is not due out of reach of the claim that follows."""
+        """Keep entries that are not due out of reach of the next claim."""
         first, looked = 0, due.PAGE
         while looked == due.PAGE:
             (reply,) = self._router.ask([due.hold(self.key, self.group, min_idle_ms, first=first, whole=True)])
@@ -147,7 +147,7 @@ class PendingEntries:
         return self.runs(consumer)
 
     def hand_over(self, old: str, new: str) -> None:
-        """Give what one consumer holds to another; delivery counts stay.
+        """Give one consumer's entries to another; delivery counts stay.
 
         By JUSTID, since no task has seen these entries: a count of deliveries that were none would make dead letters.
         """
@@ -156,7 +156,7 @@ class PendingEntries:
             checked(self._router.ask([("XCLAIM", self.key, self.group, new, 0, *ids, "JUSTID")])[0])
 
     def remove(self, consumer: str) -> None:
-        """Delete a consumer that holds nothing: deleting it otherwise would lose what it holds."""
+        """Delete a consumer that holds nothing: deleting another one would lose its entries."""
         if self.consumers().get(consumer) != 0:
             return
         held, removed = self._router.once(

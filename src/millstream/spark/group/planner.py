@@ -55,7 +55,7 @@ class GroupPlanner:
         self.report: dict[str, Any] = {}
 
     def connect(self) -> None:
-        """Make the first contact, which fails at once where later ones are tried again."""
+        """Make the first contact, which fails at once, while later ones are tried again."""
         self._info.states(self._plain.streams)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class GroupPlanner:
     # --- the next one ------------------------------------------------------------------------------------------------
 
     def target_now(self) -> None:
-        """Trigger.AvailableNow: what waits now is all there is to claim."""
+        """Trigger.AvailableNow: the entries that wait now are all there is to claim."""
         self._target = self._info.states(self._plain.streams)
 
     def next_end(self, start: Claim, cap: int | None) -> Claim:
@@ -219,7 +219,7 @@ class GroupPlanner:
         return found
 
     def _count(self, key: str, state: StreamState, last: Id, lag: int) -> int:
-        """Entries to claim: what waits, and of a run that ends what waited when it began.
+        """The number of entries to claim: those that wait or, for a run that ends, those that waited at its beginning.
 
         A server may have lost count of a group's lag: where ids say that something waits, the lag is not believed.
         """
@@ -233,7 +233,7 @@ class GroupPlanner:
         return max(1, lag - (state.added - target.added))
 
     def _claim_new(self, key: str, consumer: str, count: int) -> list[Run]:
-        """Have the group deliver ``count`` entries; what they hold passes by the driver, and is dropped."""
+        """Have the group deliver ``count`` entries; their content passes through the driver, which drops it."""
         most = min(RUN_MOST, self._plain.max_per_partition or RUN_MOST)
         if self._plain.min_partitions is not None:
             most = max(1, min(most, count // self._plain.min_partitions))

@@ -82,7 +82,7 @@ def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page
 def with_deliveries(
     batches: "Iterator[pa.RecordBatch]", part: "ClaimPartition", schema: "StructType"
 ) -> "Iterator[pa.RecordBatch]":
-    """The same batches with how often each entry was delivered, where the schema has that column."""
+    """The same batches with the delivery count of each entry, if the schema has that column."""
     import pyarrow as pa  # noqa: PLC0415 - only executors need it
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 

@@ -34,7 +34,7 @@ class LeaseRenewal:
         self._thread: threading.Thread | None = None
 
     def keep(self, consumer: str, keys: Sequence[str]) -> None:
-        """From now on renew what this consumer holds of these streams, and nothing else."""
+        """From now on renew this consumer's entries of these streams, and no others."""
         self._held = (consumer, tuple(keys))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="millstream-renewal", daemon=True)

@@ -34,12 +34,12 @@ class GroupMode:
         self._options = options
 
     def schema(self) -> StructType:
-        """That of the plain read; of what a consumer holds it is also told how often it was delivered."""
+        """The schema of the plain read; a read of held entries adds their delivery counts."""
         plain = entry_schema(self._options.parsed.fields, headers=self._options.parsed.headers)
         return StructType([*plain, DELIVERIES]) if self._options.consumer else plain
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``: what one consumer holds."""
+        """For ``spark.read``: the entries that one consumer holds."""
         if not self._options.consumer:
             raise ConfigError(
                 "option 'mode' is 'group', and a batch read would claim entries that nobody acknowledges: use "
@@ -70,7 +70,7 @@ class HeldReader(DataSourceReader):
         Layout.of(_without_deliveries(schema), headers=options.parsed.headers)
 
     def partitions(self) -> list[InputPartition]:
-        """The parts, by what the consumer holds now."""
+        """The parts, by the entries that the consumer holds now."""
         from millstream.spark.group.pending import held_parts  # noqa: PLC0415 - the client only where it is used
 
         consumer = self._options.consumer
@@ -131,7 +131,7 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix what the whole run claims."""
+        """Fix the entries that the whole run claims."""
         self._plan().target_now()
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -167,7 +167,7 @@ def hashes_of(router: Router, layout: HashLayout, keys: Sequence[bytes]) -> list
 
 
 def _is_hash(reply: Any) -> bool:
-    """False where the key holds something else by now."""
+    """False if the key holds another type by now."""
     if isinstance(reply, ErrorReply) and str(reply).startswith("WRONGTYPE"):
         return False
     checked(reply)

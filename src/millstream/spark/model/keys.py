@@ -16,7 +16,7 @@ _STAGED = "millstream:{"
 
 
 def record(writer: str) -> str:
-    """Key of what is known of a writer's last batch."""
+    """Key of the record of a writer's last batch."""
     return PREFIX + writer
 
 
@@ -38,5 +38,5 @@ def staged(stream: str, writer: str, token: str) -> str:
 
 
 def is_staged(key: bytes, writer: str) -> bool:
-    """True if a key can be one of :func:`staged`: asked of what is removed, since others may have named it."""
+    """True if a key can be one of :func:`staged`: asked before a removal, since others may have written the name."""
     return key.startswith(_STAGED.encode()) and f"}}:staged:{writer}:".encode() in key

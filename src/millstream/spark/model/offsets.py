@@ -90,7 +90,7 @@ class Position:
 
     @classmethod
     def at(cls, ident: Id, n: int) -> "Position":
-        """An empty batch at one place: where a query begins."""
+        """An empty batch at one place: the beginning of a query."""
         return cls(ident, n, ident, n)
 
     def advanced(self, ident: Id, n: int, holes: int = 0) -> "Position":
@@ -192,7 +192,7 @@ def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
 
 
 def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n: int) -> str | None:
-    """Why a stream is another one than at an earlier look; None where nothing contradicts that it is the same.
+    """The reason why a stream is another one than at an earlier look; None if it may be the same.
 
     Entries never change and are only added at the end, so the first one moves on only where entries were removed. The
     count of those never falls, unless a failover undid a trim: then all entries that were read and are not removed must
@@ -248,7 +248,7 @@ def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
 
 
 def share(wanted: Mapping[str, int], cap: int, order: Mapping[str, Id]) -> dict[str, int]:
-    """Split ``cap`` entries over streams: each gets an equal share, and what one does not need goes to the others."""
+    """Split ``cap`` entries over streams: each gets an equal share; the unused part of a share goes to others."""
     waiting = sorted((key for key, count in wanted.items() if count > 0), key=lambda key: (order[key], key))
     chosen = sorted(waiting[:cap], key=lambda key: wanted[key])
     found: dict[str, int] = {}

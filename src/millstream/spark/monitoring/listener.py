@@ -63,7 +63,7 @@ class Watch(StreamingQueryListener):
         spark.streams.addListener(self)
 
     def close(self) -> None:
-        """Tell what is still to be told, and that this driver is gone.
+        """Send the remaining reports, and that this driver is gone.
 
         Spark tells of the end of a query a moment after it; that much is waited for.
         """
@@ -81,11 +81,11 @@ class Watch(StreamingQueryListener):
 
     @property
     def facts(self) -> dict[str, dict[str, Any]]:
-        """The last that is known of each query of this session, by its name, or its id where it has none."""
+        """The last report of each query of this session, by its name, or by its id if it has none."""
         return {facts["name"] or ident: dict(facts) for ident, facts in list(self._facts.items())}
 
     def _unended(self) -> set[str]:
-        """Queries of whose end nothing was heard yet."""
+        """Queries whose end was not reported yet."""
         return {ident for ident, facts in self._facts.items() if facts["state"] == "running"}
 
     # -- what Spark calls ---------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def figures(progress: "StreamingQueryProgress") -> dict[str, Any]:
 
 
 def rate(value: float | None) -> float | None:
-    """Rows a second; None where Spark has no such figure, as of a first batch."""
+    """Rows a second; None if Spark has no such figure, as for a first batch."""
     return round(value, 1) if value is not None and abs(value) < float("inf") else None
 
 
@@ -51,7 +51,7 @@ def phases(durations: Mapping[str, int]) -> dict[str, int]:
 
 
 def lag(sources: Any) -> int | None:
-    """Entries added to the streams and not in a finished batch; None where a source does not tell."""
+    """Entries added to the streams and not in a finished batch; None if a source does not report it."""
     total = 0
     try:
         for source in sources:

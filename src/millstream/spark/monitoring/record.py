@@ -1,4 +1,4 @@
-"""True if what is kept of a query is what a driver writes: any client may have written over it. Pure.
+"""The check that a driver wrote a query's record: any client may have written over it. Pure.
 
 A figure is a number that a page can show, a name is text that a command can name, and no list is longer than a driver
 makes it.

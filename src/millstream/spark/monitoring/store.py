@@ -1,4 +1,4 @@
-"""Which queries run, and which ran: what drivers tell the server, in a few keys that any client can read.
+"""The present and past queries: reports of drivers to the server, in a few keys that any client can read.
 
 ::
 
@@ -56,7 +56,7 @@ STATES = ("running", "stopped", "failed", "gone")
 
 
 class QueriesError(MillstreamError):
-    """The server does not let us read what is known of queries; the text says why.
+    """The server does not let us read the records of queries; the text says why.
 
     What to do: give the user the right to read the keys `millstream:spark:*`.
     """
@@ -118,7 +118,7 @@ def driver_keys(queries: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
 
 
 def settled(queries: Sequence[Mapping[str, Any]], alive: Container[str]) -> list[dict[str, Any]]:
-    """The queries, the last that reported first; one that should run is ``gone`` where its driver is."""
+    """The queries, the last that reported first; one that should run is ``gone`` if its driver is."""
     gone = [facts["state"] == "running" and str(facts["driver"]) not in alive for facts in queries]
     found = [{**facts, "state": "gone" if lost else facts["state"]} for facts, lost in zip(queries, gone, strict=True)]
     return sorted(found, key=lambda facts: -(facts["at_ms"] or 0))

@@ -1,4 +1,4 @@
-"""Every name that Spark's part gives a meaning to, once: options with where they do something, and columns.
+"""Every name with a meaning in Spark's part, once: options with their uses, and columns.
 
 Imported with the source itself, so it imports next to nothing.
 """
@@ -173,7 +173,7 @@ def options(*uses: str) -> tuple[str, ...]:
 
 
 def of_a_table(raw: Mapping[str, str]) -> bool:
-    """True if these are what Spark hands on for ``CREATE TABLE ... USING``: the format and the properties too."""
+    """True if these are the options of a ``CREATE TABLE ... USING``: Spark adds the format and the properties."""
     return PROVIDER in {name.lower() for name in raw}
 
 

@@ -188,7 +188,7 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
 
 
 def _folder(text: str) -> str:
-    """A place for an archive; what is wrong with it as every option's converter says it."""
+    """A place for an archive; raises for a wrong one as every option's converter does."""
     try:
         return str(archive_place(not_empty(text)))
     except ConfigError as problem:

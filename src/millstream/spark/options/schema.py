@@ -12,7 +12,7 @@ from millstream.spark.options import names
 
 
 def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
-    """The columns of a read: where an entry comes from, and its fields as a map, or those named as columns each."""
+    """The columns of a read: an entry's origin, and its fields as a map, or the named ones as columns."""
     text = StringType()
     kinds: dict[str, DataType] = {
         names.TIMESTAMP: TimestampType(),

@@ -1,4 +1,4 @@
-"""Which of Spark's types an Avro schema makes, as Spark's own ``from_avro`` has them, and what a value needs to fit.
+"""The Spark types of an Avro schema, as in Spark's own ``from_avro``, and the conversions that make values fit.
 
 Every column may be null: in mode PERMISSIVE a payload that cannot be read is.
 """

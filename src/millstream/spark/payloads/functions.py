@@ -29,7 +29,7 @@ Decode = Callable[[bytes], Any]
 
 
 class UndecodableError(MillstreamError):
-    """A payload is not what it was said to be; the text says why, and of which schema.
+    """A payload is not of the expected form; the text gives the reason and the schema.
 
     What to do: look at the payload's producer; with `mode="PERMISSIVE"` such payloads are null.
     """
@@ -125,7 +125,7 @@ def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | N
 
 
 def _one(row: Any, target: "pa.DataType", *, permissive: bool) -> "pa.Array":
-    """One value where some do not fit their column, as a number of more than 32 bits in an ``int``."""
+    """One value of a column that some do not fit, as a number of more than 32 bits in an ``int``."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     try:

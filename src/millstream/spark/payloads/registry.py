@@ -53,7 +53,7 @@ class Registry:
         self._opener = build_opener(_NoRedirects)
 
     def by_id(self, ident: int) -> Any:
-        """The schema of an id as Python has its JSON; None where the registry knows none."""
+        """The schema of an id as Python has its JSON; None if the registry has none."""
         found = self._ask(f"/schemas/ids/{ident}")
         return None if found is None else self._avro(found, f"schema {ident}")
 
@@ -78,7 +78,7 @@ class Registry:
             raise ConfigError(f"{what} in {self.shown} cannot be read: {found!r:.200}") from None
 
     def _ask(self, path: str) -> Mapping[str, Any] | None:
-        """The registry's answer at a path; None where there is nothing."""
+        """The registry's answer at a path; None if there is nothing."""
         request = Request(self._url + path, headers=self._headers)  # noqa: S310 - http and https alone, see above
         try:
             return retrying(lambda: self._answer(request), PATIENCE)
@@ -123,7 +123,7 @@ _unknown: dict[tuple[str, int], float] = {}
 
 
 def schema_of(url: str, ident: int) -> Any:
-    """The schema of an id, asked for once a process; None where the registry knows none."""
+    """The schema of an id, asked for once a process; None if the registry has none."""
     at = (url, ident)
     if at not in _known:
         if time.monotonic() < _unknown.get(at, 0.0):

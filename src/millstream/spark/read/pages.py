@@ -39,7 +39,7 @@ class Pages:
         )
 
     def receive(self) -> bytes:
-        """The replies to what was asked last."""
+        """The replies to the last request."""
         return self._bulk.receive()
 
     def decode(self, raw: bytes, want: Want) -> tuple[Page | None, Id | None]:

@@ -1,4 +1,4 @@
-"""The driver's side of a read: asks the server, lets ``offsets`` decide, reports what was lost."""
+"""The driver's side of a read: asks the server, lets ``offsets`` decide, reports lost entries."""
 
 import logging
 import time
@@ -66,7 +66,7 @@ class Planner:
         return found
 
     def _counted(self, key: str, ident: Id, state: StreamState) -> Position:
-        """The place after an entry, its count found by counting what follows."""
+        """The place after an entry, with its number found by counting the later entries."""
         after = self._streams.walk(key, ident, state.last, stride=1 << 62)[1]
         return Position.at(ident, state.added - after)
 
@@ -213,7 +213,7 @@ class Planner:
         return found
 
     def _check_same(self, key: str, at: Position | None, state: StreamState) -> None:
-        """Raise if a stream was replaced since the last look, though its counters are ahead of what was read."""
+        """Raise if a stream was replaced since the last look, although its counters are ahead of the read entries."""
         before = self._seen.get(key)
         if at is not None and before is not None:
 
@@ -225,7 +225,7 @@ class Planner:
         self._seen[key] = state
 
     def _check_gone(self, key: str, at: Position) -> None:
-        """Raise if a stream is gone that may have had more than what was read of it.
+        """Raise if a stream is gone that may have had unread entries.
 
         Streams that are found by a pattern come and go. Nothing is lost if a stream is gone that was read to its end.
         """
@@ -290,7 +290,7 @@ class Planner:
             logger.warning("%s; reading goes on", message)
 
     def _publish(self, start: Mapping[str, Position]) -> None:
-        """Show in the query's group what is known to be done: every tool for Redis then shows its lag."""
+        """Publish the finished entries in the query's group: every tool for Redis then shows its lag."""
         group = self._options.group
         if group is None:
             return
@@ -323,7 +323,7 @@ class Planner:
         return self.parts(wholes)
 
     def parts(self, wholes: Sequence[Range]) -> list[Range]:
-        """Ranges cut into what one task reads each; those with nothing in them are left out."""
+        """Ranges cut into one part for each task; empty ones are left out."""
         firsts = self._streams.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
         total = sum(whole.rows for whole in wholes)
         found: list[Range] = []

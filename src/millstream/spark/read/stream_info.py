@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class StreamInfo:
-    """The connections of the driver and the questions asked over them, always of who has the original."""
+    """The connections of the driver and the questions asked over them, always of the primary."""
 
     def __init__(self, options: "Options") -> None:
         self._options = options
@@ -57,7 +57,7 @@ class StreamInfo:
         return found
 
     def _check_echo(self) -> None:
-        """Find out at the driver what would fail every task: they know the end of replies by an ECHO."""
+        """Check at the driver for a refusal that would fail every task: tasks find the end of replies by an ECHO."""
         (reply,) = self._router.once([("ECHO", "millstream")])
         if isinstance(reply, ErrorReply):
             raise refused_all(reply)
@@ -129,7 +129,7 @@ class StreamInfo:
         )
 
     def _refusal(self, key: str, command: str, answer: Exception) -> UsageError:
-        """The error to raise where the server refused a command on a stream."""
+        """The error to raise if the server refused a command on a stream."""
         if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
             return ConfigError(
                 f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
@@ -207,7 +207,7 @@ class StreamInfo:
         return found
 
     def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
-        """Set the group's cursor of each stream to (id, entries read); returns the streams where that failed."""
+        """Set the group's cursor of each stream to (id, entries read); returns the streams for which that failed."""
         commands = [("XGROUP", "SETID", key, group, str(ident), "ENTRIESREAD", n) for key, (ident, n) in places.items()]
         answers = self._ask(commands) if commands else []
         return [key for key, answer in zip(places, answers, strict=True) if isinstance(answer, Exception)]

@@ -1,4 +1,4 @@
-"""Recovery: what crashed workers left pending, settled by a rule or by a user's function over a DataFrame.
+"""Recovery: the pending entries of crashed workers, settled by a rule or by a user's function over a DataFrame.
 
 Read ``recover`` first: entries are claimed in slices, decided about and settled. The entries that the recovery's
 consumer holds are the slice at work, so a killed recovery continues by itself. ``lock`` keeps a second one of the same

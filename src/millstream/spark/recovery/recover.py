@@ -1,4 +1,4 @@
-"""Recovery: what crashed workers left pending, claimed in slices, decided about by a function, settled.
+"""Recovery: the pending entries of crashed workers, claimed in slices, decided about by a function, settled.
 
 The entries that the recovery's consumer holds *are* the slice at work. So a recovery that was killed continues at the
 same point. It first settles the entries that it still holds, and then claims on from the cursor, which is noted on the
@@ -62,9 +62,9 @@ def recover(
     """Settle every entry that has been pending for too long, as a function decides.
 
     The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
-    ``function``. Its result has a ``verdict`` by ``id``: ``ack``, ``release`` (to the consumer that claims the entry next) or
-    ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry without a
-    verdict is released and counted. An entry that a worker has delayed is left alone until it is due.
+    ``function``. Its result has a ``verdict`` by ``id``: ``ack``, ``release`` (to the next consumer that claims the
+    entry) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
+    without a verdict is released and counted. An entry that a worker has delayed is left alone until it is due.
     Killed and called again with the same ``name`` it goes on: a slice that was not settled is decided about again, and
     nothing is settled twice.
 
@@ -210,7 +210,7 @@ class Recovery:
     # --- slices ------------------------------------------------------------------------------------------------------
 
     def _held(self) -> dict[bytes, int]:
-        """The slice at work: what the consumer holds, with delivery counts."""
+        """The slice at work: the entries that the consumer holds, with delivery counts."""
         found: dict[bytes, int] = {}
         for page in self._entries.pending(self._name):
             found.update((row[0], row[3]) for row in page)
@@ -219,7 +219,7 @@ class Recovery:
         return found
 
     def _resume(self) -> None:
-        """Go on from the cursor that was noted, or from the last entry held: what lies before was looked at."""
+        """Go on from the cursor that was noted, or from the last entry held: earlier entries were looked at."""
         (noted,) = self._router.ask([("GET", self._cursor_key)])
         if checked(noted) is None:
             self._check_name()
@@ -241,7 +241,7 @@ class Recovery:
             ) from None
 
     def _check_name(self) -> None:
-        """Raise if a worker has the recovery's name: what it holds would be taken for a slice and settled."""
+        """Raise if a worker has the recovery's name: its entries would be taken for a slice and settled."""
         held = self._held()
         if held:
             raise UsageError(
@@ -254,7 +254,7 @@ class Recovery:
         self._router.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
 
     def _claim(self) -> None:
-        """Claim a slice, or what there is on the way to the end of the pending list."""
+        """Claim a slice, or fewer entries at the end of the pending list."""
         claimed = 0
         self._entries.hold(self._min_idle)
         head = ("XAUTOCLAIM", self._entries.key, self._entries.group, self._name, self._min_idle)
@@ -277,7 +277,7 @@ class Recovery:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock of this name, and renew what is claimed."""
+        """Hold the lock of this name, and renew the claimed entries."""
         self._lock.acquire()
         self._renewal.keep(self._name, [self._entries.key])
         try:

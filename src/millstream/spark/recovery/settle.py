@@ -73,7 +73,7 @@ class _Dying:
 
 
 class Settler:
-    """Carries out the decisions on what one consumer holds."""
+    """Carries out the decisions on one consumer's entries."""
 
     def __init__(
         self, asker: Router, holdings: PendingEntries, consumer: str, capabilities: Capabilities, dead: str
@@ -204,7 +204,7 @@ class Settler:
             return bool(end.value)
 
     def _explained(self, refused: LettersRefusedError, letters: int) -> Exception:
-        """Why no letters could be written, and what to do, for who called ``recover``."""
+        """The reason why no letters could be written, and the remedy, for the caller of ``recover``."""
         dead = self._route.dead
         if refused.hindrance is not None:
             return UsageError(

@@ -38,7 +38,7 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 
 class SparkDecisions:
-    """The user's function, called over what the recovery holds."""
+    """The user's function, called over the recovery's entries."""
 
     def __init__(  # noqa: PLR0917 - private
         self,

@@ -14,7 +14,7 @@ _CHUNK = 1 << 16
 
 
 class _Relay:
-    """Reads what comes through a pipe: keeps it at first, and passes it on to standard error later."""
+    """Reads a pipe: keeps the output at first, and passes it on to standard error later."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -32,7 +32,7 @@ class _Relay:
         os.close(self._pipe)
 
     def open(self, *, show: bool) -> None:
-        """From now on pass on; what was kept is shown first, or forgotten."""
+        """Pass on output from now on; the kept output is shown first, or forgotten."""
         with self._lock:
             if show and self._kept:
                 os.write(_STDERR, self._kept)

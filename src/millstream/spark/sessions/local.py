@@ -1,4 +1,4 @@
-"""A local Spark session that starts quickly and commits micro-batches quickly, and what to say where there is no Java.
+"""A local Spark session that starts quickly and commits micro-batches quickly, and the error without a Java.
 
 Each setting here has its price, which is why Spark does not have it by default:
 
@@ -181,7 +181,7 @@ def _java() -> str:
 
 
 def _class_archive() -> Path | None:
-    """The class archive for this PySpark and this Java; None where the cache cannot be used."""
+    """The class archive for this PySpark and this Java; None if the cache cannot be used."""
     import pyspark  # noqa: PLC0415 - only where a session is made
 
     folder = cache_folder()

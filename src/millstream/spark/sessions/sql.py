@@ -80,7 +80,7 @@ _HARMLESS = frozenset({"DescribeRelation", "DescribeQueryCommand", "ExplainComma
 
 
 def _ours(error: BaseException, url: str) -> MillstreamError | None:
-    """The error of ours that one of Spark's carries as the text of a traceback; None where it is Spark's own."""
+    """The error of ours that one of Spark's carries as the text of a traceback; None if it is Spark's own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = [match for line in lines if (match := re.match(r"millstream(?:\.\w+)*\.(\w+): (.*)", line))]
     if found:

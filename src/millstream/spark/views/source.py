@@ -63,7 +63,7 @@ class ViewReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The shares of the tasks, by what there is now."""
+        """The shares of the tasks, by the present streams."""
         from millstream.spark.views.planner import plan  # noqa: PLC0415 - the client only where it is used
 
         return list(plan(self._kind, self._parsed)) or [ViewPartition()]

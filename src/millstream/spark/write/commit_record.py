@@ -1,4 +1,4 @@
-"""The commit record of a writer, as the server keeps it: its last batch, and what of it is left to publish."""
+"""The commit record of a writer, as the server keeps it: its last batch, and the parts left to publish."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ def _number(value: Any) -> int:
 
 
 class SinkRouter(Router):
-    """The driver's commands: refusals are errors that say what to do."""
+    """The driver's commands: refusals are errors with a remedy."""
 
     def __init__(self, options: "SinkOptions") -> None:
         super().__init__(options.url)

@@ -1,4 +1,4 @@
-"""Publishing what a batch was decided to be: its staged rows become entries, piece by piece, each once.
+"""Publishing of a decided batch: its staged rows become entries, piece by piece, each once.
 
 A piece is added in one transaction that also counts it as done, over a connection that watches the count. If another
 driver was faster or the connection broke, the transaction does nothing. The next look then shows the progress. Each
@@ -168,7 +168,7 @@ class PiecePublisher:
 
 
 def _look_at(part: Part, number: int) -> list[Command]:
-    """Asks for a piece and how far its part is, such that the next transaction fails if that changes."""
+    """Asks for a piece and the progress of its part, such that the next transaction fails if that changes."""
     commands: list[Command] = [("WATCH", part.key), ("HMGET", part.key, _NEXT, number)]
     if part.first is not None:
         commands[0] = ("WATCH", part.key, part.stream)

@@ -51,7 +51,7 @@ class SendWindow:
             self._confirm()
 
     def forget(self) -> None:
-        """Drop the connections and what was on its way."""
+        """Drop the connections and the commands on their way."""
         self.close()
         self._unconfirmed.clear()
         self._unsent.clear()
@@ -62,7 +62,7 @@ class SendWindow:
         self._router.close()
 
     def _send_all(self) -> None:
-        """Send what was not sent, or went over a connection that is no more."""
+        """Send the commands that were not sent, or whose connection is gone."""
         while self._unsent:
             server = self._router.server_of(self._unsent[0].key)
             try:
@@ -81,7 +81,7 @@ class SendWindow:
         raise_refused(retrying(self._receive), self._options)
 
     def _receive(self) -> list[Reply]:
-        """Read the replies to what was sent first over the connection with the most on its way."""
+        """Read the replies to the first commands of the connection with the most on its way."""
         self._send_all()
         server = max(self._unconfirmed, key=lambda server: len(self._unconfirmed[server]))
         try:

@@ -92,7 +92,7 @@ def settle(
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
-    """The driver's work after a failure: what tasks have staged is removed, as far as the server is there."""
+    """The driver's work after a failure: remove the tasks' staged rows, if the server is there."""
     sink_commit = SinkCommit(options, writer, lasting=lasting)
     try:
         sink_commit.discard()
@@ -151,7 +151,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             settle(self._options, staged[0].writer, batchId, staged, lasting=True, in_order=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Remove what was staged."""
+        """Remove the staged rows."""
         staged = _staged(messages)
         if staged:  # else no task got so far, and the query's id is not known here
             withdraw(self._options, staged[0].writer, lasting=True)
@@ -190,7 +190,7 @@ class BatchSink(DataSourceArrowWriter):
         settle(self._options, self._writer, self._version, _staged(messages), lasting=self._lasting)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
-        """Remove what was staged."""
+        """Remove the staged rows."""
         withdraw(self._options, self._writer, lasting=self._lasting)
 
 

@@ -86,7 +86,7 @@ class Staging:
         self._window.confirm_all()
 
     def discard(self) -> None:
-        """Remove what was kept; what cannot be removed now goes with the next commit, or by its time to live."""
+        """Remove the kept rows; the next commit removes the rest, or its time to live ends."""
         staged = [part.key for part in self.parts]
         if staged:
             self._window.forget()
@@ -165,7 +165,7 @@ class Staging:
                 waiting.last = ident
 
     def _flush(self, waiting: _Waiting) -> _Waiting:
-        """Send what waits as a piece; what takes the rows that follow."""
+        """Send the waiting rows as a piece; return the holder of the next rows."""
         if not waiting.rows:
             return waiting
         part = waiting.part

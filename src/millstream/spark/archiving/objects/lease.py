@@ -1,4 +1,4 @@
-"""An archive's lock in an object store: an object that says who has it, renewed while the job runs.
+"""An archive's lock in an object store: an object that names its owner, renewed while the job runs.
 
 No clock is compared with another machine's. A job that finds the lock taken watches it. An owner that renews the lock
 is alive. An owner that does not renew it within its lease counts as dead, as does a process of this machine that has

@@ -48,7 +48,7 @@ _OF = {
 
 
 class ObjectStoreError(StorageError):
-    """An object store did not do what was asked of it.
+    """An object store did not carry out a request.
 
     What to do: mend what the text names and run the job again: it goes on behind what the manifest names, and nothing
     that the manifest does not name was trimmed.
@@ -65,7 +65,7 @@ class NoConditionalPutError(ObjectStoreError):
 
 @contextmanager
 def explained(place: str, doing: str) -> Iterator[None]:
-    """Turn what ``obstore`` raises into one sentence; ``FileNotFoundError`` stays one, as do failed conditions."""
+    """Turn errors of ``obstore`` into one sentence; ``FileNotFoundError`` and failed conditions stay as they are."""
     from obstore import exceptions as obstores  # noqa: PLC0415 - only who has an archive there has it
 
     try:
@@ -81,7 +81,7 @@ def explained(place: str, doing: str) -> Iterator[None]:
 
 
 def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
-    """The error that says what a store's answer means."""
+    """The error that explains a store's answer."""
     text, kind = str(reason), type(reason).__name__
     variables = _OF[place.partition("://")[0]]
     code, status, host = (_first(shape, text) for shape in (_CODE, _STATUS, _HOST))

@@ -72,7 +72,7 @@ class ObjectStorage:
         return None
 
     def iceberg_properties(self) -> Mapping[str, str]:
-        """The endpoint, where there is one; credentials are those of the environment."""
+        """The endpoint, if there is one; credentials are those of the environment."""
         given = {
             "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
             "s3.region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
@@ -101,7 +101,7 @@ class ObjectStorage:
         return True
 
     def modified_ms(self, path: str) -> int:
-        """When what is there was put, by the store's clock, in milliseconds since 1970."""
+        """Time of the object's put by the store's clock, in milliseconds since 1970."""
         return int(self._head(path)["last_modified"].timestamp() * 1000)
 
     def list(self, prefix: str = "") -> Iterator[str]:
@@ -199,7 +199,7 @@ class ObjectStorage:
             return ours
 
     def _marked(self, path: str, mark: str) -> Any | None:
-        """The version there, if it is that of this put, whose answer was lost and which was sent again."""
+        """The version there, if this put made it: its answer was lost and it was sent again."""
         import obstore  # noqa: PLC0415 - as above
 
         try:
@@ -223,7 +223,7 @@ class ObjectStorage:
             return
 
     def sync(self, *paths: str) -> None:
-        """Nothing: what the store confirmed is durable."""
+        """Do nothing: a confirmed put is durable."""
 
     def sync_names(self, *paths: str) -> None:
         """Check that a kept file is there, whichever job put it."""
@@ -242,7 +242,7 @@ class ObjectStorage:
             yield holder
 
     def _try_conditions(self, path: str) -> None:
-        """See that the store refuses what it must, on an object that is there: some pass over conditions in silence."""
+        """Check that the store refuses a wrong condition on an existing object: some ignore conditions silently."""
         for wrong in (None, {"e_tag": '"0"', "version": "1"}):
             there = self.versioned(path)
             try:

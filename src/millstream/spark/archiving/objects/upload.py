@@ -37,7 +37,7 @@ class Upload:
         return size
 
     def drop(self) -> None:
-        """Give up what is not kept."""
+        """Discard bytes that are not kept."""
         self.file.close()
 
 

@@ -1,4 +1,4 @@
-"""The log of a Delta table, brought to what the manifest names by one commit, and read again by ``deltalake``.
+"""The log of a Delta table, brought to the manifest's state by one commit, and read again by ``deltalake``.
 
 The commit is written here, by the format's published rules: a file of JSON lines under the next number, put where
 there is none yet. ``deltalake`` has no commit that adds files and removes others without reading them, and the place
@@ -41,7 +41,7 @@ _TYPES = {"bigint": "long"}
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring the table's log to what the plan names: durable, and found again, when this returns."""
+    """Bring the table's log to the plan's state: durable, and found again, when this returns."""
     table = _open(plan, storage)
     there = {} if table is None else _files(table)
     added, removed = plan.changes(there)
@@ -84,7 +84,7 @@ def publish(plan: TablePlan, storage: Storage) -> None:
 
 
 def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
-    """The files that the table shows, and the rows of each; none where there is no table."""
+    """The files that the table shows, and the rows of each; none without a table."""
     table = _open(plan, storage)
     return {} if table is None else _files(table)
 
@@ -139,7 +139,7 @@ def _files(table: "DeltaTable") -> dict[str, int]:
 
 
 def _checkpoint(table: "DeltaTable", plan: TablePlan, storage: Storage) -> None:
-    """Write what the log says so far as one file, which readers begin with."""
+    """Write the log so far as one file, with which readers begin."""
     table.create_checkpoint()
     storage.sync(*(path for path in storage.list(f"{plan.folder}/{LOG}") if "checkpoint" in path))
 
@@ -213,7 +213,7 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _word(value: Any) -> Any:
-    """A bound in JSON; None where it is better not told: long text, bytes, what rounding could make too small."""
+    """A bound in JSON; None if it is better left out: long text, bytes, a value that rounding could make too small."""
     if isinstance(value, bool | bytes | Decimal) or (isinstance(value, str) and len(value) > _LONGEST):
         return None
     if isinstance(value, datetime):

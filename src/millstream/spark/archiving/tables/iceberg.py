@@ -1,4 +1,4 @@
-"""The metadata of an Iceberg table, brought to what the manifest names by one commit through its catalog.
+"""The metadata of an Iceberg table, brought to the manifest's state by one commit through its catalog.
 
 The catalog is the archive's own (a file of SQLite in its directory) or one that the user names. Beside the metadata
 lies ``version-hint.text``, by which tools that have no catalog find the newest.
@@ -75,12 +75,12 @@ def open_catalog(name: str | None, storage: Storage) -> "Catalog":
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring the table to what the plan names: durable, and found again, when this returns."""
+    """Bring the table to the plan's state: durable, and found again, when this returns."""
     _repeated(plan, storage, lambda catalog: _bring(catalog, plan, storage))
 
 
 def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
-    """The files that the table shows, and the rows of each; none where there is no table."""
+    """The files that the table shows, and the rows of each; none without a table."""
     found: dict[str, int] = {}
 
     def look(catalog: "Catalog") -> None:
@@ -93,7 +93,7 @@ def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
 
 
 def _repeated(plan: TablePlan, storage: Storage, change: Callable[["Catalog"], None]) -> None:
-    """Make a change again where its answer is lost: it begins with what the table shows, its own commit included."""
+    """Make a change again if its answer is lost: it begins with the table's state, its own commit included."""
     from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyExistsError  # noqa: PLC0415 - as above
     from requests import RequestException  # noqa: PLC0415 - comes with pyiceberg
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
@@ -269,7 +269,7 @@ def _numbers_fit(schema: Any, plan: TablePlan) -> None:
 
 
 def _keep(table: "Table", plan: TablePlan, storage: Storage) -> None:
-    """Make what the library wrote durable, and say which metadata is the newest."""
+    """Make the library's files durable, and record the newest metadata."""
     folder = f"{plan.folder}/metadata"
     storage.sync(*(path for path in storage.list(folder) if path.endswith((".avro", ".json"))))
     name = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json").encode()

@@ -29,7 +29,7 @@ class TableUnreadableError(StorageError):
 
 @contextmanager
 def _in_one_sentence(plan: TablePlan, storage: Storage) -> Iterator[None]:
-    """Put what a library says of a table that it cannot read into one sentence."""
+    """Turn a library's error for an unreadable table into one sentence."""
     try:
         yield
     except MillstreamError:
@@ -52,7 +52,7 @@ def _in_one_sentence(plan: TablePlan, storage: Storage) -> Iterator[None]:
 
 
 def prepare(shape: Shape, storage: Storage) -> None:
-    """See that what a format needs is there, before anything is begun."""
+    """Check the requirements of a format before the job begins."""
     wrong = sorted({sign for sign in storage.location if sign in _SIGNS.get(shape.format, "") or sign < " "})
     if wrong and shape.format in _SIGNS:
         raise ConfigError(
@@ -71,7 +71,7 @@ def prepare(shape: Shape, storage: Storage) -> None:
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
-    """Bring a table's log to what the plan names: durable, and found again, when this returns."""
+    """Bring a table's log to the plan's state: durable, and found again, when this returns."""
     if plan.shape.format == "delta":
         from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
 

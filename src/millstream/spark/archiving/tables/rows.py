@@ -106,7 +106,7 @@ def _numbered(field: pa.Field, number: int) -> pa.Field:
 
 
 class DamagedFileError(StorageError):
-    """A data file of an archive is no longer what was written.
+    """A data file of an archive was changed after it was written.
 
     What to do: restore the file from a backup.
     """
@@ -139,7 +139,7 @@ def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped
 
 
 def _timestamps(ms: Numbers) -> pa.Array:
-    """Times of ids; null past the year 9999, where the timestamps of most tools end."""
+    """Times of ids; null past the year 9999, the end of most tools' timestamps."""
     late = ms > _LAST_MS
     return pa.array(np.where(late, 0, ms).astype(np.int64) * 1000, pa.timestamp("us", tz="UTC"), mask=late)
 
@@ -191,7 +191,7 @@ class _Fields:
             self._first.setdefault(column.field, place)
 
     def _fill(self, field: str, source: pa.Array) -> bool:
-        """Put a field's values into its columns; False where it has none, and gets none."""
+        """Put a field's values into its columns; False if it has none and gets none."""
         given = source.is_valid()
         left = source
         text = pa.nulls(len(source), pa.binary())
@@ -214,7 +214,7 @@ class _Fields:
         return has_column
 
     def _put(self, column: TableColumn, left: pa.Array, text: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Put what fits into a column; what does not, and the text that the columns give back so far."""
+        """Put the fitting values into a column. Return the others, and the text that the columns give back so far."""
         fits = left
         if self._shape.columns != "schema" or column.type == "string":
             fits = pc.if_else(_mask(left, column.type), left, _nothing())
@@ -236,7 +236,7 @@ class _Fields:
 
 
 def documents_of(fields: pa.Array) -> pa.Array:
-    """Each entry's fields as JSON, a list of names and values; what is not UTF-8 is half of a surrogate pair.
+    """Each entry's fields as JSON, a list of names and values; bytes other than UTF-8 are halves of surrogate pairs.
 
     Words that JSON shows as they are, which most are, are joined in bulk: a fifth of what one by one costs.
     """
@@ -268,7 +268,7 @@ def parts(fields: pa.Array) -> tuple[Any, pa.Array, pa.Array]:
 
 
 def _by_name(names: pa.Array) -> Iterator[tuple[bytes, Any]]:
-    """Each name, and where it is, in the order in which they are seen first."""
+    """Each name and its places, in the order of first appearance."""
     coded = names.dictionary_encode()
     codes = coded.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
@@ -332,7 +332,7 @@ def _type_of(values: pa.Array) -> ColumnType | None:
 
 
 def _word(part: bytes) -> str:
-    """Bytes in JSON: what is not UTF-8 is half of a surrogate pair, which no text has."""
+    """Bytes in JSON: a byte outside UTF-8 becomes half of a surrogate pair, which no text has."""
     return part.decode("utf-8", "surrogateescape")
 
 

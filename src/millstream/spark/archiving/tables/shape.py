@@ -22,7 +22,7 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Wanted:
-    """The form that a job asks for; what is None is as the archive has it, or the default of a new one."""
+    """The form that a job asks for; None means the archive's own value, or the default of a new one."""
 
     format: str | None = None  # One of :data:`FORMATS`
     partition: str | None = None  # One of :data:`PARTITIONS`

@@ -44,7 +44,7 @@ class NewObject(Protocol):
         """Give it its name, whole; its size in bytes."""
 
     def drop(self) -> None:
-        """Give up what is not kept."""
+        """Discard bytes that are not kept."""
 
 
 class Storage(Protocol):
@@ -72,7 +72,7 @@ class Storage(Protocol):
         """True if something is there, by asking for it, not by a list."""
 
     def modified_ms(self, path: str) -> int:
-        """When what is there was put, in milliseconds since 1970."""
+        """Time of the object's put, in milliseconds since 1970."""
 
     def create(self, path: str) -> NewObject:
         """Something to write, which has its name when it is kept."""
@@ -95,10 +95,10 @@ class Storage(Protocol):
         """Remove an object; a missing one is not an error."""
 
     def sync(self, *paths: str) -> None:
-        """Make what a library wrote durable."""
+        """Make a library's files durable."""
 
     def sync_names(self, *paths: str) -> None:
-        """See that what was kept can be found after a crash, by everybody."""
+        """Make sure that every process finds the kept files after a crash."""
 
     def locked(self, path: str) -> AbstractContextManager[str | None]:
         """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
@@ -129,11 +129,11 @@ class LocalStorage:
         return (self.root / path).exists()
 
     def modified_ms(self, path: str) -> int:
-        """When what is there was written, in milliseconds since 1970."""
+        """Time of the file's last write, in milliseconds since 1970."""
         return int(inside(self.root, path).stat().st_mtime * 1000)
 
     def top(self) -> set[str]:
-        """The names directly in the directory; none where there is no directory."""
+        """The names directly in the directory; none without a directory."""
         return {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
 
     @contextlib.contextmanager
@@ -246,7 +246,7 @@ class NewFile:
         return size
 
     def drop(self) -> None:
-        """Give up what is not kept."""
+        """Discard bytes that are not kept."""
         self.file.close()
         self._hidden.unlink(missing_ok=True)
 
@@ -263,13 +263,13 @@ def inside(root: Path, path: str) -> Path:
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file of the archive itself, never what a link of its name leads to."""
+    """Open a file of the archive itself, never the target of a link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[str | None]:
-    """Hold a file's lock; gives who has it where that is another process, and None when it is ours."""
+    """Hold a file's lock. Yields its owner if that is another process, and None if it is ours."""
     with open(path, "a+", opener=_own) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A stream's table as its log must show it, and what differs from what the log shows. PURE: no files, no libraries.
+"""A stream's table as its log must show it, and the differences from the present log. PURE: no files, no libraries.
 
 The manifest is what is true; a log of Delta or Iceberg is brought to it, by one commit for each change. So there is
 one way for a new batch, for merged files and for a job that was killed between the two: the difference is committed.
