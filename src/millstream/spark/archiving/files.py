@@ -306,7 +306,7 @@ def _undamaged(path: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, UnicodeDecodeError, OSError) as reason:
         if isinstance(reason, OSError) and reason.errno is not None:
-            raise  # of the disk: Arrow's own, of what it cannot read, have no number
+            raise  # of the disk: Arrow's own errors, for unreadable files, have no number
         first = (str(reason).strip().splitlines() or [""])[0]
         raise DamagedFileError(
             f"the file {path!r} of the archive is damaged ({first}): restore it from a backup"

@@ -36,7 +36,7 @@ class Swept:
 
     manifest: ArchiveManifest  # That is true then
     news: Mapping[str, str]  # By stream, a sentence about files that were kept
-    doubtful: frozenset[str] = frozenset()  # Streams of which the manifest counts as archived what it names no file for
+    doubtful: frozenset[str] = frozenset()  # Streams with entries that the manifest counts as archived without a file
 
 
 def sweep(folder: Folder, manifest: ArchiveManifest, streams: Iterable[str], entries: Entries) -> Swept:

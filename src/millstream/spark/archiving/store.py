@@ -151,7 +151,7 @@ class ArchiveStore:
         """The streams of the archive, and those that this job names: one may have been begun for the first time."""
         return {*self.manifest.places, *self._settings.streams}
 
-    # --- what is archived --------------------------------------------------------------------------------------------
+    # --- archived entries --------------------------------------------------------------------------------------------
 
     def inspect(self, states: Mapping[str, StreamState | None], entries: Entries) -> None:
         """Find the streams that can be archived on from the archive's end; the others stay as they are from now on."""
@@ -476,7 +476,7 @@ class ArchiveStore:
             closed = part_of(shape, self.manifest.place(stream).id.ms) > part  # it cannot grow any more
             yield from mergeable(list(files), closed=closed, target=self._settings.target_bytes)
 
-    # --- what is trimmed ---------------------------------------------------------------------------------------------
+    # --- trimmed entries ---------------------------------------------------------------------------------------------
 
     def trim(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Remove archived entries that no group needs from the streams; count the rest if nothing is removed."""

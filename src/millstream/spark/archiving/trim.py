@@ -129,7 +129,7 @@ class Keep:
     """The archived entries that stay in the stream."""
 
     ms: int | None = None  # Entries younger than this, by the server's clock; None for no such floor
-    entries: int | None = None  # So many of the newest; None for no such floor
+    entries: int | None = None  # Number of the newest entries; None for no such floor
     given: str = ""  # The age as the user wrote it, such as ``"1h"``
 
 

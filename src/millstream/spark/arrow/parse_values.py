@@ -100,7 +100,7 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values other than JSON; text that does not match its type becomes null before Arrow sees it."""
-    # On bytes: the pattern must not stumble over what is not UTF-8.
+    # On bytes: the pattern must not stumble over bytes outside UTF-8.
     alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
     if pc.all(alike).as_py() is False:
         values = pc.if_else(alike, values, _nothing())

@@ -84,7 +84,7 @@ class Router:
             raise routing.Redirected(f"the server did not run it: {lost}")
         return replies
 
-    # --- connections, for those who send ahead of their replies ------------------------------------------------------
+    # --- connections, for callers that send ahead of their replies ----------------------------------------------------
 
     def server_of(self, key: str) -> str:
         """The URL of the server that has a key now."""

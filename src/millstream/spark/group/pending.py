@@ -97,7 +97,7 @@ class PendingEntries:
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
         """Acknowledge a finished batch. Entries that others have claimed are acknowledged too: they are done."""
         if consumer not in self.consumers():
-            # It was settled before, to the end: what is pending now is of a group that was set back.
+            # It was settled before, to the end: the pending entries are of a group that was set back.
             return Settled(missing=0)
         found = Settled(missing=sum(run.n for run in runs))
         for run in runs:
@@ -119,7 +119,7 @@ class PendingEntries:
         first, looked = 0, due.PAGE
         while looked == due.PAGE:
             (reply,) = self._router.ask([due.hold(self.key, self.group, min_idle_ms, first=first, whole=True)])
-            looked = reply[0] if isinstance(reply, list) else 0  # a user without scripts puts back what it claims
+            looked = reply[0] if isinstance(reply, list) else 0  # a user without scripts puts back the claimed entries
             first += due.PAGE
 
     def put_back(self, consumer: str, ids: Sequence[bytes], min_idle_ms: int, *, charged: bool) -> set[bytes]:

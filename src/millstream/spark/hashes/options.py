@@ -20,7 +20,7 @@ class HashOptions:
 
     url: str = field(repr=False)  # The server's URL
     pattern: str  # Glob of keys, as SCAN MATCH takes it
-    key_column: str = KEY  # Column that has the key, or what of it follows ``prefix``
+    key_column: str = KEY  # Column of the key, or of its part after ``prefix``
     prefix: str = ""  # Beginning of every key, which the column leaves out; empty for whole keys
     min_partitions: int | None = None  # Tasks, at least; None for as many as the number of keys suggests
 

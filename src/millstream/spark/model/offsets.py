@@ -138,7 +138,7 @@ class StreamState:
     length: int  # Entries there now
     max_deleted: Id  # Greatest id removed by XDEL (trimming leaves it alone)
     first: Id | None  # Id of the first entry there now; None when there is none
-    mark: bytes = b""  # Digest of what the first entry holds
+    mark: bytes = b""  # Digest of the first entry's content
 
     @property
     def removed(self) -> int:

@@ -61,10 +61,10 @@ class Options:
     group: str | None = None  # Consumer group that shows this query's progress
     fields: tuple[str, ...] = ()  # Entry fields wanted as string columns; empty for the map
     headers: bool = False  # True if the envelope of an entry is opened, into columns of its headers and its body
-    from_replica: bool = False  # True if tasks read from replicas; what is to be read is always asked of the primary
-    archive: str | None = None  # Place of the archive that holds what was trimmed; None without one
+    from_replica: bool = False  # True if tasks read from replicas; the range to read is always asked of the primary
+    archive: str | None = None  # Place of the archive of trimmed entries; None without one
     live_tail: bool = True  # True if the streams are read after the archive
-    # True if filters on ids, times and streams choose what is read; safe for one query a ``load()``
+    # True if filters on ids, times and streams limit the read; safe for one query a ``load()``
     pushdown: bool = False
     given: frozenset[str] = field(default_factory=frozenset)  # Names of the options that were given, in lower case
 

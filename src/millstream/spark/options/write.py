@@ -18,7 +18,7 @@ class SinkOptions:
     """The options of a write; pickled to the executors."""
 
     url: str = field(repr=False)  # The server's URL
-    stream: str | None = None  # That all rows go to; None when each row names its own
+    stream: str | None = None  # Target of all rows; None if each row names its own
     max_len: int | None = None  # Entries to keep in a stream
     min_id: str | None = None  # Entries below this id are trimmed
     retention_ms: int | None = None  # Entries older than this are trimmed

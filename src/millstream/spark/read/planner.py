@@ -59,7 +59,7 @@ class Planner:
             elif ident == offsets.ZERO:
                 found[key] = state.beginning
             elif ident >= state.last:
-                # Perhaps ahead of what there is: ids up to it may still be added, and are not wanted.
+                # Perhaps ahead of the last entry: ids up to it may still be added, and are not wanted.
                 found[key] = Position.at(ident, state.added)
             else:
                 found[key] = self._counted(key, ident, state)

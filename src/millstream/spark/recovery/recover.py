@@ -154,7 +154,7 @@ class Recovery:
         if dead == stream:
             raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
         info = StreamInfo(read.parse({"url": url, "stream": stream}))
-        info.states([stream])  # the first contact, which says what is wrong with the URL or the key
+        info.states([stream])  # the first contact, which shows errors in the URL or the key
         info.close()
         if url.startswith(CLUSTERS) and slot_of(dead or dead_key(stream)) != slot_of(stream):
             raise ConfigError(
@@ -265,7 +265,7 @@ class Recovery:
             except Exception as reason:
                 if not lost_contact(reason):
                     raise
-                return  # what was claimed is held, and is found there
+                return  # claimed entries are held, and are found there
             cursor, ids, *gone = checked(reply)
             claimed += len(ids) - len(self._put_back(ids))
             self._counts.deleted += len(gone[0]) if gone else 0

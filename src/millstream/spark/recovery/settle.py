@@ -54,7 +54,7 @@ class RecoveryCounts:
     dead: int = 0  # In the dead-letter stream
     unjudged: int = 0  # Given back because nothing was decided about them
     deleted: int = 0  # No longer in the stream, and acknowledged
-    taken: int = 0  # Claimed or acknowledged by others meanwhile; what was decided about them was not carried out
+    taken: int = 0  # Claimed or acknowledged by others meanwhile; their decisions were not carried out
 
     @property
     def total(self) -> int:
@@ -115,7 +115,7 @@ class Settler:
                 self._write_letters({ident: decisions[ident].reason for ident in batch}, deliveries, counts)
                 progress()
 
-    # what was decided may be minutes old: the function ran in between, and others may have claimed what is ours
+    # the decisions may be minutes old: the function ran in between, and others may have claimed what is ours
     def _mine(self, ids: Sequence[bytes]) -> list[bytes]:
         """Those that are still held."""
         pages = self._holdings.pending(self._consumer, parse_id(ids[0].decode()), parse_id(ids[-1].decode()))

@@ -88,7 +88,7 @@ class SinkRouter(Router):
 
 
 class CommitRecordStore:
-    """The keeper of one writer's commit record."""
+    """Access to one writer's commit record on the server."""
 
     def __init__(self, router: SinkRouter, writer: str) -> None:
         self._router = router

@@ -170,7 +170,7 @@ class Staging:
             return waiting
         part = waiting.part
         if part.pieces == 0:
-            # Before the rows: what is not registered is only removed by its time to live.
+            # Before the rows: an unregistered key is removed only by its time to live.
             register = keys.register(self._writer)
             self._window.send(register, ("SADD", register, part.key), ("PEXPIRE", register, self._options.staging_ms))
         if waiting.first is not None:

@@ -66,7 +66,7 @@ class NoConditionalPutError(ObjectStoreError):
 @contextmanager
 def explained(place: str, doing: str) -> Iterator[None]:
     """Turn errors of ``obstore`` into one sentence; ``FileNotFoundError`` and failed conditions stay as they are."""
-    from obstore import exceptions as obstores  # noqa: PLC0415 - only who has an archive there has it
+    from obstore import exceptions as obstores  # noqa: PLC0415 - only users with an archive there have it
 
     try:
         yield

@@ -106,7 +106,7 @@ class ObjectStorage:
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The paths below a folder; one that is missing may be there all the same."""
-        import obstore  # noqa: PLC0415 - only who has an archive there has it
+        import obstore  # noqa: PLC0415 - only users with an archive there have it
 
         with explained(self._url, "list what is there"):
             for found in obstore.list(self._store, prefix or None):
@@ -272,7 +272,7 @@ class ObjectStorage:
             with explained(self._url, f"get {MANIFEST_NAME}"):
                 obstore.get(store, MANIFEST_NAME)
         except (FileNotFoundError, ObjectStoreError):
-            return  # it is there, and what it is asked for next says more
+            return  # it is there, and its next answer says more
 
     def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> "ObjectStore":
         from obstore import store as stores  # noqa: PLC0415 - as above

@@ -43,7 +43,7 @@ class Upload:
 
 def opened(store: "ObjectStore", place: str, path: str) -> BinaryIO:
     """An object, to be read in any order."""
-    import obstore  # noqa: PLC0415 - only who has an archive there has it
+    import obstore  # noqa: PLC0415 - only users with an archive there have it
 
     with explained(place, f"get {path}"):
         found = obstore.get(store, path)

@@ -106,7 +106,7 @@ def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
 
     The library finds that version by a list. A list may lag behind, so the version after it is asked for by its name.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415 - only who archives to Delta has it
+    from deltalake import DeltaTable  # noqa: PLC0415 - only users who archive to Delta have it
 
     place, options = f"{storage.location}/{plan.folder}", storage.delta_options()
     # The library's own question whether there is a table keeps all other threads from running until it is answered

@@ -41,7 +41,7 @@ class CatalogUnansweredError(StorageError):
 
 def open_catalog(name: str | None, storage: Storage) -> "Catalog":
     """The catalog that a name means."""
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only who archives to Iceberg has it
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only users who archive to Iceberg have it
     from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
 

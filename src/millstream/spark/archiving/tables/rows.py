@@ -46,7 +46,7 @@ _FIXED: dict[str, pa.DataType] = {
     "date": pa.date32(),
 }
 _INFERRED = (
-    # Only what is the same text again: 007 and a number of twenty digits are names, not amounts
+    # Only values that give the same text again: 007 and a number of twenty digits are names, not amounts
     ("bigint", r"^(?:0|-?[1-9][0-9]{0,18})$"),
     ("double", r"^-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?(?:[eE][+-]?[0-9]{1,3})?$"),
     ("boolean", r"^(?:true|false)$"),

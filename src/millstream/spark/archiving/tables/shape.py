@@ -41,7 +41,7 @@ class Shape:
     partition: str = "none"  # One of :data:`PARTITIONS`
     raw: bool = False  # True if the entries' fields are there as a list
     columns: str = "all"  # ``none``, ``all`` fields, the named ``fields``, or those of a ``schema``
-    fields: tuple[tuple[str, ColumnType | None], ...] = ()  # That are named, with their types where there is a schema
+    fields: tuple[tuple[str, ColumnType | None], ...] = ()  # Named fields, with their types if there is a schema
     catalog: str | None = None  # Iceberg's
 
     @property
