@@ -47,7 +47,7 @@ class App(Registering, Publishing):
             :mod:`millstream.worker.registry.watchdog`).
 
     Raises:
-        ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, or ``blocked_after`` is no
+        ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, or ``blocked_after`` is not a
             time.
     """
 
@@ -267,23 +267,23 @@ class App(Registering, Publishing):
 
     @property
     def parts(self) -> str:
-        """What ``/healthz`` calls those of :meth:`progress`."""
+        """The names by which ``/healthz`` calls the parts of :meth:`progress`."""
         return "subscribers"
 
     @property
     def blocked(self) -> watchdog.StoppedLoop | None:
-        """Where a handler keeps the event loop from going on, seen from another thread; None while it goes on."""
+        """The line at which a handler blocks the event loop, seen from another thread; None while the loop goes on."""
         return None if self._heartbeat is None else self._heartbeat.blocked
 
     @property
     def state(self) -> str:
-        """What this process does: starting, running, quiet, draining or stopping."""
+        """The state of this process: starting, running, quiet, draining or stopping."""
         if self._heartbeat is None:
             return "stopping" if self._reading else "starting"
         return self._heartbeat.state
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
-        """What a Prometheus scrape is answered with, and its content type.
+        """The reply to a Prometheus scrape, and its content type.
 
         Args:
             accept: the scraper's ``Accept`` header; OpenMetrics is given to those who want it.

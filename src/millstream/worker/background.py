@@ -1,8 +1,8 @@
 """Asyncio work for programs that have no event loop: one in a thread of its own, for one app.
 
 It is begun by the first call and ends with :meth:`Background.close`, with its app, or with the process. Threads do not
-survive a fork: a process that was forked from one that has it begins one of its own, and leaves the connection that it
-inherited alone, down to the last byte, since that is the other process's.
+survive a fork, so a forked process begins a thread of its own. It leaves the inherited connection alone, down to the
+last byte, since that belongs to the other process.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""What ``millstream run`` starts: ``python -m millstream.worker.child module:app``.
+"""The process that ``millstream run`` starts: ``python -m millstream.worker.child module:app``.
 
-Two file descriptors may come by the environment: ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone,
+The environment may name two file descriptors. ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone.
 ``MILLSTREAM_READY`` gets a line with the app's grace time, one when reading begins, and one more if the app has
-pipelines; the process of an app that has nothing else ends then. From the first line on the other end knows how long an
-end in order may take.
+pipelines. The process of an app that has only pipelines ends then. From the first line on, the parent knows how long an
+orderly end may take.
 """
 
 import importlib
@@ -134,7 +134,7 @@ def find_app(target: str, folder: str | None = None) -> App:
 
 
 def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """Where the health endpoint of this worker listens: the second of several one port higher, and so on."""
+    """The address of this worker's health endpoint; each further worker listens one port higher."""
     host, colon, port = environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
     if not colon:
         return None

@@ -41,10 +41,10 @@ class DeadLetterStream:
     """A dead-letter stream."""
 
     key: str  # Its key
-    letters: int  # How many entries it has
+    letters: int  # Number of its entries
     first: str  # Id of the oldest
     last: str  # Id of the newest
-    streams: tuple[str, ...]  # Where its oldest and its newest letter came from
+    streams: tuple[str, ...]  # Source streams of its oldest and its newest letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class DeadLetterAdmin:
         return int(_checked(await self._ask("XLEN", self.key), self.key))
 
     async def letters(self, choice: LetterFilter | None = None) -> AsyncGenerator[StoredLetter, None]:
-        """What is chosen, oldest first, a page at a time."""
+        """The chosen letters, oldest first, a page at a time."""
         choice = choice or LetterFilter()
         start: str | None = f"{choice.since}" if choice.since is not None else "-"
         end = "+" if choice.until is None else below(choice.until)
@@ -129,7 +129,7 @@ class DeadLetterAdmin:
     ) -> PutBackOutcome:
         """Add the entries to the streams they came from, with their history, and remove the letters.
 
-        Where the connection breaks while letters are on their way, it looks for them until it knows where each is.
+        If the connection breaks while letters are on their way, it looks for them until it knows where each is.
         """
         outcome = PutBackOutcome() if outcome is None else outcome
         stop = asyncio.Event() if stop is None else stop

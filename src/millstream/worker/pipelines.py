@@ -1,7 +1,7 @@
-"""What an app declares as a pipeline: streams in, a function over DataFrames, a sink out.
+"""The declaration of a pipeline in an app: streams in, a function over DataFrames, a sink out.
 
-Plain data and checks. Nothing of Spark is imported here, so an app with pipelines loads where there is no Spark; the
-session comes from whoever starts a pipeline, and only its own methods are called. ``millstream.pipelines`` runs the
+Plain data and checks. This module does not import Spark, so an app with pipelines loads where there is no Spark. The
+caller that starts a pipeline passes the session, and only its own methods are called. ``millstream.pipelines`` runs the
 pipelines of an app.
 """
 
@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sink:
-    """Where the rows of a pipeline go.
+    """The target of a pipeline's rows.
 
     Attributes:
         format: of the writer, such as ``parquet`` or ``millstream``; empty with ``batch``.
@@ -145,7 +145,7 @@ class Pipeline:
         return os.path.abspath(self.checkpoint)  # noqa: PTH100 - a path need not be there, and links stay
 
     def __call__(self, *frames: Frame) -> Any:
-        """What the function makes of DataFrames."""
+        """The function's result for DataFrames."""
         return self.function(*frames)
 
     def options(self) -> list[tuple[str, dict[str, str]]]:

@@ -131,14 +131,14 @@ class Publishing:
             content: a mapping of fields, a dataclass, a pydantic model, or a single value for the field ``data``; see
                 the worker's reference for the form of each type.
             maxlen: trim the stream to about this many entries.
-            minid: trim about what is older than this id.
+            minid: trim about the entries older than this id.
             idempotent: an id of the caller's: a second publish with it adds nothing and returns the first one's entry
                 id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
-                cannot take it for now; it is added once all the same, see
-                :mod:`millstream.worker.handlers.sender`. None sends it once.
+                cannot take it for now. It is added once all the same, see :mod:`millstream.worker.handlers.sender`.
+                None sends it once.
 
         Raises:
             PayloadError: a handler could not read an equal content back; the text names the field, nothing was added.

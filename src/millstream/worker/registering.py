@@ -55,12 +55,12 @@ class Registering:
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """What was registered, in order."""
+        """The registered subscriptions, in order."""
         return tuple(self._subscriptions)
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """What was registered for Spark, in order."""
+        """The registered pipelines, in order."""
         return tuple(self._pipelines.values())
 
     @property
@@ -95,12 +95,12 @@ class Registering:
         Args:
             sub: the stream, or only its name.
             more: refused; another stream is another ``@app.subscriber``.
-            retry: what failure means; five deliveries with growing delays when None.
+            retry: the policy after a failure; five deliveries with growing delays when None.
             concurrency: most runs at the same time in each process.
             ack: ``"auto"`` gathers acks, ``"each"`` sends every one at once, ``"manual"`` leaves them to the handler.
             read: ``"both"``: new entries, and stale ones for at most half of each read (seven eighths while the last
-                read brought nothing new; where the server has XREADGROUP CLAIM, reads filled with new ones look for
-                stale ones every 20 ms); ``"new"`` and ``"claimed"`` are for deployments with a dedicated claimer.
+                read brought nothing new). With XREADGROUP CLAIM on the server, reads filled with new ones look for
+                stale ones every 20 ms. ``"new"`` and ``"claimed"`` are for deployments with a dedicated claimer.
             dead: the dead-letter stream; ``<stream>:dead`` when None.
             middlewares: around the runs of this handler, inside the app's.
             batch: the handler takes lists, of at most 100 entries unless ``max_records`` says otherwise.

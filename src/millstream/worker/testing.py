@@ -78,8 +78,8 @@ class Broker:
     Attributes:
         app: the app.
         url: of its store.
-        clock: the time of store and worker; :meth:`advance` is the way to turn it.
-        client: a blocking redis-py client of the store, with text for replies; bytes that are no UTF-8, as in
+        clock: the time of store and worker; :meth:`advance` turns it.
+        client: a blocking redis-py client of the store, with text for replies; bytes that are not UTF-8, as in
             FastStream's envelopes, are as ``surrogateescape`` has them.
         errors: what handlers raised so far, Nack and Reject apart.
     """
@@ -180,7 +180,7 @@ class Broker:
             raise fresh[0]
 
     def _busy(self, loop: SubscriberLoop) -> str:
-        """What the subscriber has to do yet, in words; empty when nothing."""
+        """The subscriber's remaining work, in words; empty when there is none."""
         name, subscription = loop.subscription.name, loop.subscription
         stream, group = subscription.sub.stream, subscription.group
         undone = loop.undone()

@@ -1,11 +1,11 @@
 """From an entry's fields to a handler's arguments, and from an object to an entry's fields. Pure.
 
-What a handler gets, by its annotations:
+A handler's arguments, by its annotations:
 
 * ``msg: Message``, or a kind of it: the message itself, wherever it stands in the signature;
 * one ``dict``, dataclass or pydantic model, or a parameter without annotation: the whole entry;
-* ``str``, ``int``, ``float``, ``bool``, ``bytes``, dates and so on: the field of that name; if it is the only
-  parameter and the entry has a single field, that field whatever its name;
+* ``str``, ``int``, ``float``, ``bool``, ``bytes``, dates and so on: the field of that name. A handler's only parameter
+  gets the only field of an entry, whatever its name;
 * several parameters: each the field of its name, structured ones from the JSON in it.
 
 The whole entry is its fields, unless it has the single field ``data`` with a JSON object or array, or FastStream's
@@ -60,7 +60,7 @@ class Binder:
         self._message_name: str | None = None
         self._message_kind: type[Message] = Message
         self._parameters: list[_Parameter] = []
-        self.annotations: dict[str, Any] = {}  # Of the parameters filled from the entry or with the message, by name
+        self.annotations: dict[str, Any] = {}  # Annotations of the parameters that get fields or the message, by name
         # Which of ``context`` each such parameter asks for, by name; :meth:`bind` leaves them out
         self.context: dict[str, type] = {}
         name = name_of(handler)

@@ -1,7 +1,7 @@
 """A call of a user's function, and all that can come back from it: a result that is still to be awaited, any exception.
 
 A handler's outermost callable decides how it is called: a coroutine function in the event loop, all others in a
-thread. Whatever awaitable comes back is awaited before the entry counts as handled.
+thread. An awaitable that comes back is awaited before the entry counts as handled.
 """
 
 import asyncio

@@ -4,9 +4,9 @@ Builds one function per type, once. The standard library's types and dataclasses
 msgspec do their own models and, where it is installed, every type this module does not know.
 
 Pydantic's ``TypeAdapter`` for all of them would be shorter, and was tried: it agreed on two of 21 types. It guesses
-where a stream should not (``20130101`` as a datetime is a day in August 1970, ``true`` and ``1.0`` are integers, ``y``
-is a boolean) and refuses what entries hold (JSON in a field, an empty field for None, ``90`` as seconds, ``1`` for
-``Literal[1]``). And the worker runs without pydantic.
+where a stream should not: ``20130101`` as a datetime is a day in August 1970, ``true`` and ``1.0`` are integers, ``y``
+is a boolean. It refuses values that entries hold: JSON in a field, an empty field for None, ``90`` as seconds, ``1``
+for ``Literal[1]``. And the worker runs without pydantic.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ def as_text(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_json(value: bytes) -> Any:
-    """What this JSON says."""
+    """The value of this JSON."""
     try:
         return _fast_json(value)
     except ValueError:  # stricter than the standard library, which has the last word
@@ -396,7 +396,7 @@ def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
 
 
 def _named(name: Any, build: Convert, value: Any) -> Any:
-    """What this makes of a part's value; a refusal names the part."""
+    """A part's value, converted; a refusal names the part."""
     try:
         return build(value)
     except (ValueError, TypeError) as error:
@@ -461,7 +461,7 @@ def _typed_dict(kind: Any) -> Convert:
 
 
 def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mapping[str, Convert]) -> Convert:
-    """What a class makes of an object."""
+    """An instance of a class, made from an object."""
     made_by = [
         (name, argument, builder(hint), required, admits_none(hint))
         for name, (argument, hint, required) in parts.items()
@@ -549,7 +549,7 @@ def _struct(kind: Any) -> Convert:
 
 
 def _lenient_object(parts: Mapping[str, tuple[Any, bool, frozenset[str]]], make: Convert, other: Convert) -> Convert:
-    """What a library makes of an object: fields are text, which it reads leniently; nested parts are JSON in theirs."""
+    """An object converted by a library; it reads text leniently, and nested parts from the JSON in their fields."""
     texts = {name for annotation, _, names in parts.values() if wants_text(annotation) for name in names}
     raw = {
         name

@@ -10,8 +10,8 @@
     @app.subscriber("orders")
     async def bill(order: Order, db: Annotated[Session, Depends(session)]) -> None: ...
 
-Generators are closed when the handler has ended and before the entry is acked: a commit that fails fails the delivery,
-and an exception of the handler is thrown into them. Parameters of a dependency are filled as a handler's are.
+Generators are closed when the handler has ended and before the entry is acked, so a commit that fails fails the
+delivery. An exception of the handler is thrown into them. Parameters of a dependency are filled as a handler's are.
 """
 
 import inspect

@@ -346,7 +346,7 @@ def _tree(value: Any, typed: bool) -> Any:
 
 
 def _leaf(scalar: Any, typed: bool) -> Any:
-    """What JSON has for text, bytes or a number."""
+    """The JSON form of text, bytes or a number."""
     if isinstance(scalar, bytes):
         try:
             if typed:
@@ -539,7 +539,7 @@ def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[F
 
 @functools.lru_cache(1024)
 def decoder(kind: Any) -> Convert | None:
-    """How a handler annotated with this type reads it; None where none can be."""
+    """The decoder for a handler annotated with this type; None if there cannot be one."""
     try:
         return builder(kind)
     except Exception:  # noqa: BLE001 - pydantic's, an annotation's
@@ -547,7 +547,7 @@ def decoder(kind: Any) -> Convert | None:
 
 
 def _read(kind: Any, text: str) -> Any:
-    """What a handler of this type makes of the text; ``_NO_FORM`` where it refuses."""
+    """The value that a handler of this type reads from the text; ``_NO_FORM`` if it refuses."""
     decode = decoder(kind)
     try:
         return _NO_FORM if decode is None else decode(text)
@@ -573,7 +573,7 @@ def _same(found: Any, value: Any) -> bool:
 
 
 def _unlike(found: Any, value: Any) -> list[str]:
-    """The name of the first part in which two models differ; private state is no content."""
+    """The name of the first part in which two models differ; private state does not count."""
     if type(found) is not type(value):
         return [type(value).__name__]
     parts, others = _parts(value), _parts(found)

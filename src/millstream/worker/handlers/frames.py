@@ -1,4 +1,4 @@
-"""Where the user's code begins in a stack: what is above it is ours, and says nothing to whoever reads it."""
+"""The start of the user's code in a stack. The frames above it are ours and do not help the reader."""
 
 import asyncio
 import concurrent.futures

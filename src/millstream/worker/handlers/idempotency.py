@@ -6,13 +6,13 @@
     async def bill(order: dict, msg: Message) -> None:
         await once(msg, ("HINCRBY", "revenue", order["day"], order["amount"]), ("XADD", "bills", "*", "order", msg.id))
 
-A script looks for the marker, sets it and runs the commands in one step, so a crash of the worker or of the server
-leaves all of it or nothing. The marker is a key in the stream's slot that ends by itself::
+A script looks for the marker, sets it and runs the commands in one step. A crash of the worker or of the server
+therefore leaves all of it or nothing. The marker is a key in the stream's slot that ends by itself::
 
     millstream:{orders}:once:billing:1763721600000-0    string: "done", or how many commands ran before one was refused
 
-It goes by the id the entry had first: an entry that was dead and is put back has its effect once, and groups that
-handled it long before do not repeat theirs.
+It goes by the id the entry had first. An entry that was dead and is put back has its effect once, and groups that
+handled it before do not repeat theirs.
 """
 
 import asyncio

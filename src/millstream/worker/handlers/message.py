@@ -31,7 +31,7 @@ log = logger("millstream.worker")
 
 
 class Settles(Protocol):
-    """What a message needs to be settled by hand: whose entry it is, where outcomes go, and what a failure means.
+    """Means to settle a message by hand: its entry's owner, the place for outcomes, the meaning of a failure.
 
     A protocol, since the policy behind it knows the exceptions of this module.
     """
@@ -65,7 +65,7 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 
 class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it: the entry is no good; it goes to the dead-letter stream at once.
+    """Raise it for an invalid entry; it goes to the dead-letter stream at once.
 
     What to do: raise it in a handler; nobody else has to catch it.
     """
@@ -75,7 +75,7 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 
 def answer(error: BaseException) -> BaseException:
-    """What a handler said by an error: of a group that holds nothing but Nack and Reject, one of these.
+    """A handler's answer in an error; of a group that holds only Nack and Reject, one of these.
 
     A task group puts what its tasks raise into one. A Reject goes before all, and then the Nack with the longest delay.
     """
@@ -98,8 +98,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 class PayloadError(MillstreamError):
     """An entry does not fit the handler's annotations, or a content has no form as an entry; the text names the field.
 
-    What to do: correct the annotation or the publisher; an entry is in the dead-letter stream and can be put back, and
-    of a content that was refused nothing was added.
+    What to do: correct the annotation or the publisher. An entry is in the dead-letter stream and can be put back;
+    refused content was not added.
     """
 
 
@@ -167,7 +167,7 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """How often the entry was delivered, this time included; above 1, an earlier run may have had its effect."""
+        """Number of deliveries of the entry, this one included; above 1, an earlier run may have had its effect."""
         return self._held.deliveries
 
     @property
@@ -217,7 +217,7 @@ class Message:
     def when_settled(self, call: Callable[[Settled], None]) -> None:
         """Call this once, in the event loop, when the server has confirmed what became of the entry, or it is lost.
 
-        Never where nothing is acknowledged (``no_ack``). What it raises is logged, and changes nothing.
+        Never where nothing is acknowledged (``no_ack``). Its exceptions are logged and change nothing.
         """
         held = self._held
 
@@ -249,7 +249,7 @@ class Message:
         Raises:
             AlreadySettledError: it has an outcome already.
             EntryLostError: it is not ours any more.
-            UsageError: the delay is no length of time.
+            UsageError: the delay is not a length of time.
         """
         said = Nack(delay=delay)
         said.__context__ = sys.exception()  # what the handler has caught, if it says so in an except

@@ -1,8 +1,9 @@
 """Around a run and around a publish: what an application adds to every handler, decided when it is registered.
 
 A middleware has named hooks; those it overrides are called, the first of the list outermost, and the others cost
-nothing, since the chain is put together once. The app's middlewares stand outside those of a subscriber. What a hook
-raises is what the handler raised: the entry is retried or dead by it. What a hook swallows is a success.
+nothing, since the chain is put together once. The app's middlewares are outside those of a subscriber. An exception
+from a hook counts as the handler's: it makes the entry retried or dead. An exception that a hook swallows counts as a
+success.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a run of the handler means for its entry: the policy is asked, and its decision becomes a settlement.
+"""The meaning of a handler's run for its entry: the policy decides, and its decision becomes a settlement.
 
 Errors are logged in moderation: a broken handler fails a thousand times a second, and the first traceback says it all.
 """
@@ -111,12 +111,12 @@ def _delay(error: BaseException) -> float | None:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """What a handler caught before it raised this, if it did."""
+    """The exception that a handler caught before it raised this one, if any."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _users_trace(cause: BaseException | None) -> str:
-    """What a model or a decoder of the user's did with an invalid entry; empty where only our own code saw it.
+    """The trace of the user's model or decoder at an invalid entry; empty if only our own code saw it.
 
     Its error is ours, and its text says what is wrong with the entry: the way there would only hide it.
     """
@@ -135,7 +135,7 @@ def _why(error: BaseException) -> str:
 
 
 def _kind(error: BaseException) -> Failure:
-    """What the policy goes by; anything that a handler raises by accident is an ERROR."""
+    """The kind of failure, by which the policy decides; anything that a handler raises by accident is an ERROR."""
     return next((failure for kind, failure in _KINDS if isinstance(error, kind)), Failure.ERROR)
 
 

@@ -1,4 +1,4 @@
-"""What a publish is on the wire: XADD with trimming, an idempotent id, plain fields or FastStream's envelope."""
+"""A publish as it is on the wire: XADD with trimming, an idempotent id, plain fields or FastStream's envelope."""
 
 import zlib
 from typing import Any

@@ -1,11 +1,11 @@
 """Adding entries for one event loop: over a connection of its own, and again where no answer came, if that is wished.
 
-An XADD whose reply is lost may have been carried out, so that to send it again may add a second entry. Where
-``retry`` is given, each publish has a mark by which the server knows it again:
+An XADD whose reply is lost may have been carried out, so that to send it again may add a second entry. With ``retry``,
+each publish has a mark by which the server recognizes it:
 
-* with XADD IDMP (Millstream, Redis 8.6) an id under a producer's name that no other publish uses meanwhile: the server
+* with XADD IDMP (Millstream, Redis 8.6) an id under a producer's name that no other publish uses meanwhile. The server
   remembers only the latest ids of a producer, and here the latest one is enough;
-* else a key beside the stream that one script sets together with the XADD::
+* else a key next to the stream that one script sets together with the XADD::
 
       millstream:{orders}:published:<random>      string: the entry's id, for a minute longer than is tried
 
@@ -54,7 +54,7 @@ Trim = tuple[str | int, ...]
 
 
 class How(NamedTuple):
-    """How an entry is added; see :meth:`millstream.App.publish`."""
+    """Options for adding an entry; see :meth:`millstream.App.publish`."""
 
     trim: Trim = ()  # The words that trim the stream
     idempotent: str | None = None  # An id of the caller's
@@ -75,7 +75,7 @@ class Sender:
         self._made = 0
 
     async def server(self, deadline: float | None = None) -> Capabilities:
-        """What the server can do, asked once unless it does not tell all of it now."""
+        """The server's capabilities, asked once unless it does not report all of them now."""
         if self._capabilities is not None:
             return self._capabilities
         found = await (find(self.line) if deadline is None else find(self._tries(), limit=_share(deadline)))
@@ -115,7 +115,7 @@ class Sender:
         return f"{PRODUCER}:{self._name}:{self._made}"
 
     async def _known(self, deadline: float) -> Capabilities:
-        """What the server can do, asked until it tells whether it has IDMP or the time is up."""
+        """The server's capabilities, asked until it reports on IDMP or the time is up."""
         pauses = iter(_PAUSES)
         while True:
             try:

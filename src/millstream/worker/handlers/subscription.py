@@ -1,4 +1,4 @@
-"""What a subscriber is: where it reads, how, and with which function."""
+"""A subscriber's description: its stream, its way of reading, and its function."""
 
 import inspect
 import os
@@ -47,15 +47,16 @@ class StreamSub:
         stream: key of the stream.
         group: name of the group; the handler's name when None. It is created with the stream when missing, and again
             after FLUSHALL or XGROUP DESTROY. Name it before you go live: a renamed handler makes a new group and runs
-            the whole stream again (the log warns of that where the stream has entries, and says what to write).
+            the whole stream again. The log warns of that if the stream has entries, and says what to write.
         consumer: our name in the group. None makes one of its own for each process (host, process id, random part),
             removed at a clean stop. A given name stays; with several workers each adds its number to it.
         min_idle_time: milliseconds (or a text, ``"30s"``) without a sign of life after which another consumer may claim
-            an entry; 30,000 when None. What runs or waits here is renewed at a third of it, so it is the time a crash
-            goes unnoticed, not a limit for handlers; only code that blocks the event loop for so long loses its
+            an entry; 30,000 when None. Entries that run or wait here are renewed at a third of it. So it is the time a
+            crash goes unnoticed, not a limit for handlers. Only code that blocks the event loop for this long loses its
             entries.
-        start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
-            comes after. The default is ``"0"``: what was published before the first start is not lost.
+        start: the place at which a group that does not exist yet begins: ``"0"`` with everything the stream holds,
+            ``"$"`` with what comes after. The default is ``"0"``: what was published before the first start is not
+            lost.
         max_records: entries read ahead of the running ones, and the most of a batch. None adapts between
             ``concurrency`` and a hundred or more, by how quickly they are started; batches have at most a hundred.
         polling_interval: longest wait of one read, in milliseconds or a text; the loop wakes up at least so often.
@@ -107,9 +108,9 @@ class StreamSub:
 class Subscription:
     """A handler bound to a stream; made by ``@app.subscriber``."""
 
-    sub: StreamSub  # Where it reads
+    sub: StreamSub  # Its stream and group
     handler: Callable[..., Any]  # The function
-    retry: Retry = field(default_factory=Retry)  # What failure means
+    retry: Retry = field(default_factory=Retry)  # Policy after a failure
     concurrency: int = 10  # Most runs at the same time, in this process
     # ``"auto"`` acks when the handler returns, gathered; ``"each"`` the same, but the next entry waits until the ack is
     # stored; ``"manual"`` leaves it to the handler
@@ -117,16 +118,16 @@ class Subscription:
     # ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two
     read: ReadMode = "both"
     dead: str = ""  # Key of the dead-letter stream
-    name: str = ""  # Of the handler
+    name: str = ""  # The handler's name
     middlewares: Sequence[Middleware] = ()  # Around each run, the first outermost
     batch: bool = False  # The handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`
     # A field's name, or a function of the message: entries of one key run one after the other
     key: str | Callable[[Message], Hashable] | None = None
     on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
-    # What an annotation of the app's stands for, for example the app itself
+    # Objects that the app provides for annotations, for example the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
-    provider: Any = None  # Of dependencies (fast-depends); made on first use
-    app: object = None  # Whose ``@app.publisher`` counts
+    provider: Any = None  # Provider of dependencies (fast-depends); made on first use
+    app: object = None  # The app that has this handler's publishers
     depends: frozenset[str] = field(init=False)  # Names of the handler's parameters that are dependencies
     binder: Binder = field(init=False)
     is_async: bool = field(init=False)
@@ -202,7 +203,7 @@ class Subscription:
 
     @property
     def publishers(self) -> Sequence[Any]:
-        """What the app publishes results by; ``@app.publisher`` may be applied before or after."""
+        """The app's publishers of results; ``@app.publisher`` may be applied before or after."""
         return publishers_of(self.handler, self.app)
 
     @property

@@ -22,7 +22,7 @@ OUTSIDE: Mapping[str, str | int] = {"stream": "-", "group": "-", "consumer": "-"
 
 
 def entry_context() -> Mapping[str, str | int]:
-    """What the present handler's entry is, by the names of :data:`OUTSIDE`; for structured loggers of any make."""
+    """Facts about the present handler's entry, by the names of :data:`OUTSIDE`; for structured loggers of any make."""
     return _entry.get(OUTSIDE)
 
 

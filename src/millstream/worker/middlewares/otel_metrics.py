@@ -30,7 +30,7 @@ class Instrument:
 
     kind: Literal["histogram", "counter"]  # ``histogram`` (seconds) or ``counter`` (messages)
     text: str  # Its description
-    attributes: tuple[str, ...]  # Of its measurements, those included that only some have
+    attributes: tuple[str, ...]  # Attributes of its measurements, optional ones included
 
 
 INSTRUMENTS: dict[str, Instrument] = {

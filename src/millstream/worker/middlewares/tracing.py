@@ -1,8 +1,9 @@
 """Spans and metrics of OpenTelemetry around runs and publishes, as its messaging conventions ask. Extra: ``otel``.
 
-One entry's way: ``send`` where it is published, ``receive`` where a worker reads it (one for each read, linked to all
-sends), ``process`` for a run, the child of its send and linked to its receive, and below that ``ack``, ``nack`` or
-``dead``, which ends when the server has it. A run of an entry that failed here before is linked to that run.
+One entry's way has these spans: ``send`` where it is published; ``receive`` where a worker reads it (one for each read,
+linked to all sends); ``process`` for a run, the child of its send and linked to its receive. Below ``process`` is
+``ack``, ``nack`` or ``dead``, which ends when the server has it. A run of an entry that failed here before is linked to
+that run.
 
 Attributes: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/; the metrics:
 :mod:`millstream.worker.middlewares.otel_metrics`.
@@ -38,7 +39,7 @@ except ImportError as missing:
 #: Entries whose earlier spans are kept to be linked to: more than a worker ever has in hand or waiting.
 _REMEMBERED = 10_000
 _PORT = 6379  # where a URL names none
-#: Where other programs put the context of a plain entry.
+#: Fields in which other programs put the context of a plain entry.
 _PLAIN = ("traceparent", "tracestate")
 
 
@@ -46,10 +47,10 @@ class Tracing(Middleware):
     """Spans for what becomes of each entry, a producer span for each publish, and the metrics of both.
 
     Args:
-        provider: where spans go; the process's own provider when None.
+        provider: the target of spans; the process's own provider when None.
         meter_provider: the same for metrics.
         envelope: write entries that are published without headers in FastStream's envelope as well, so that each
-            carries its context; readers that know no envelope see one field ``__data__`` then.
+            carries its context; readers that do not know the envelope see one field ``__data__`` then.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Tracing(Middleware):
             msg.when_settled(functools.partial(self._unrun, msg))
 
     def _unrun(self, msg: Message, outcome: Settled) -> None:
-        """What was given up without a run has its span too: below the one that published it."""
+        """A span for an entry that was given up without a run, below the span that published it."""
         read = self._earlier.take(msg)  # none where it was run
         if read and outcome == "dead":
             attributes = {**_consumer(msg, "dead", "settle"), "messaging.message.id": msg.id}
@@ -169,7 +170,7 @@ class _ServerTracer:
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
-        self.server: Mapping[str, str | int] = {}  # What they say of it
+        self.server: Mapping[str, str | int] = {}  # Attributes of the server
 
     def start_span(self, name: str, *, attributes: Mapping[str, Any], **options: Any) -> Span:
         """As a tracer does."""
@@ -183,7 +184,7 @@ class _ServerTracer:
 
 
 class _EarlierSpans:
-    """What was done with entries before the run that comes: their latest reads and failed runs in this process."""
+    """Spans of entries before their next run: their latest reads and failed runs in this process."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[str, str, str], list[SpanContext]] = OrderedDict()
@@ -263,7 +264,7 @@ def _once(spans: Iterable[SpanContext]) -> list[Link]:
 def server_of(url: str) -> dict[str, str | int]:
     """The conventions' attributes of a server; none where it has no address, as in process, or its URL names others.
 
-    Of a cluster it is the node that the URL names first; behind Sentinels it is known to them alone.
+    For a cluster it is the node that the URL names first; with Sentinels, only they know it.
     """
     parts = urlsplit(url)
     if parts.scheme == "unix":
@@ -280,13 +281,13 @@ def _context(msg: Message) -> Context:
         carrier = msg.headers
     except PayloadError:
         return Context()
-    # surrogates are no text that a propagator takes, and such bytes no context
+    # propagators do not take surrogates, and such bytes are not a context
     plain = {name: msg.fields[name].decode("latin-1") for name in _PLAIN if name in msg.fields}
     return extract(carrier or plain, Context())
 
 
 def _consumer(msg: Message, operation: str, kind: str | None = None) -> dict[str, str]:
-    """What spans on the consumer's side have in common."""
+    """Attributes common to all spans on the consumer's side."""
     return {
         **_place(msg.stream, operation, kind or operation),
         "messaging.consumer.group.name": msg.group,
@@ -295,5 +296,5 @@ def _consumer(msg: Message, operation: str, kind: str | None = None) -> dict[str
 
 
 def _place(stream: str, operation: str, kind: str) -> dict[str, str]:
-    """What the conventions want of every span: what the metrics have, and the type of the operation."""
+    """The attributes that the conventions want of every span: those of the metrics, and the type of the operation."""
     return {**place(stream, operation), "messaging.operation.type": kind}

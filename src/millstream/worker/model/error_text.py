@@ -78,5 +78,5 @@ def summarize(error: BaseException) -> str:
 
 
 def first_line(text: str) -> str:
-    """What of an error's text stands in a list of failures: one line, and no more than a letter's list shows."""
+    """An error's text for a list of failures: one line, and no more than a letter's list shows."""
     return text.strip().partition("\n")[0][:ERROR_LIMIT]

@@ -1,4 +1,4 @@
-"""How long runs of a handler take, in the buckets of a Prometheus histogram.
+"""Durations of a handler's runs, in the buckets of a Prometheus histogram.
 
 Nothing is measured until somebody asks for the first time: where no metrics are scraped, a run costs what it cost.
 """

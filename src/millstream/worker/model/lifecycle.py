@@ -11,8 +11,8 @@
     any but the last column --lose--> LOST (another consumer owns it, or it is gone)
 
 Until ``confirm`` the server has the entry pending, so a crash anywhere only means another delivery. No state leads to
-two outcomes: a second outcome is an :class:`AlreadySettledError`, and an outcome after ``lose`` stays LOST, so that
-nothing is sent for an entry that belongs to someone else.
+two outcomes: a second outcome is an :class:`AlreadySettledError`. An outcome after ``lose`` stays LOST, so that nothing
+is sent for an entry that belongs to another consumer.
 """
 
 from enum import IntEnum
@@ -21,7 +21,7 @@ from millstream.errors import UsageError
 
 
 class State(IntEnum):
-    """Where an entry stands; see the module's docstring."""
+    """The state of an entry; see the module's docstring."""
 
     BUFFERED = 0
     RUNNING = 1
@@ -38,7 +38,7 @@ class State(IntEnum):
 
 
 class Event(IntEnum):
-    """What happens to an entry."""
+    """An event in the life of an entry."""
 
     START = 0
     ACK = 1

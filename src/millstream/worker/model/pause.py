@@ -14,5 +14,5 @@ class HandlerPause:
     stream: str  # Key of its stream
     group: str  # Its group
     reason: str  # Why, in words
-    by: str  # Who
+    by: str  # User who paused it
     at_ms: int  # Since when, wall milliseconds

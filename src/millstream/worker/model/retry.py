@@ -1,8 +1,7 @@
-"""What failure means: when to try again, and when to stop. Pure: chance comes in as a number.
+"""The policy after a failure: when to try again, and when to stop. Pure: chance comes in as a number.
 
-What counts as a try: every delivery of an entry to a consumer, as the server counts them, whether the handler failed or
-the process was killed before it could say anything; less one if a crash was left uncharged. Handing back
-is not charged.
+Every delivery of an entry to a consumer counts as a try, by the server's count. It counts whether the handler failed or
+the process was killed before it could report. Uncharged crashes are subtracted. Handing back is not charged.
 
 When a process dies, a delivery has been counted for everything it had in hand, and nobody can tell which entry was the
 cause. The server's count does not tell failures, which the handler survived, from crashes. So a :class:`FailureRecord`
@@ -21,7 +20,7 @@ Backoff = Literal["exponential", "linear", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how soon a failed entry is tried again.
+    """The number and the delays of a failed entry's tries.
 
     Attributes:
         max_deliveries: the delivery after which a failing entry is dead; 0 means no limit.
@@ -66,7 +65,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """What is known of an entry besides the server's count of its deliveries."""
+    """Facts about an entry besides the server's count of its deliveries."""
 
     failures: int = 0  # Deliveries that ended with a word of the handler: it raised, gave back, or returned and left it
     uncharged: bool = False  # True once a crash was not charged, so that one delivery more than the limit is allowed
@@ -79,7 +78,7 @@ NO_RECORD = FailureRecord()
 
 
 class Course(Enum):
-    """How an entry that was delivered before is run."""
+    """The way to run an entry that was delivered before."""
 
     NORMAL = "normal"  #: as any other: every earlier delivery ended with a word of the handler
     TOGETHER = "together"  #: with others, once: its first crash is not charged, and that is stored before it starts
@@ -99,12 +98,12 @@ def tries(deliveries: int, record: FailureRecord | None) -> int:
 
 
 def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True) -> Course:
-    """How to run an entry that was claimed.
+    """The way to run an entry that was claimed.
 
-    Most entries in hand at a crash only stood beside the one that kills its process. Such an entry is not charged the
-    first time, and runs as any other; after a second crash it is charged, and runs alone from then on, where nobody
-    else's crash can meet it. The poison message uses up its tries alone. One whose crash is surely its own is charged
-    and runs alone from the first crash on.
+    Most entries in hand at a crash were only neighbours of the one that kills its process. Such an entry is not charged
+    the first time, and runs as any other. After a second crash it is charged, and runs alone from then on, where the
+    crash of another entry cannot meet it. The poison message uses up its tries alone. One whose crash is surely its own
+    is charged and runs alone from the first crash on.
     """
     known = record or NO_RECORD
     counted = tries(deliveries, record)
@@ -123,14 +122,14 @@ class Failure(Enum):
 
     ERROR = "error"  #: the handler raised
     NACK = "nack"  #: the handler asked for another delivery
-    REJECT = "reject"  #: the handler said that the entry is no good
+    REJECT = "reject"  #: the handler rejected the entry
     INVALID = "invalid"  #: the entry does not fit the handler's annotations, so that running it again cannot help
     OVERDUE = "overdue"  #: delivered too often without any outcome: it probably kills its process
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with a failed entry."""
+    """The decision about a failed entry."""
 
     dead: bool  # Set it aside in the dead-letter stream
     delay: float = 0.0  # Seconds until it may be delivered again, 0 for at once; meaningless when dead
@@ -148,7 +147,7 @@ def decide(retry: Retry, failure: Failure, counted: int, chance: float, delay: f
 
 
 def share(room: int, turn: bool, *, alone: bool = False) -> int:
-    """How many of ``room`` free places claims may take: half, or every other time the only one.
+    """The number of ``room`` free places that claims may take: half, or every other time the only one.
 
     New entries can always use the rest, so entries that keep coming back never starve them.
     """

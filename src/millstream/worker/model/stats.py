@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class SubscriberStats:
-    """What one subscriber did since it started."""
+    """Counters of one subscriber since its start."""
 
     read: int = 0  # New entries received
     claimed: int = 0  # Entries received that had been delivered before

@@ -1,7 +1,7 @@
-"""What the server says about a stream and the groups that are read here, asked in one round trip or two.
+"""Facts from the server about a stream and the groups that are read here, asked in one round trip or two.
 
-Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only what is said of consumers
-grows, with their number. What the server refuses to tell, or has no such thing, is None or lacks.
+Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only the part about consumers
+grows, with their number. A fact that the server refuses or does not know is None or missing.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Record: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What is known of one group."""
+    """Facts about one group."""
 
     info: Record | None  # Its row of XINFO GROUPS; None when there is no such group
     unowned: int | None  # Pending entries that no consumer holds, since XNACK released them
@@ -38,7 +38,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What is known of one stream."""
+    """Facts about one stream."""
 
     length: int | None  # Entries in it
     info: Record | None  # XINFO STREAM; None when there is no such stream
@@ -82,7 +82,7 @@ def milliseconds(entry: bytes) -> int:
 
 
 async def _delayed(line: Line, stream: str, group: str, count: Reply) -> Undelayed | None:
-    """What is pending apart from what is delayed; None where the group has no due times, or nobody tells."""
+    """Number of pending entries that are not delayed; None if the group has no due times or they are unknown."""
     return await undelayed(line.near(stream), stream, group, patience=_PATIENCE) if count else None
 
 
@@ -134,7 +134,7 @@ def _record(row: Sequence[Any]) -> Record:
 
 
 def _age(entry: bytes) -> float | None:
-    """Seconds since the entry was added, by its id; None of one that is no time."""
+    """Seconds since the entry was added, by its id; None if the id does not hold a time."""
     if milliseconds(entry) < FIRST_TIME:
         return None
     return max(SystemClock().now().wall - milliseconds(entry), 0) / 1000

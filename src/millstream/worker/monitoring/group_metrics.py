@@ -1,7 +1,7 @@
-"""What the server says about the streams and groups that are read here, as Prometheus metrics.
+"""The server's facts about the streams and groups that are read here, as Prometheus metrics.
 
-Ids are given by their milliseconds. What the server does not tell is absent, never 0: an unknown lag, the first entry
-of an empty stream, a figure that an older server has not got.
+Ids are given by their milliseconds. A figure that the server does not report is absent, never 0: an unknown lag, the
+first entry of an empty stream, a figure that an older server does not have.
 """
 
 from collections.abc import Iterable, Sequence

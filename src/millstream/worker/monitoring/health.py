@@ -1,8 +1,8 @@
 """A small HTTP endpoint for those who watch processes: does the loop move on, is it ready, what are the figures.
 
-It runs in a thread of its own, and asks the loop that it reports about: one that is blocked is reported as that, with
-the line where it stands. An unreachable server is no reason to kill a worker, which goes on trying: ``/healthz`` stays
-200 and ``/readyz`` becomes 503.
+It runs in a thread of its own, and asks the loop that it reports about. It reports a blocked loop as blocked, with the
+line at which it is held up. An unreachable server does not justify killing a worker, which goes on trying: ``/healthz``
+stays 200 and ``/readyz`` becomes 503.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.worker")
 
-#: Where ``millstream run`` tells its processes which names are allowed, separated by spaces.
+#: Variable in which ``millstream run`` passes the allowed names to its processes, separated by spaces.
 ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
 
 _PATIENCE = 5.0
@@ -49,7 +49,7 @@ Answer = tuple[int, str, bytes]
 
 
 class PartProgress(Protocol):
-    """How one part of a process moves on: a subscriber, or a pipeline."""
+    """The progress of one part of a process: a subscriber, or a pipeline."""
 
     @property
     def handler(self) -> str:
@@ -57,7 +57,7 @@ class PartProgress(Protocol):
 
     @property
     def doing(self) -> str:
-        """What it is at, in one word."""
+        """Its activity, in one word."""
 
     @property
     def idle_ms(self) -> int:
@@ -73,11 +73,11 @@ class PartProgress(Protocol):
 
 
 class Watched(Protocol):
-    """What can be watched: an app at work, or the driver of an app's pipelines."""
+    """An object to watch: an app at work, or the driver of an app's pipelines."""
 
     @property
     def parts(self) -> str:
-        """What its parts are called."""
+        """The names of its parts."""
 
     @property
     def state(self) -> str:
@@ -85,13 +85,13 @@ class Watched(Protocol):
 
     @property
     def blocked(self) -> "StoppedLoop | None":
-        """Where its event loop stands still; None while it goes on, as far as is known."""
+        """The line at which its event loop is blocked; None while the loop goes on, as far as is known."""
 
     def progress(self) -> Sequence[PartProgress]:
-        """How each part moves on."""
+        """The progress of each part."""
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
-        """What a scrape is answered with, and its content type; with or without series for each consumer."""
+        """The reply to a scrape, and its content type; with or without series for each consumer."""
 
 
 class HealthError(MillstreamError):
@@ -104,15 +104,15 @@ class HealthError(MillstreamError):
 def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:
     """The names by which the endpoint may be asked, beside addresses and loopback names.
 
-    A page in a browser can have its own name point at this machine (DNS rebinding) and then read what answers here; the
-    ``Host`` of such a request is that name. Addresses are safe, since no name stands in front of them.
+    A page in a browser can have its own name point at this machine (DNS rebinding) and then read the answers. The
+    ``Host`` of such a request is that name. Addresses are safe, since a name does not hide them.
     """
     own = {host, socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
     return frozenset(name.lower().rstrip(".") for name in (*own, *allow))
 
 
 def _is_allowed(host: str, names: frozenset[str]) -> bool:
-    """True if a request with this ``Host`` is meant for us; one without is no browser's."""
+    """True if a request with this ``Host`` is meant for us; one without does not come from a browser."""
     name = host.lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].rstrip(".")
     if not name or "*" in names or name in names or name.endswith(".localhost"):

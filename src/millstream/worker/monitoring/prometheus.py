@@ -1,9 +1,9 @@
 """Prometheus metrics of one worker process, made when they are asked for, so that they cost the work nothing.
 
-The process's own counters come first; then what the server says about the groups that are read here
+The process's own counters come first; then the server's facts about the groups that are read here
 (:mod:`millstream.worker.monitoring.group_metrics`). Names and helps are in
-:mod:`millstream.worker.monitoring.metrics`. What the program itself registered with
-prometheus-client is there too.
+:mod:`millstream.worker.monitoring.metrics`. Metrics that the program itself registered with prometheus-client are there
+too.
 """
 
 import importlib.util
@@ -90,7 +90,7 @@ def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
 
 
 def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
-    """What this process counted and holds."""
+    """The counts of this process and the entries that it holds."""
     build = family("millstream_build")
     build.add_metric([__version__], {})
     yield build

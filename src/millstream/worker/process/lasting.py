@@ -134,7 +134,7 @@ def _fails_entry(error: BaseException) -> bool:
 
 
 def _handle(error: BaseException) -> Handle | None:
-    """What the loop ran when it raised."""
+    """The callback that the loop ran when it raised."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is Handle._run.__code__:  # noqa: SLF001 - the one frame that knows

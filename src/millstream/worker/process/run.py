@@ -53,11 +53,11 @@ BESIDE = b"beside\n"
 
 
 class RunnableApp(Watched, Startable, Protocol):
-    """What is run here: an app, of which this module need not know more."""
+    """An app to run, as far as this module needs to know it."""
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:
-        """What it reads."""
+        """Its subscriptions."""
 
     @property
     def grace(self) -> float:
@@ -65,7 +65,7 @@ class RunnableApp(Watched, Startable, Protocol):
 
     @property
     def pipelines(self) -> Sequence[Pipeline]:
-        """What it has for Spark."""
+        """Its pipelines for Spark."""
 
     async def wait(self) -> None:
         """Wait until a subscriber cannot go on."""

@@ -3,8 +3,9 @@
 Workers are new interpreters, not forks of one that has threads and connections. Each runs in a session of its own, so
 that Ctrl-C reaches it only through us; should we be killed, the end of a pipe tells it to stop.
 
-An app's pipelines have one process more, which is kept alive in the same way. All of them share it: a Spark driver
-takes seconds to start and most of a gigabyte of memory, and within one a query that dies is started again by itself.
+An app's pipelines have one process more, which is kept alive in the same way. All of them share it, since a Spark
+driver takes seconds to start and most of a gigabyte of memory. Within one driver, a query that dies is started again by
+itself.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ class Supervisor:
     """Runs ``workers`` processes of one app."""
 
     target: str  # ``module:app``
-    workers: int  # How many; they are numbered from 1
+    workers: int  # Number of workers, numbered from 1
     grace: float | None = None  # Seconds running handlers get at a stop; None leaves it to the app
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))  # For the workers
     # A folder; when a Python file in it changes, the workers are started again. For development.
@@ -129,7 +130,7 @@ class Supervisor:
     async def _listen(self) -> None:
         """Kill workers that report nothing for too long.
 
-        Only ticks in which this process ran itself count: a machine that slept or was busy is no worker's fault.
+        Only ticks in which this process ran itself count: a machine that slept or was busy is not a worker's fault.
         """
         if self.kill_after is None:
             return
@@ -193,7 +194,7 @@ class Supervisor:
         return process
 
     async def _came_up(self, process: asyncio.subprocess.Process) -> set[bytes]:
-        """What the first worker reports when it reads; nothing if it is gone, or we are to stop."""
+        """The first worker's report when it reads; nothing if the worker is gone, or we are to stop."""
         voice = self._voices[1]
         waits = [asyncio.create_task(wait) for wait in (voice.spoke.wait(), self._stopping.wait(), process.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -213,9 +214,9 @@ class Supervisor:
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
         """Keep one worker running until the stop; then wait for its end.
 
-        What its end means is said by its exit code: dismissed, so that it is not wanted any more; a mistake in the
-        configuration, which a restart repeats; anything else is a crash. A server that cannot be reached is nobody's
-        mistake and tried for ever.
+        Its exit code gives the meaning of its end: dismissed, so it is not wanted any more; or a mistake in the
+        configuration, which a restart repeats. Anything else is a crash. A server that cannot be reached is not a
+        mistake and is tried for ever.
         """
         quick = 0
         while True:
@@ -317,10 +318,10 @@ def _at_stop(code: int) -> int:
 
 
 def _who(slot: int) -> str:
-    """What a log line calls the process of a slot."""
+    """The name of a slot's process in a log line."""
     return f"worker {slot}" if slot != _DRIVER else "the process of the pipelines"
 
 
 def _word(code: int) -> str:
-    """How a process ended, in words: subprocess shows the signal that killed one as a negative code."""
+    """The end of a process, in words: subprocess shows the signal that killed one as a negative code."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

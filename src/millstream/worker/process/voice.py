@@ -1,4 +1,4 @@
-"""What a worker process reports to its supervisor over a pipe: that it reads, and then, every second, that it runs.
+"""Reports of a worker process to its supervisor over a pipe: that it reads, and then, every second, that it runs.
 
 The reports come from the watchdog's thread, not from the event loop: a loop that stands still is for that thread to
 deal with, see :mod:`millstream.worker.registry.watchdog`. No reports at all mean that no Python code can run there.
@@ -83,7 +83,7 @@ class Voice:
     def listen(self, ran: float, limit: float) -> str | None:
         """Take note of a tick without a report; what is to be done: None, ``"urge"``, ``"warn"`` or ``"kill"``.
 
-        Time in which the process is stopped, by a signal or by a debugger, is no silence.
+        Time in which the process is stopped, by a signal or by a debugger, does not count as silence.
         """
         if not self._watched or self._debugged or self._is_over() or self._is_stopped():
             self.silent = min(self.silent, 0.0)

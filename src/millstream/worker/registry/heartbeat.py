@@ -1,8 +1,8 @@
 """The heartbeat of a worker process: every few seconds it writes to the registry what it does, and reads its orders.
 
-Nothing here may harm the work: a server that refuses the keys is named once in the log, and then left alone. What
-runs and since when is looked up at the beats, so it costs the handlers nothing; a job's beginning is known to the
-length of a beat. The keys and their values are in :mod:`millstream.worker.registry.protocol`.
+Nothing here may harm the work: a server that refuses the keys is named once in the log, and then left alone. Running
+jobs and their beginnings are looked up at the beats, which costs the handlers nothing; a job's beginning is known to
+the length of a beat. The keys and their values are in :mod:`millstream.worker.registry.protocol`.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _REFUSALS = ("WRONGTYPE", "unknown command", "ERR unknown command")
 
 
 class ListedSubscriber(Protocol):
-    """What a heartbeat needs of a subscriber: facts to report, and the two switches that orders turn.
+    """The parts of a subscriber that a heartbeat needs: facts to report, and the two switches that orders turn.
 
     A protocol, since the subscriber's package imports what is below it and knows nothing of the registry.
     """
@@ -204,7 +204,7 @@ class Heartbeat:
 
     @property
     def blocked(self) -> "StoppedLoop | None":
-        """Where the event loop stands still, for whoever asks from another thread; None while it goes on."""
+        """The line at which the event loop is blocked, for callers in another thread; None while the loop goes on."""
         return None if self._watchdog is None else self._watchdog.blocked
 
     def leave(self) -> None:
@@ -214,13 +214,13 @@ class Heartbeat:
 
     @property
     def state(self) -> str:
-        """What this process does: running, quiet, draining or stopping."""
+        """The state of this process: running, quiet, draining or stopping."""
         if self._stopping or self.order == "stop":
             return "stopping"
         return {"quiet": "quiet", "drain": "draining"}.get(self.order or "", "running")
 
     def facts(self) -> dict[str, Any]:
-        """What the registry holds about this process."""
+        """The registry's facts about this process."""
         now = self._clock.now().wall
         errors = [loop.last_error for loop in self._loops if loop.last_error is not None]
         return {

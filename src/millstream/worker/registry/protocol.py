@@ -4,8 +4,8 @@ Any client can read them.
 
 ::
 
-    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last
-                             beat. While its event loop stands still, a thread beats for it: state is ``blocked``, and
+    millstream:worker:<id>   string, JSON: host, pid, version, its present activity; gone soon after the last beat.
+    While its event loop is blocked, a thread beats for it: state is ``blocked``, and
                              ``blocked`` has ``since_ms`` and ``where``
     millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
@@ -44,7 +44,7 @@ RENEWAL_MS = 3_600_000
 Order = Literal["quiet", "drain", "stop"]
 ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
 
-#: What became of a worker that was ordered to end: still there, ordered to go on since, gone, or gone without signing
+#: The end of a worker that was ordered to end: still there, ordered to go on since, gone, or gone without signing
 #: off.
 EndState = Literal["there", "resumed", "ended", "vanished"]
 
@@ -116,7 +116,7 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | 
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
-    """What every living worker tells about itself, oldest first; records that no worker wrote are passed over."""
+    """The record of every living worker, oldest first; records that no worker wrote are passed over."""
     return (await read_workers(line))[0]
 
 
@@ -148,7 +148,7 @@ async def orders(line: Line) -> dict[str, Order]:
 
 
 async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
-    """What became of workers that were ordered to end."""
+    """The states of workers that were ordered to end."""
     ordered = await orders(line)  # first: whoever signs off takes its order away as well
     replies = await line.calls(
         [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]

@@ -1,8 +1,8 @@
 """Consumers of processes that are gone: removed when idle for long and holding nothing, and only then.
 
 XGROUP DELCONSUMER drops whatever the consumer has pending. So the look and the removal are one script on the server;
-no WATCH would do, because a change of a group does not break it. Where scripts may not be run, nothing is removed.
-Whoever is removed by mistake loses nothing: the next XREADGROUP makes the consumer anew.
+no WATCH would do, because a change of a group does not break it. If scripts may not be run, nothing is removed. A
+consumer that is removed by mistake loses nothing: the next XREADGROUP makes it again.
 """
 
 import logging

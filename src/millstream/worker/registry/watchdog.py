@@ -2,13 +2,13 @@
 
 A handler that blocks (``time.sleep``, a synchronous client, a long computation in an ``async def``) stops everything in
 its process: no lease is renewed, no order heard, no heartbeat sent. From outside, such a worker would look idle and
-then be gone. So this thread asks the loop for a sign of life; where none comes, it logs the stack of the loop's thread,
-keeps the worker in the registry, as blocked, over a connection of its own, and looks after its entries
+then be gone. So this thread asks the loop for a sign of life. If none comes, it logs the stack of the loop's thread. It
+also keeps the worker in the registry, as blocked, over a connection of its own, and looks after its entries
 (:mod:`millstream.worker.subscriber.standstill`). Below ``millstream run`` it ends the process after a while.
 
-Code that holds Python's global lock stops this thread too. So it reports to the supervisor that it runs; where that
-hears nothing it sends ``URGE``, and the handler of that signal waits, so that this thread can take a turn: in the
-middle of a long regular expression, for example. Where not even that helps, the supervisor kills the process.
+Code that holds Python's global lock stops this thread too. So it reports to the supervisor that it runs. A supervisor
+that hears nothing sends ``URGE``. The handler of that signal waits, so that this thread can take a turn: in the middle
+of a long regular expression, for example. If even that does not help, the supervisor kills the process.
 
 Only time counts for which this thread could run. A process that was frozen, or a machine that slept, is not blocked.
 """
@@ -53,20 +53,20 @@ URGE, STACKS = signal.SIGURG, signal.SIGWINCH
 _FRAMES = 12
 #: Seconds a beat of ours may take, and what becomes of the entries before a kill.
 _PATIENCE = 5.0
-#: Where installed packages are.
+#: Folders of installed packages.
 _LIBRARIES = tuple(f"{path}/" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _DEBUGGERS = ("debugpy", "pydevd")
 
 
 class Supervision(NamedTuple):
-    """What ``millstream run`` wants of one of its processes."""
+    """Demands of ``millstream run`` on one of its processes."""
 
-    pid: int  # Of that process; a copy that it forks is not supervised
+    pid: int  # Id of that process; a copy that it forks is not supervised
     kill_after: float  # Seconds after which it is to be killed when its event loop stands still
     reports: int  # Descriptor on which its watchdog reports
 
 
-#: Of this process; None where there is no supervisor, or it kills nobody.
+#: The supervision of this process; None if there is no supervisor, or it does not kill.
 supervision: Supervision | None = None
 
 
@@ -79,7 +79,7 @@ class StoppedLoop(NamedTuple):
 
 
 class EntryCare(Protocol):
-    """What looks after the entries meanwhile: :class:`millstream.worker.subscriber.standstill.Standstill`."""
+    """The caretaker of the entries meanwhile: :class:`millstream.worker.subscriber.standstill.Standstill`."""
 
     min_idle: float
 
@@ -131,7 +131,7 @@ class Watchdog:
         self._turned = threading.Event()
         self._client: Any = None
         self._thread = threading.Thread(target=self._run, name="millstream-watchdog", daemon=True)
-        self.blocked: StoppedLoop | None = None  # Where the loop stands still; None while it goes on
+        self.blocked: StoppedLoop | None = None  # Line at which the loop is blocked; None while it goes on
 
     @staticmethod
     def is_wanted(after: float | None) -> bool:
@@ -238,7 +238,7 @@ class Watchdog:
         self._turned.set()
 
     def _frame(self) -> FrameType | None:
-        """Where the loop's thread is, below a signal's handler of ours."""
+        """The frame of the loop's thread, below a signal's handler of ours."""
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - Python's way to another thread's stack
         while frame is not None and frame.f_code.co_filename in (__file__, threading.__file__):
             frame = frame.f_back

@@ -97,7 +97,7 @@ class PendingAcks:
         self.settle(Settlement(held, Event.RELEASE))  # charged, so that the count stays what it is
 
     def note_left(self, held: Held) -> None:
-        """The handler returned long ago and said nothing: should this process die, that was no crash of the entry."""
+        """The handler returned long ago without an outcome: if this process dies, that is not a crash of the entry."""
         if not held.noted:
             held.noted = True
             self._failures.failed(held)
@@ -122,8 +122,8 @@ class PendingAcks:
     async def run(self) -> None:
         """Flush whenever something is due, for ever.
 
-        What a flush leaves is due again after a pause that grows: a server that is away, or refuses, must not be asked
-        a thousand times a second by everybody who waits for it.
+        Settlements that a flush leaves are due again after a growing pause. Otherwise all waiting parts would ask an
+        absent or refusing server a thousand times a second.
         """
         failures = 0
         while True:
@@ -136,7 +136,8 @@ class PendingAcks:
     async def drain(self, seconds: float) -> bool:
         """Store everything there is, trying for at most ``seconds``; True when nothing is left.
 
-        What is left stays pending on the server, and is delivered to others: late, and perhaps again, but not lost.
+        Settlements that are left stay pending on the server, and their entries are delivered to others: late, and
+        perhaps again, but not lost.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -208,13 +209,13 @@ class PendingAcks:
     def unsent(self) -> list[FenceStep]:
         """The steps of acks, releases and retries without an answer, for a thread that sends them in our stead.
 
-        What was on its way may have arrived: the fence then refuses it.
+        A settlement on its way may have arrived: the fence then refuses it.
         """
         acks = [held for held in list(self._member.held.values()) if held.state is State.ACKING]
         return self._steps(acks, [one for one in (*self._on_their_way, *self._others) if one.unsettled])
 
     def _steps(self, acks: list[Held], others: list[Settlement]) -> list[FenceStep]:
-        """What one flush asks of the server; with it the failure log's rows are written or forgotten."""
+        """The requests of one flush to the server; with them the failure log's rows are written or forgotten."""
         member, failures = self._member, self._failures
         steps: list[FenceStep] = []
         if acks:
@@ -333,5 +334,5 @@ def _ack_move(member: Membership) -> Move:
 
 
 def _acked(reply: Reply) -> int:
-    """How many of them the server acked, from its reply to :func:`_ack_move`."""
+    """The number of them that the server acked, from its reply to :func:`_ack_move`."""
     return sum(one > 0 for one in reply) if isinstance(reply, list) else int(reply)

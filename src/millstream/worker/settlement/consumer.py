@@ -1,4 +1,4 @@
-"""What the parts of one subscriber's loop share: who we are in which group, the lines, and the entries in hand."""
+"""State that the parts of one subscriber's loop share: our name and group, the lines, and the entries in hand."""
 
 import asyncio
 from collections import Counter
@@ -33,7 +33,7 @@ class Held:
         self.waiter: asyncio.Future[None] | None = None
         self.on_end: Callable[[], None] | None = None  # Called then, once; see :meth:`then`
         self.noted = False  # Its handler returned long ago without a word, which ``record`` counts as a failure already
-        # What is known of its failures, if anything is; see :mod:`millstream.worker.settlement.failure_log`
+        # Facts about its failures, if any are known; see :mod:`millstream.worker.settlement.failure_log`
         self.record: FailureRecord | None = None
         self.was_due = False  # A due time of it is on the server, which goes with its outcome
 
@@ -103,12 +103,12 @@ class Membership:
     dead: str  # Key of the dead-letter stream
     dead_maxlen: int | None  # Its approximate bound, if any
     no_ack: bool  # Entries are never pending; there is nothing to ack, retry or claim
-    delete_acked: bool  # What is acked leaves the stream once no group needs it
+    delete_acked: bool  # Acked entries leave the stream once no group needs them
     line: Line  # For acks, claims of known entries and lease renewals
     private: Line  # A line for transactions, which others' commands must not get into; use under ``guard``
     guard: asyncio.Lock
-    clock: Clock  # Where time comes from
-    capabilities: Capabilities = field(default_factory=Capabilities)  # Of the server, as found at the last connect
+    clock: Clock  # Source of time
+    capabilities: Capabilities = field(default_factory=Capabilities)  # The server's, as found at the last connect
     stats: SubscriberStats = field(default_factory=SubscriberStats)
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)  # Entries in hand by id

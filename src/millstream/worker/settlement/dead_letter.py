@@ -1,7 +1,7 @@
 """The worker's dead letters: entries that are to be dead wait here, and are set aside by the shared transaction.
 
-What the step is, and why it happens once, is in :mod:`millstream.client.dead_letter.transaction`. Here is the choice
-between its two ways, what the worker's state has to do with it, and when to try again.
+:mod:`millstream.client.dead_letter.transaction` describes the step and why it happens once. Here is the choice between
+its two ways, the part of the worker's state, and the time of the next try.
 """
 
 import logging
@@ -67,8 +67,8 @@ class DeadLetterWriter:
     async def _write(self, batch: list[DeadSettlement]) -> bool:
         """Write these; False when some are left, and the log says why.
 
-        A refusal is never given up on: an entry that is neither acknowledged nor in the dead-letter stream stays
-        pending and ours, until somebody frees the key, grants the right, or makes room.
+        A refused step is tried for ever. An entry that is neither acknowledged nor in the dead-letter stream stays
+        pending and ours, until an operator frees the key, grants the right, or makes room.
         """
         since_exec = [ident for ident, after in self._unsure.items() if after is not None]
         large = [one for one in batch if len(one.letter.fields) > FIELDS_LIMIT or one.id in since_exec]

@@ -1,8 +1,9 @@
 """The delays of one group's entries, as one worker keeps and honours them; see :mod:`millstream.client.delays.due`.
 
 Every read that may claim has :meth:`EntryDelays.hold` before it in the same request, often enough that no entry is
-idle for ``min_idle`` before it is due. So a claim brings none of them, whoever delayed them and whoever died since.
-What it brings all the same, since this process was frozen or may run no scripts, is put back as if it was not claimed.
+idle for ``min_idle`` before it is due. So a claim brings none of them, no matter which process delayed them and which
+died since. It may still bring some if this process was frozen or may not run scripts. Those are put back as if they
+were not claimed.
 """
 
 import logging

@@ -5,11 +5,11 @@
     millstream:{orders}:tries:billing      hash, one for each stream and group: entry id -> "failures:uncharged:alone"
 
 The words in braces are the stream's own hash tag, so that the record lies where the stream lies. An entry has a row
-only from its first failure, or from its first claim after a crash, until its final outcome: an entry that is handled
-the first time costs nothing. The hash ends a week after the last row was written.
+from its first failure, or from its first claim after a crash, until its final outcome. An entry that is handled the
+first time costs nothing. The hash ends a week after the last row was written.
 
-A row lost, or a hash that may not be written, never loses an entry: one crash more is not charged to it, or
-its crashes are counted as failures are. What a row is good for is in :func:`millstream.worker.model.retry.course`.
+A lost row, or a hash that may not be written, never loses an entry. One more crash is then not charged to it, or its
+crashes are counted as failures are. :func:`millstream.worker.model.retry.course` describes the use of a row.
 """
 
 import logging
@@ -54,7 +54,7 @@ class FailureLog:
         self._kept = True  # the last time something was written it was taken
 
     def course(self, held: Held) -> Course:
-        """How to run an entry; TOGETHER is an entry of which it could not be stored that its crash is not charged."""
+        """The way to run an entry; TOGETHER if it could not be stored that its crash is not charged."""
         found = course(self._retry, held.deliveries, held.record, kept=self._kept)
         return Course.ALONE if found is Course.TOGETHER else found
 

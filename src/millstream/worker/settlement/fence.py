@@ -2,11 +2,11 @@
 
 A process may be frozen at any moment, for any time, also between two lines of its code; when it wakes it may own
 nothing. So whatever changes a pending entry goes through here, and the server looks whose the entry is and acts in one
-step, a script (``fence_scripts.py``). What is put on record of an entry is written in the same step.
+step, a script (``fence_scripts.py``). An entry's row in the failure log is written in the same step.
 
-Where scripts may not be run, the look and the act are two steps: entries that were not surely ours for long are looked
-up first, and commands are written only while all of them are fresh (:meth:`Line.calls`, ``only_if``). What remains is a
-freeze between that last look at the clock and the server's reading the bytes.
+If scripts may not be run, the look and the act are two steps. Entries that have not been surely ours for long are
+looked up first. Commands are written only while all of them are fresh (:meth:`Line.calls`, ``only_if``). The remaining
+risk is a freeze between that last look at the clock and the server's reading of the bytes.
 """
 
 import logging
@@ -39,7 +39,7 @@ class FenceStep:
 
     move: Move | None  # The command; None only writes the rows
     entries: Sequence[Held]  # All with the same delivery count
-    # Of the record, one for each entry: what to write, ``FORGET``, or empty; None for no rows at all
+    # Rows of the record, one for each entry: the text to write, ``FORGET``, or empty; None for no rows at all
     rows: Sequence[str] | None = None
     # Milliseconds until the entries are due, which is noted; 0 forgets when they were; None leaves it
     due: int | None = None
@@ -50,7 +50,7 @@ class FenceStep:
 
 @dataclass(slots=True)
 class Answer:
-    """What the server made of a step, or of a part of one."""
+    """The server's answer to a step, or to a part of one."""
 
     step: FenceStep  # It
     reply: Reply  # To the command; a ResponseError when it was not run

@@ -2,9 +2,9 @@
 
 When is for :mod:`millstream.client.leases` to say: at a third of the time that others wait before they claim.
 
-A process that was frozen (a stopped container, a swapped-out host) must not go on as if nothing happened. So each
-entry remembers when it was surely ours, and once that is too long ago it is renewed before it is begun: the fence
-refuses to renew what is not ours any more.
+A process that was frozen (a stopped container, a swapped-out host) must not go on as if nothing happened. So each entry
+remembers when it was surely ours. Once that is too long ago, it is renewed before it is begun: the fence refuses to
+renew an entry that is not ours any more.
 """
 
 import asyncio

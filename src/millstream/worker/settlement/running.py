@@ -47,13 +47,13 @@ def blamed(held: Held) -> BaseException | None:
 
 
 class RunningSince:
-    """What one observer has seen running. A run is as old as the first look that saw it."""
+    """Runs that one observer has seen. A run is as old as the first look that saw it."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[bytes, int], int] = {}
 
     def look(self, held: Iterable[Held], now: int) -> list[tuple[int, bytes, int]]:
-        """What runs: since when, id, deliveries; longest first."""
+        """Running entries: beginning, id, deliveries; longest first."""
         running = [one for one in list(held) if one.state is State.RUNNING]
         self._since = {(one.id, one.deliveries): self._since.get((one.id, one.deliveries), now) for one in running}
         return sorted((since, entry, deliveries) for (entry, deliveries), since in self._since.items())

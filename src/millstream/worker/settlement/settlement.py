@@ -1,4 +1,4 @@
-"""What is to become of one entry: the one value that travels from the policy to the server. Pure.
+"""The settlement of one entry: the one value that travels from the policy to the server. Pure.
 
 The policy (``handlers/outcomes.py``) makes it from what the handler did; ``settlement/acks.py`` keeps it until the
 server has confirmed it, and turns it into commands. Everything those need is in it, so nothing in between looks at the
@@ -44,4 +44,4 @@ class Settlement:
 class DeadSettlement(Settlement):
     """The decision that an entry is dead; ``event`` is ``DIE``."""
 
-    letter: DeadLetter  # What is written of it
+    letter: DeadLetter  # The letter to write

@@ -4,9 +4,9 @@
 * It raises :class:`BatchError`: the entries it names have failed, each with the error given for it, the rest is acked.
 * It raises anything else: all have failed with it.
 
-A failed entry has its own delivery count, delay and dead letter. What was delivered before runs alone, as a batch of
-one: nobody can tell which entry of a failed or crashed batch was the cause, and its neighbours must not pay for it.
-An entry that does not fit the annotations is dead and never in a batch.
+A failed entry has its own delivery count, delay and dead letter. An entry that was delivered before runs alone, as a
+batch of one. The entry that made a batch fail or crash is unknown, and its neighbours must not pay for it. An entry
+that does not fit the annotations is dead and never in a batch.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What was read and has not begun: the bounded queue between the reader and the lanes that run handlers.
+"""Entries that were read and have not begun: the bounded queue between the reader and the lanes that run handlers.
 
 The reader puts entries in and waits while there is no room; lanes take them out and wait while there are none. Since
 nothing in here has begun, all of it can be handed back to the server at any moment, uncharged.
@@ -70,8 +70,8 @@ class Buffer(SubscriberPart):
     async def arrival(self) -> None:
         """Wait until something is put in, there is a place for it, or the buffer is closed.
 
-        Who is woken has two more woken if entries are left once it waits, and so do they: after a few turns of the loop
-        all lanes are there; where handlers never wait, and one lane empties the buffer, the others sleep on.
+        A woken lane has two more woken if entries are left once it waits, and so do they: after a few turns of the loop
+        all lanes are awake. If handlers never wait, and one lane empties the buffer, the others sleep on.
         """
         turn = self._loop.create_future()
         self._idle.append(turn)

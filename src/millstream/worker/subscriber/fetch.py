@@ -1,11 +1,10 @@
 """Getting entries: new ones and stale ones in one pass, on servers with XREADGROUP CLAIM and on those without.
 
-With CLAIM, one blocking command does both and wakes up when an entry becomes stale; the plain read sent right behind
-it fills what claims may not take. Without, XAUTOCLAIM walks the pending list in steps, its cursor kept from step to
-step, at jittered intervals tied to ``min_idle``; entries this process itself gave back for later are claimed by id when
-they are due.
-On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and the server then drops them; CLAIM
-passes such entries over.
+With CLAIM, one blocking command does both and wakes up when an entry becomes stale; the plain read sent right after it
+fills the places that claims may not take. Without, XAUTOCLAIM walks the pending list in steps, its cursor kept from
+step to step, at jittered intervals tied to ``min_idle``. Entries that this process itself gave back for later are
+claimed by id when they are due. On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and
+the server then drops them; CLAIM passes such entries over.
 """
 
 import contextlib
@@ -88,7 +87,7 @@ class Fetcher(SubscriberPart):
         return found
 
     def _questions(self, ids: list[bytes]) -> tuple[Command, ...]:
-        """What is asked about claimed entries."""
+        """The questions to the server about claimed entries."""
         return (self._failures.question(ids), *self._delays.question(ids))
 
     def _answered(self, ids: list[bytes], record: Reply, time: Reply, scores: Reply) -> None:

@@ -1,8 +1,8 @@
 """The intake of a subscriber: the task that reads new and stale entries into the buffer while there is room for them.
 
-It waits where the buffer is full, where somebody paused the subscriber, and while an entry runs in isolation. What
-goes wrong with the server is met here: the read is tried again, ever more slowly, and the group is made anew if it is
-gone; only a server that will never let us read ends the subscriber.
+It waits while the buffer is full, while the subscriber is paused, and while an entry runs in isolation. It handles the
+server's errors: the read is tried again, ever more slowly, and a group that is gone is made again. Only a server that
+will never let us read ends the subscriber.
 """
 
 import asyncio
@@ -177,7 +177,7 @@ class Intake(SubscriberPart):
                 failures = await self._recover(failures, str(error))
 
     async def _wait_for_room(self) -> int:
-        """How many entries may be read now; waits for a pause and for isolated runs to end; 0 when stopping."""
+        """The number of entries to read now, after any pause and any isolated runs; 0 when stopping."""
         buffer = self._buffer
         while not buffer.closed.is_set():
             if not self.held_up and not self._gate.wanted and (free := buffer.free):

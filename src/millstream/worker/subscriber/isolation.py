@@ -2,9 +2,9 @@
 
 When a process dies, everything it had in hand was delivered once more, and nobody can tell which entry was the cause.
 Which of them must run in isolation, :func:`millstream.worker.model.retry.course` says. Such an entry waits in
-:class:`IsolatedRuns`; when its turn comes, :class:`IsolationGate` stops everything else in the process: what has not
-begun is handed back uncharged, what runs is awaited, nothing is read. If the process dies now, it died of this entry;
-if it lives, the entry is cleared.
+:class:`IsolatedRuns`. When its turn comes, :class:`IsolationGate` stops everything else in the process: entries that
+have not begun are handed back uncharged, running ones are awaited, nothing is read. If the process dies now, it died of
+this entry; if it lives, the entry is cleared.
 
 While an entry waits here its delivery is taken back on the server (:meth:`FailureLog.look_up`), so that a crash of
 whatever runs meanwhile is not charged to it. It is charged again, and that is confirmed, right before its own run.
@@ -123,7 +123,7 @@ class IsolatedRuns(SubscriberPart):
 
     @property
     def waiting(self) -> tuple[Held, ...]:
-        """What has not begun; its delivery is taken back."""
+        """Entries that have not begun; their deliveries are taken back."""
         return tuple(held for held, _ in list(self._queue))
 
     def add(self, held: Held, began_ns: int = 0) -> None:

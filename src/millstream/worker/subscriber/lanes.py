@@ -1,7 +1,7 @@
 """The lanes of a subscriber: as many tasks as handlers may run at once, each running one entry after the other.
 
-A lane looks at an entry right before its run: is it still ours, and was it delivered before? What was is run as
-:func:`millstream.worker.model.retry.course` says: like any other, in isolation, or not at all.
+A lane looks at an entry right before its run: is it still ours, and was it delivered before? An entry delivered before
+is run as :func:`millstream.worker.model.retry.course` says: like any other, in isolation, or not at all.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _AFTER_CANCEL = 3.0
 
 
 class Runs(Protocol):
-    """What runs a handler: for one entry (SingleRuns) or for a batch that begins with it (BatchRuns)."""
+    """Runs of a handler: for one entry (SingleRuns) or for a batch that begins with it (BatchRuns)."""
 
     call: Any
 

@@ -1,7 +1,7 @@
 """One subscriber at work: put together, started, paused, watched and stopped.
 
-What it consists of stands beside it, in the order in which an entry meets it: the intake reads into a bounded buffer,
-lanes take entries out and run the handler, and what came of a run is stored. This module makes the parts for one
+Its parts are the modules next to it, in the order in which an entry meets them. The intake reads into a bounded buffer,
+lanes take entries out and run the handler, and the outcome of a run is stored. This module makes the parts for one
 subscription and sees that they begin and end in the right order; at the end whatever was not started is handed back.
 """
 
@@ -59,7 +59,7 @@ _STORED_WITHIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SubscriberProgress:
-    """How one subscriber moves on."""
+    """The progress of one subscriber."""
 
     handler: str  # Its name
     # ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet), ``unreachable``
@@ -80,15 +80,15 @@ class SubscriberProgress:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all subscribers of an app share."""
+    """State that all subscribers of an app share."""
 
     url: str = field(repr=False)  # The server
     line: Line  # For short commands
     private: Line  # For transactions, which others' commands must not get into; used under ``guard``
     guard: asyncio.Lock  # See ``private``
     gate: IsolationGate  # An isolated entry runs with nothing beside it in the whole process
-    clock: Clock  # Where time comes from
-    middlewares: Sequence[Middleware] = ()  # Of the app, outside the subscription's own
+    clock: Clock  # Source of time
+    middlewares: Sequence[Middleware] = ()  # The app's, outside the subscription's own
 
 
 class SubscriberLoop:
@@ -97,7 +97,7 @@ class SubscriberLoop:
     def __init__(self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = ()) -> None:
         sub, gate = subscription.sub, shared.gate
         consumer, self._own_name = subscription.consumer()
-        self.subscription = subscription  # What it runs
+        self.subscription = subscription  # The subscription that it runs
         self.member = member = Membership(
             stream=sub.stream,
             group=subscription.group,
@@ -200,7 +200,7 @@ class SubscriberLoop:
         return {"at_ms": at_ms, "handler": self.subscription.name, "entry": entry.decode(), "error": text}
 
     def durations(self) -> Durations:
-        """How long runs took since this was asked for the first time: before, they are not measured."""
+        """Durations of the runs since the first call; earlier runs are not measured."""
         if self._durations is None:
             self._durations = Durations()
             self._runs.call = self._durations.timed(self._runs.call)
@@ -226,7 +226,7 @@ class SubscriberLoop:
         return SubscriberProgress(self.subscription.name, doing, self.idle_ms)
 
     def undone(self) -> str:
-        """What is not settled yet, in words for people; empty when nothing is."""
+        """The unsettled entries, in words for people; empty when there are none."""
         states = Counter(held.state.name.lower() for held in self.member.held.values() if held.state is not State.LEFT)
         if not states and not self.common.acks.idle:
             return "outcomes are being stored"
@@ -250,7 +250,7 @@ class SubscriberLoop:
         self._gate.join(self._intake.make_way, self._intake.go_on)
 
     def quieten(self, quiet: bool) -> None:
-        """Read nothing more, and hand back what has not begun; or go on. What runs goes on either way."""
+        """Read nothing more, and hand back what has not begun; or go on. Running handlers go on either way."""
         self._quiet = quiet
         self._intake.hold_up(self._quiet or self.paused is not None)
 

@@ -1,4 +1,4 @@
-"""What the parts of one subscriber have in common: whose entries they are, and where what becomes of them is stored."""
+"""The common state of one subscriber's parts: the owner of its entries, and the store for their outcomes."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from millstream.worker.subscriber.apart import Apart
 class Common(NamedTuple):
     """Made once for each subscriber."""
 
-    subscription: Subscription  # What is read, how, and with which function
+    subscription: Subscription  # The stream, the way to read it, and the function
     member: Membership  # The consumer, and the entries it has in hand
     leases: Leases  # Renew those, so that nobody claims them
     failures: FailureLog  # The log that tells failures from crashes; says how to run what was delivered before
@@ -26,7 +26,7 @@ class Common(NamedTuple):
 
 
 class SubscriberPart:
-    """Whatever reads, runs or hands back the entries of one subscriber."""
+    """A part that reads, runs or hands back the entries of one subscriber."""
 
     def __init__(self, common: Common) -> None:
         self._subscription = common.subscription

@@ -2,7 +2,7 @@
 
 There are as many as lanes. With ``ack="each"`` an entry keeps its place until the server has confirmed its outcome, so
 that a crash repeats at most one finished entry for each of them. The lane that ran it need not wait for that: it takes
-another place while there is one, and what several handlers settled in one turn of the event loop is sent together.
+another place while there is one. Outcomes of several handlers in one turn of the event loop are sent together.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ class LanePlaces:
     """Counts the free ones."""
 
     def __init__(self, number: int, gate: IsolationGate) -> None:
-        self.free = number  # How many nobody has
+        self.free = number  # Number of free places
         self.freed: Callable[[], None] = lambda: None  # Called when there is one again after there was none
         self._gate = gate
 

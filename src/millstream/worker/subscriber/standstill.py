@@ -1,14 +1,14 @@
-"""What becomes of a process's entries while its event loop stands still; all of it runs in the watchdog's thread.
+"""The care for a process's entries while its event loop is blocked; all of it runs in the watchdog's thread.
 
-* What has not begun goes back to the server, uncharged: others need not wait for it.
-* What runs is renewed. Above all the entry whose handler blocks the loop: claimed by the next worker, it would block
-  that one too, and so take down one after the other.
-* What only waits for the loop goes back, uncharged, when others would claim it: it began, and is delivered again.
-* Before the process is killed for it, the outcomes that are known are stored, the blocking entry is charged with a
-  crash of its own, and everything else goes back uncharged.
+* Entries that have not begun go back to the server, uncharged: others need not wait for them.
+* Running entries are renewed, above all the entry whose handler blocks the loop. Claimed by the next worker, it would
+  block that one too, and so take down one after the other.
+* Begun entries that only wait for the loop go back, uncharged, when others would claim them, and are delivered again.
+* Before the process is killed for it, the known outcomes are stored. The blocking entry is charged with a crash of its
+  own, and everything else goes back uncharged.
 
-The loop may go on at any moment. What was handed back counts as lost here from before it is sent, so that no lane
-begins it; whatever else happens at once is for the fence to sort out, which looks whose an entry is.
+The loop may go on at any moment. An entry to hand back counts as lost here before it is sent, so that no lane begins
+it. The fence, which checks the owner of each entry, sorts out all other races.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Standstill:
     def blocking(self, frame: FrameType | None) -> list[Held]:
         """The entries whose handler stands at this frame of the loop's thread; several where it takes batches.
 
-        Of what a read brought to a hook of a middleware, that is the one that the hook looks at, or the first.
+        If a read brought several to a hook of a middleware, it is the one that the hook looks at, or the first.
         """
         inner: list[FrameType] = []
         while frame is not None:
@@ -144,7 +144,7 @@ async def _take(loop: SubscriberLoop, steps: Sequence[FenceStep], line: Line) ->
 
 
 async def _unread(loop: SubscriberLoop, line: Line) -> list[Held]:
-    """What the server has given us and the loop has not read: the reply lies in the connection."""
+    """Entries that the server has given us and the loop has not read: the reply lies in the connection."""
     member = loop.member
     most = len(member.held) + 256
     rows = await line.call("XPENDING", member.stream, member.group, "-", "+", most, member.consumer)
