@@ -27,10 +27,11 @@ _COLUMNS = (
 def compare(source: str, copy: str, form: str) -> None:
     """Compare all keys of all databases of two servers, such as a primary and its replica: Millstream, Redis, Valkey.
 
-    SOURCE and COPY are URLs, context:NAME stands for one. Both are only read, and must be at rest: stop who writes, or
-    hold them back by CLIENT PAUSE, and wait until the replica has all. Of streams all is compared that groups go by:
-    entries, counters, positions, consumers, pending entries with owner, time and count; of other types the value; of
-    all when the key ends. Not compared are the times at which consumers were seen, and the memory of idempotent adding.
+    SOURCE and COPY are URLs, context:NAME stands for one. Both are only read, and must be at rest: stop their writers,
+    or hold them back by CLIENT PAUSE, and wait until the replica has all. The command compares streams by entries,
+    counters, positions, consumers, and pending entries with owner, time and count. It compares other types by value,
+    and all keys by the time at which they end. It does not compare the times at which consumers were seen, or the
+    memory of idempotent adding.
 
     \b
     Examples:

@@ -105,8 +105,8 @@ def main() -> None:
 def fill_standard_descriptors() -> None:
     """Open those of 0 to 2 that were closed (``2>&-``), so that no file or socket gets their place.
 
-    What anybody writes to standard error would go into it, be it the log; and libuv ends the process (SIGABRT) where it
-    is to close one of them.
+    Output to standard error would go into it, even into the log; and libuv ends the process (SIGABRT) if it has to
+    close one of them.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(opened, True)

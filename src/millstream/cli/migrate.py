@@ -78,8 +78,8 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
     """Copy streams from SOURCE to a store of ours or to any server.
 
     SOURCE is the URL of a server (redis://, rediss://, unix://, context:NAME), of a data directory (file:///DIR), or a
-    file: an RDB file of Redis or Valkey, or what `millstream export` wrote. It is only read. Entries, ids, counters,
-    groups, consumers and pending entries are copied, each stream under a temporary name that is renamed when both sides
+    file: an RDB file of Redis or Valkey, or an export by `millstream export`. It is only read. The command copies
+    entries, ids, counters, groups, consumers and pending entries. Each stream has a temporary name until both sides
     have been read again and are alike.
 
     \b
@@ -114,9 +114,9 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
 
     SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server
     that speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one
-    command a line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING that
-    says how many there are, so that `millstream import` refuses a file of which something is missing. A file whose name
-    ends in .rdb is an RDB file: redis-server starts from it (--dbfilename), with the keys of all types.
+    command a line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING with
+    the number of commands, so that `millstream import` refuses an incomplete file. A file whose name ends in .rdb is an
+    RDB file: redis-server starts from it (--dbfilename), with the keys of all types.
 
     \b
     Examples:
@@ -248,7 +248,7 @@ _NAMES = 20
 
 
 def _keys_of_files(report: "MigrationReport") -> list[str]:
-    """What became of keys that are no streams, from and to RDB files."""
+    """The outcome for keys that are not streams, from and to RDB files."""
     said = []
     if report.carried:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.carried.items()))
@@ -264,7 +264,7 @@ def _keys_of_files(report: "MigrationReport") -> list[str]:
 
 
 def _sentences(report: "MigrationReport") -> list[str]:
-    """What concerns all streams."""
+    """Sentences about all streams."""
     said = []
     if report.lacks_times:
         said.append(

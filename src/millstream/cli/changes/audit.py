@@ -41,8 +41,8 @@ _FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "l
 def audit() -> None:
     """Changes that were made by these commands and by the console, and how they are undone.
 
-    Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. What other clients of the
-    server change is not there; a user that may write the stream can write anything into it.
+    Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. Changes by other clients
+    of the server are not there; a user that may write the stream can write anything into it.
 
     \b
     Examples:

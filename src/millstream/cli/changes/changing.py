@@ -1,8 +1,8 @@
-"""What every change does in the shell: preview, question, change, and how it is undone.
+"""Steps of every change in the shell: preview, question, change, and the way to undo it.
 
-Exit code 0: all of it was done, or there was nothing to do. 1: it could not be done, or not all of it, which facts that
-moved since the preview are one reason for. 2: the command line is invalid, or the answer was no. 3: no server. 4: what
-is to be changed is not there. 5: the change is refused, by the user's rights or by the facts. 130: interrupted.
+Exit code 0: all of it was done, or there was nothing to do. 1: it could not be done, or not all of it, for example
+because facts moved since the preview. 2: the command line is invalid, or the answer was no. 3: no server. 4: the thing
+to change does not exist. 5: the change is refused, by the user's rights or by the facts. 130: interrupted.
 """
 
 import getpass
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: How often a change is planned anew that nobody was asked about, when facts move between plan and step.
+#: Times that a change without a question is planned again, when facts move between plan and step.
 _TRIES = 5
 
 #: Raw commands that are shown.
@@ -51,8 +51,8 @@ _TABLE = (Column("fact"), Column("before"), Column("after"))
 class Ask:
     """The options that all changes have."""
 
-    url: str | None = field(repr=False)  # Of the server
-    form: str  # Of what is shown
+    url: str | None = field(repr=False)  # The server's URL
+    form: str  # Form of the output
     dry_run: bool  # Change nothing
     yes: bool  # Do not ask
 
@@ -147,7 +147,7 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
 
 
 def actor() -> "Actor":
-    """Who runs this command, as far as this machine knows."""
+    """The user who runs this command, as far as this machine knows."""
     from millstream.console.changes.audit import Actor  # noqa: PLC0415 - as above
 
     try:
@@ -186,7 +186,7 @@ def preview(output: Output, plan: "ChangePlan") -> None:
 
 
 def _facts(output: Output, plan: "ChangePlan") -> dict[str, object]:
-    """What a change is; people get what programs need to tell apart as sentences."""
+    """The facts of a change; people get them as sentences."""
     from millstream.console.changes.audit import cut  # noqa: PLC0415 - as above
     from millstream.console.changes.plan import MOST_SHOWN, joined  # noqa: PLC0415 - as above
     from millstream.console.changes.writing import raw_line, shell_line  # noqa: PLC0415 - as above
@@ -221,7 +221,7 @@ def _undo(plan: "ChangePlan", name: str = "CHANGE") -> str | None:
 
 
 def _result(output: Output, plan: "ChangePlan", outcome: "ChangeOutcome") -> None:
-    """What became of a change: figures on standard output, what was left alone and why on standard error."""
+    """Print the result of a change: figures on standard output, skipped things and reasons on standard error."""
     facts = _facts(output, plan)
     if output.form == "table":
         facts = {name: value for name, value in facts.items() if name in {"action", "stream", "group", "line"}}

@@ -1,4 +1,4 @@
-"""What ``millstream check`` found, as Nagios, Prometheus and programs read it.
+"""Results of ``millstream check``, as Nagios, Prometheus and programs read them.
 
 Names are other people's: whatever they hold, a line stays a line, and a label a label.
 """
@@ -84,7 +84,7 @@ def exit_code(found: Iterable[CheckedFigure]) -> int:
 
 
 def _sentence(one: CheckedFigure) -> str:
-    """What one figure is, and what it should be."""
+    """One figure, and the value it should have."""
     measured = one.measured
     name = _name(measured, measured.figure.replace("-", " "))
     if measured.value is None:

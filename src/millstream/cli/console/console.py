@@ -77,8 +77,8 @@ def console(  # noqa: PLR0917 - click passes every option by name
     while nobody looks. It changes nothing unless started with --allow-changes, and listens on this machine alone unless
     it asks who comes: for a password, or for what a proxy says.
 
-    Everybody on this machine sees a command line, so a URL with a password in it goes into MILLSTREAM_URL or into a
-    file, one URL a line, that is named here as @FILE; or it is a context (`millstream context`), context:NAME.
+    Everybody on this machine sees a command line, so put a URL with a password into MILLSTREAM_URL, or into a file.
+    Name a file, with one URL a line, as @FILE; name a context (`millstream context`) as context:NAME.
 
     \b
     Examples:

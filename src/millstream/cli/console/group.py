@@ -44,9 +44,9 @@ _SORTS = ("lag", "age", "pending", "name")
 def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str | None, form: str) -> None:
     """List groups, of all streams or of STREAM.
 
-    `lag` is the number of entries in the stream that the group was not delivered yet; where the server cannot tell, it
-    is `unknown` with the least and the most it can be. `behind by` is the age of the oldest such entry, `oldest
-    pending` of the oldest that was delivered and not acknowledged. Of `pending`, `unowned` are held by nobody.
+    `lag` is the number of entries in the stream that the group was not delivered yet. If the server does not know it,
+    it is `unknown` with its minimum and maximum. `behind by` is the age of the oldest such entry, `oldest pending` of
+    the oldest that was delivered and not acknowledged. `unowned` counts the pending entries that no consumer holds.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
 
 
 def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
-    """What a group is sorted by."""
+    """The sort key of a group."""
     by = {
         "lag": group.lag.worst,
         "age": group.oldest_undelivered.age(now_ms) or 0,
@@ -111,9 +111,9 @@ def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
 def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
     """Show GROUP of STREAM: its position, its lag or why that is unknown, its consumers, and what there is to do.
 
-    Where the server does not know the lag, the undelivered entries are counted by reading them, as many as --count
-    says; then the command is shown with which the server knows it again, where there is one. Each advice comes with
-    the facts that it goes by, and the command line that helps.
+    If the server does not know the lag, the undelivered entries are counted by reading them, as many as --count says.
+    Then the command that lets the server know it again is shown, if there is one. Each piece of advice comes with the
+    facts behind it, and the command line that helps.
 
     \b
     Examples:

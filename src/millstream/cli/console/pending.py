@@ -69,9 +69,10 @@ def ls(
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
     One page at a time, by id, however many there are. With a filter or --sort, as many entries are looked at as --scan
-    says, the oldest first; where that is not all, the last line says so. What nobody holds has no consumer and no idle
-    time; `due in` is how long a delayed entry waits before it is delivered again; `fatal` is what was given back as one
-    that nobody can process, `gone` what is no longer in the stream (known with --payload or --gone).
+    says, the oldest first; if that is not all, the last line says so. An entry without an owner has no consumer and no
+    idle time. `due in` is the time that a delayed entry waits before it is delivered again. `fatal` marks an entry that
+    was given back as impossible to process, `gone` one that is no longer in the stream (known with --payload or
+    --gone).
 
     \b
     Examples:
@@ -102,7 +103,7 @@ class _Asked:
     payload: bool
 
     async def ask(self, line: "Line") -> "tuple[PendingSummary, PendingPage]":
-        """How much is pending, and the page that is asked for."""
+        """Number of pending entries, and the requested page."""
         from millstream.console.model.pending import PendingChoice  # noqa: PLC0415 - as above
         from millstream.console.reading import pending  # noqa: PLC0415 - as above
 
@@ -135,7 +136,7 @@ class _Asked:
             output.say(self._rest(summary, page))
 
     def _rest(self, summary: "PendingSummary", page: "PendingPage") -> str:
-        """What there is beside what is shown, and how to see it."""
+        """Entries that are not shown, and the way to see them."""
         said = f"{len(page.entries)} shown of {summary.total} pending ({summary.unowned} held by nobody)"
         if page.next is None:
             return f"{said}."

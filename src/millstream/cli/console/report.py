@@ -32,11 +32,11 @@ _NAMED = 10  # of what was left out
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """What a report holds that one usually does not."""
+    """Optional contents of a report."""
 
     payloads: bool  # Values of entries
-    addresses: bool  # Of clients and servers
-    characters: int  # Of the file, unpacked, at most
+    addresses: bool  # Addresses of clients and servers
+    characters: int  # Maximum length of the unpacked file, in characters
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -54,11 +54,11 @@ def report(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Write a report of the server: one file with what somebody else needs to understand an incident.
 
-    In it are, for each stream, its groups with lag, consumers, the oldest and the most delivered pending entries, the
-    first and last entries, dead letters by class; workers, pauses, Spark queries, changes; INFO, slow commands,
-    parameters, connections. Values of entries are left out, only their sizes and field names are there; so are
-    addresses, texts of errors, and whatever may be a secret. Names of streams, groups, consumers, fields and users are
-    there: look at the file before you give it away. The server is only read.
+    For each stream it has the groups with lag, consumers, the oldest and the most delivered pending entries, the first
+    and last entries, and dead letters by class. For the server it has workers, pauses, Spark queries, changes, INFO,
+    slow commands, parameters and connections. It leaves out values of entries (only their sizes and field names are
+    there), addresses, texts of errors, and all possible secrets. Names of streams, groups, consumers, fields and users
+    are there: look at the file before you give it away. The server is only read.
 
     `millstream console --report FILE` shows it in the browser, and with `--url report:FILE` other commands read it.
 
@@ -92,7 +92,7 @@ def report(  # noqa: PLR0917 - click passes every option by name
 
 
 def _said(include: Include) -> str:
-    """What is in it that may be secret, in words."""
+    """Its parts that may be secret, in words."""
     values = "with the values of entries" if include.payloads else "without the values of entries"
     return f"{values} and {'with' if include.addresses else 'without'} addresses"
 

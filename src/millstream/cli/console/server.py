@@ -46,7 +46,7 @@ _CUT = 200  # characters of a command that people see
 def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
     """Show the server: what it is, memory, log, replicas, and which commands took most of its time.
 
-    Of a cluster, each node that has slots is shown, one after the other.
+    In a cluster, each node that has slots is shown, one after the other.
 
     \b
     Examples:
@@ -113,7 +113,7 @@ def _report(one: "ServerStatus", limit: int, form: str) -> None:
 def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str) -> None:
     """List the slow commands that the server keeps (SLOWLOG), the longest first.
 
-    The server's setting slowlog-log-slower-than decides which commands count as slow. Where a server keeps no such
+    The server's setting slowlog-log-slower-than decides which commands count as slow. If a server does not keep such a
     list, `show` reports which commands take most of its time.
 
     \b

@@ -1,4 +1,4 @@
-"""How groups and their lag are shown, by all subcommands alike."""
+"""The display of groups and their lag, the same in all subcommands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING

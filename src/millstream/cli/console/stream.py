@@ -53,9 +53,9 @@ _SORTS = ("key", "lag", "age", "pending", "length")
 def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, url: str | None, form: str) -> None:
     """List the streams of a server, or those whose key is like PATTERN (as SCAN MATCH takes it).
 
-    `worst lag` is that of the group furthest behind: entries that it was not delivered yet. Where the server cannot
-    tell, it is `unknown` with the least and the most it can be; `millstream group show` says why. `behind by` is the
-    age of the oldest entry that some group was not delivered.
+    `worst lag` is that of the group furthest behind: entries that it was not delivered yet. If the server does not know
+    it, it is `unknown` with its minimum and maximum; `millstream group show` says why. `behind by` is the age of the
+    oldest entry that some group was not delivered.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
 def find(text: str, limit: int, url: str | None, form: str) -> None:
     """Find streams, groups and consumers whose names have TEXT in them, in any case.
 
-    The best match comes first. Of consumers, those that hold entries are looked through.
+    The best match comes first. The search covers only consumers that hold entries.
 
     \b
     Examples:
@@ -131,7 +131,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
 
 
 def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
-    """What a stream is sorted by."""
+    """The sort key of a stream."""
     worst = one.worst_lag
     by = {
         "key": 0,

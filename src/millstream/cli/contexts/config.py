@@ -52,7 +52,7 @@ def show(url: str | None, context: str | None, *, origin: bool, form: str) -> No
 
 
 def _rows(choice: ServerChoice, source: ServerSource, *, used: bool) -> list[tuple[object, ...]]:
-    """What one of the places says: setting, value, where it stands, whether it is used."""
+    """Settings from one of the places: setting, value, place, and True if it is used."""
     if source.url:
         return [("url", without_password(source.url), source.origin, used)]
     rows: list[tuple[object, ...]] = [("context", source.context, source.origin, used)]

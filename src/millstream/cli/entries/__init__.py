@@ -1,1 +1,1 @@
-"""What is in streams: entries shown, followed, added, trimmed: subcommands of ``millstream stream``."""
+"""Subcommands of ``millstream stream`` for entries: show, follow, add, trim."""

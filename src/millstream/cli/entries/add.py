@@ -76,10 +76,10 @@ def add(
     """Add entries to STREAM: fields as NAME=VALUE, a JSON object, or a file of JSON objects, one a line.
 
     Values of a JSON object are stored as an app's publish() stores them: text as it is, what has parts as JSON, null
-    not at all, {"base64": "..."} as these bytes. A file is read to its first line that is no object; what came before
-    it has been added by then, unless --dry-run found it. With --idempotent or --idempotent-by, on servers that have
-    it, a command that was interrupted can be run again: nothing is added twice while the server remembers the keys
-    (100 seconds unless set).
+    not at all, {"base64": "..."} as these bytes. A file is read to its first line that is not an object; the lines
+    before it have been added by then, unless --dry-run found it. With --idempotent or --idempotent-by, on servers that
+    have it, you can run an interrupted command again. Nothing is added twice while the server remembers the keys (100
+    seconds unless set).
 
     \b
     Examples:
@@ -142,15 +142,15 @@ def add(
 
 @dataclass(frozen=True, slots=True)
 class AddOptions:
-    """How entries are added."""
+    """Options for adding entries."""
 
     stream: str  # Key of the stream
-    ident: str  # Of the entries, ``*`` for the server's
+    ident: str  # Id of the entries, ``*`` for the server's
     no_create: bool  # Only if the stream is there
     trim: tuple[str | int, ...]  # Words that trim it
     idempotent: str | None  # Key by which the server knows a repetition
     idempotent_by: str | None  # Field whose value is such a key
-    headers: dict[str, str] | None  # Of the envelope; None for plain fields
+    headers: dict[str, str] | None  # Headers of the envelope; None for plain fields
 
     def command(self, flat: list[bytes]) -> "Command":
         """The XADD of an entry."""
@@ -167,7 +167,7 @@ class AddOptions:
 
 @dataclass(slots=True)
 class AddedEntries:
-    """What the server confirmed."""
+    """Entries that the server confirmed."""
 
     count: int = 0  # Entries
     first: str | None = None  # Id of the first

@@ -43,9 +43,9 @@ _STATES = {"undelivered": "not delivered yet", "pending": "pending", "passed": "
 def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show the entry ID of STREAM whole, its values decoded, and where it stands in each group.
 
-    In a group it is not delivered yet, pending (with whom, for how long, how often delivered), or neither: then it was
-    acknowledged, or the group was set to a place behind it, which a server does not tell apart. An entry that is gone
-    from the stream is shown as long as a group has it pending.
+    In a group it is not delivered yet, pending (with consumer, idle time and number of deliveries), or neither. Then it
+    was acknowledged, or the group was set to a place after it; a server does not tell these apart. An entry that is
+    gone from the stream is shown as long as a group has it pending.
 
     \b
     Examples:

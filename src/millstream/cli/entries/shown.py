@@ -27,7 +27,7 @@ _IDENTITY = (Column("stream"), Column("id"), Column("time_ms", "time"))
 
 
 class EntryOutput:
-    """Where entries are shown."""
+    """The output of entries."""
 
     def __init__(
         self, form: str, choice: "EntryChoice", names: Sequence[str], *, many: bool = False, whole: bool = False
@@ -115,7 +115,7 @@ def _hex(data: bytes) -> str:
 
 
 def _raw_text(found: list[object]) -> bytes:
-    """What a way into a field leads to, as bytes; nothing where it leads nowhere."""
+    """The value at a way into a field, as bytes; nothing if there is no such value."""
     if not found:
         return b""
     value = found[0] if len(found) == 1 else found

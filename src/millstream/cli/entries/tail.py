@@ -122,7 +122,7 @@ def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":
 
 
 async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived, None]":
-    """What is there, then what is added; no entry twice, and none between the two left out."""
+    """Yield the present entries, then the added ones; none is repeated, and none between the two is left out."""
     from millstream.console.model.names import NEVER  # noqa: PLC0415 - help does not need it
     from millstream.console.reading import entries, following  # noqa: PLC0415 - as above
 
@@ -146,7 +146,7 @@ async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived,
 
 
 async def _starts(line: "Line", wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
-    """Where the range of each stream begins, as for XRANGE."""
+    """The start of each stream's range, as for XRANGE."""
     from millstream.client.ranges import behind  # noqa: PLC0415 - as above
     from millstream.console.reading.entries import group_positions  # noqa: PLC0415 - as above
 

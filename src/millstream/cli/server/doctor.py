@@ -51,12 +51,12 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
     """Find what is wrong, why it matters, and what to do next.
 
     Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
-    space, measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://,
-    rediss://, unix://; context:NAME for one with a password), Millstream or Redis: whether it answers, what it can do,
-    settings that lose events (eviction, no append-only file, fsync), writes that are refused, replicas and the link to
-    a primary (where there are replicas it looks for a second how much is written), pending entries and consumers that
-    nobody looks after, groups whose lag is not known, streams that nobody trims. Nothing is changed, but for a small
-    file that is written to DIR and removed to measure its disk.
+    space, measured speed of fsync), its users, and the state of its log. With the URL of a server, Millstream or Redis
+    (redis://, rediss://, unix://; context:NAME for one with a password): its answer, its abilities, and settings that
+    lose events (eviction, no append-only file, fsync). It also checks refused writes, replicas and the link to a
+    primary; if there are replicas, it measures the rate of writes for a second. It lists neglected pending entries and
+    consumers, groups with an unknown lag, and streams that are never trimmed. Nothing is changed, but for a small file
+    that is written to DIR and removed to measure its disk.
 
     \b
     Levels:

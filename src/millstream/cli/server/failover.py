@@ -42,11 +42,12 @@ _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who
 def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     """Hand the role of the primary at URL to a replica of it, which loses nothing: FAILOVER of Redis 6.2 and newer.
 
-    Writers wait until the replica holds all, which takes a second or so; then that one leads, the former primary
-    follows it, and clients that write to that are told READONLY: they must be pointed to the new primary. Where
-    Sentinel watches it is refused: Sentinel would turn the new primary back; its own `SENTINEL FAILOVER` is for that.
-    If no replica holds all in time, those that lag are named, and all goes on as before. The former primary logs in at
-    the new one as masteruser and masterauth of its own settings say: one that may lack them is told of first.
+    Writers wait until the replica holds all, which takes a second or so. Then that replica leads, and the former
+    primary follows it. Clients that still write to the former primary get READONLY: point them to the new one. The
+    command refuses servers that Sentinel watches, since Sentinel would turn the new primary back; use its own `SENTINEL
+    FAILOVER`. If no replica holds all in time, the command names those that lag, and all goes on as before. The former
+    primary logs in at the new one with masteruser and masterauth of its own settings. The command warns first if they
+    may be missing.
 
     \b
     Examples:
@@ -147,7 +148,7 @@ async def _hand_over(line: "Line", words: "Command", limit: float, output: Outpu
 
 
 def _why_refused(status: "ServerStatus") -> str:
-    """What a refusal has to do with where the server stands, or who tells that."""
+    """The reason for a refusal, from the server's role or from those who know it."""
     state = status.replication
     if state is not None and state.primary is not None:
         return f"it follows {state.primary.address}: name the primary"
@@ -169,7 +170,7 @@ def _late(status: "ServerStatus") -> str:
 
 
 async def _why_not_taken(line: "Line") -> str:
-    """What may have kept a replica from leading, and what to do then."""
+    """Possible reasons why a replica does not lead, and the remedies."""
     if await _setting(line, "masterauth") == b"":
         return f"masterauth is empty here, so one that asks for a password does not let this one follow: {_LETS_IN}"
     return f"Where that is WRONGPASS, NOAUTH or NOPERM: {_LETS_IN}"

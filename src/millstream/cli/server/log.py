@@ -76,10 +76,10 @@ def log() -> None:
 def check(directory: Path, form: str) -> None:
     """Say what is in a data directory, what is wrong with it, and what would be lost.
 
-    Only reads, and takes no lock: a server may be running on DIR. A record that is just being written is no damage.
-    Shown are the files, positions, records, times, the snapshot and the bytes kept aside by earlier cuts. Of damage:
-    the file, the byte, the kind, the records behind it with their keys and entry ids as far as they can be read, and
-    what to do next.
+    Only reads, and takes no lock: a server may be running on DIR. A record that is just being written does not count as
+    damage. The command shows the files, positions, records, times, the snapshot and the bytes kept aside by earlier
+    cuts. For damage it shows the file, the byte, the kind, and what to do next. It also shows the records after the
+    damage with their keys and entry ids, as far as they can be read.
 
     \b
     Kinds of damage:
@@ -342,7 +342,7 @@ def _show_loss(output: Output, losses: "DataLoss") -> None:
 
 
 def _agreed(losses: "DataLoss") -> bool:
-    """True if a person has typed the number of records to be lost; nobody can be asked where input is no terminal."""
+    """True if a person has typed the number of records to be lost; without a terminal there is no question."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: nobody can be asked here; say --yes to cut", err=True)
         sys.exit(USAGE)

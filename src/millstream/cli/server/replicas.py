@@ -41,8 +41,8 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
     """Show who follows whom among servers, and how far each replica is behind its primary.
 
     Each URL is that of one server, Millstream, Redis or Valkey; context:NAME and @FILE stand for URLs, since a password
-    never belongs on a command line. A server that another one names is in the list as well, with what that one tells of
-    it. What each server tells is a moment apart from what the next one tells.
+    never belongs on a command line. A server that another one names is in the list as well, with that one's facts about
+    it. The facts of two servers are a moment apart.
 
     \b
     Columns, the same in JSON under the names in parentheses:

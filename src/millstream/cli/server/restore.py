@@ -23,9 +23,9 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
     or not complete is refused, and nothing is made. DIR must not exist or be empty; with --force, what is there is
     renamed to DIR.before-TIME and kept. No server may be running on DIR.
 
-    --until leaves out what came later: a position (4711: up to and with that record), a time (2026-03-01T12:00:00, UTC
-    unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d). `millstream log dump` shows both for
-    every record. Before its snapshot a log has no moments any more: take an older backup then.
+    --until leaves out later records. It takes a position (4711: up to and with that record), a time
+    (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d). `millstream
+    log dump` shows both for every record. Before its snapshot a log has no moments any more: take an older backup then.
 
     \b
     Examples:

@@ -1,1 +1,1 @@
-"""What the subcommands share: output, options, signals, one way to ask a server."""
+"""Shared parts of the subcommands: output, options, signals, one way to ask a server."""

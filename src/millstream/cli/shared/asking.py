@@ -71,7 +71,7 @@ def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitab
 
 
 def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, None]]") -> "Iterator[T]":
-    """What a dialogue with the server yields, one after the other; the line waits while the caller is busy."""
+    """Yield the results of a dialogue with the server, one after the other; the line waits while the caller is busy."""
     from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import (  # noqa: PLC0415 - as above
         check_shared,

@@ -1,7 +1,7 @@
-"""What a shell offers after Tab: names of streams, groups, consumers, workers and contexts, from the server meant.
+"""Completions that a shell offers after Tab: names of streams, groups, consumers, workers and contexts.
 
-Loaded only when a shell asks. A server is asked for half a second and for so many keys; one that does not answer, a
-password that somebody would have to type, or a file that is wrong means that nothing is offered, and nothing is said.
+Loaded only when a shell asks. A server is asked for half a second and for a bounded number of keys. If it does not
+answer, if a password would have to be typed, or if a file is invalid, nothing is offered and nothing is printed.
 """
 
 import asyncio

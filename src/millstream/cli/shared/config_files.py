@@ -1,7 +1,7 @@
 """The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
 
-Whoever writes one of them decides where commands go and which file is sent as a password, so a file that another user
-owns or may write, be it by its group, is refused, as is the user's own where others may read it. Neither holds a
+The writer of such a file decides where commands go and which file is sent as a password. So a file that another user
+owns or may write, also by its group, is refused. So is the user's own file if others may read it. Neither holds a
 password: a context says where its password comes from. tomlkit is loaded only to write, and keeps comments.
 """
 
@@ -46,9 +46,9 @@ class NoContextError(NotFoundError):
 class ServerContext:
     """A server under a name."""
 
-    name: str  # Of the context
-    url: str = field(repr=False)  # Of the server, without a password
-    user: str = ""  # Of the server; empty for the one of the URL, or the default user
+    name: str  # Name of the context
+    url: str = field(repr=False)  # URL of the server, without a password
+    user: str = ""  # User of the server; empty for the one of the URL, or the default user
     password_env: str = ""  # The environment variable that has the password; empty for none
     password_file: str = ""  # The file whose first line is the password; empty for none
     password_prompt: bool = False  # The password is asked for at the terminal, each time
@@ -56,7 +56,7 @@ class ServerContext:
 
     @property
     def password(self) -> str:
-        """Where the password comes from, in words; empty for nowhere."""
+        """The source of the password, in words; empty if there is none."""
         if self.password_env:
             return f"the environment variable {self.password_env}"
         if self.password_file:
@@ -68,7 +68,7 @@ class ServerContext:
 class UserConfig:
     """A user's ``config.toml``."""
 
-    path: Path  # Of the file, which may not exist
+    path: Path  # Path of the file, which may not exist
     context: str = ""  # The name of the context that is used; empty for none
     contexts: Mapping[str, ServerContext] = field(default_factory=dict)  # By name, in the order of the file
 
@@ -90,7 +90,7 @@ class ProjectConfig:
 
 
 def user_path(environment: Mapping[str, str]) -> Path:
-    """Where the user's file is, whether it exists or not."""
+    """The path of the user's file, also if it does not exist."""
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
     if not base.is_absolute():  # as the specification of these directories has it
         base = Path(environment.get("HOME") or "~").expanduser() / ".config"
@@ -197,7 +197,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _trusted(path: Path, *, private: bool) -> str | None:
-    """What a file says, if nobody else can have written it; None where there is none."""
+    """The contents of a file, if no other user can have written it; None if there is no file."""
     try:
         # not to wait where it is a pipe
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -32,7 +32,7 @@ EXTRAS = {
 
 
 def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
-    """What to install for an import that failed; None when the package is none of an extra."""
+    """The package to install for a failed import; None if the package does not belong to an extra."""
     package = (missing.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None

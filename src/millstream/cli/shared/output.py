@@ -1,4 +1,4 @@
-"""What a subcommand shows: the same facts as a table, JSON, JSON lines or CSV, progress beside them, and exit codes.
+"""Output of a subcommand: the same facts as a table, JSON, JSON lines or CSV; progress and exit codes.
 
 Facts go to standard output and everything else to standard error. A table is for people: units, times in UTC, colours
 on a terminal only, as many columns as fit there (``layout.py``). The other three are for programs: field names never
@@ -63,14 +63,14 @@ class Column:
     """One column of a table."""
 
     name: str  # Its field in JSON and CSV; never changed once released
-    # What its values are: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped
+    # Kind of its values: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped
     kind: Kind = "text"
     title: str = ""  # Its heading for people; the name with spaces unless given
-    rank: int = 0  # How soon people do without it on a narrow terminal: the highest goes first, 0 stays
+    rank: int = 0  # Rank for leaving it out on a narrow terminal: the highest goes first, 0 stays
 
     @property
     def heading(self) -> str:
-        """What a person reads above it."""
+        """Its heading in a table."""
         return self.title or self.name.removesuffix("_ms").replace("_", " ")
 
 
@@ -130,7 +130,7 @@ def _of(name: str) -> Callable[[click.Context, click.Parameter, str | None], str
 
 
 class Output:
-    """Where a subcommand shows what it found."""
+    """The output of a subcommand."""
 
     def __init__(self, form: str = "table", out: IO[str] | None = None, err: IO[str] | None = None) -> None:
         self.form = form
@@ -352,7 +352,7 @@ def _objects(table: Table) -> Iterator[dict[str, object]]:
 
 
 def _needs(columns: Sequence[Column], rows: list[list[str]]) -> list[Need]:
-    """What each column asks for."""
+    """The width that each column needs."""
     from rich.cells import cell_len  # noqa: PLC0415 - as in Output.console()
 
     needs = []

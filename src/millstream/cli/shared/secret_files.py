@@ -1,7 +1,7 @@
 """Files with a password in them: one that others of this machine can read is refused, as ssh refuses such a key.
 
-What root gives another user is as root wants it: a secret that a container has mounted belongs to root, and the user
-could not change its mode. A pipe has no other readers.
+A file that root gives another user is accepted as it is: a secret that a container has mounted belongs to root, and the
+user could not change its mode. A pipe has no other readers.
 """
 
 import os

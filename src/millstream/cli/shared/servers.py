@@ -57,7 +57,7 @@ class UnknownContextError(NoServerError):
 class ServerSource:
     """Something that names a server."""
 
-    origin: str  # Where that stands, in words
+    origin: str  # Source of that, in words
     url: str = field(default="", repr=False)  # That it names; empty where it names a context
     context: str = ""  # That it names; empty where it names a URL
     explicit: bool = False  # On the command line, by ``--context``

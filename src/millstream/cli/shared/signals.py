@@ -1,4 +1,4 @@
-"""How a long command hears SIGTERM and Ctrl-C: it is asked to end, and ends in order."""
+"""Handling of SIGTERM and Ctrl-C in a long command: it is asked to end, and ends in order."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from millstream.ending import Ending
 
 @contextmanager
 def ended_by_signal() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and Ctrl-C ask for an end; gives what tells whether one came. What ends it at once: ``Ending``."""
+    """Let SIGTERM and Ctrl-C ask for an end; yield a function that is True once one came. ``Ending`` ends at once."""
     ending = Ending()
 
     def ask(number: int, _frame: object) -> None:

@@ -110,12 +110,12 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     """Move streams to Parquet, Delta or Iceberg, and trim them of what is archived and no group still needs.
 
     URL is a server's (redis://, rediss://, unix://, or context:NAME), for which --context may stand; STREAMS are keys
-    there. Each stream becomes a table with typed columns, made of --schema or of what its entries hold; what columns do
-    not give back to the byte is kept beside them, so nothing is lost. Small files are merged. An archive keeps the form
-    that it was made with: a later run need not name it. Only when the archive has them on disk are entries removed
-    from the stream, and only those that every consumer group has read and acknowledged: the oldest pending entry of
-    any group, or the last one it read, is the limit. A group that has read nothing holds everything. Readers without a
-    group (XREAD, most Spark queries) cannot be seen: give them time with --keep.
+    there. Each stream becomes a table with typed columns, made from --schema or from its entries. Values that columns
+    do not give back to the byte are kept next to them, so nothing is lost. Small files are merged. An archive keeps the
+    form that it was made with: a later run need not name it. Entries are removed from the stream only when the archive
+    has them on disk and every consumer group has read and acknowledged them. The limit is the oldest pending entry of
+    any group, or the last one it read. A group that has read nothing holds everything. Readers without a group (XREAD,
+    most Spark queries) cannot be seen: give them time with --keep.
 
     DIR is on this machine, or mounted; or the archive lies at s3://bucket/prefix, gs://bucket/prefix or
     abfss://container@account.dfs.core.windows.net/prefix, with credentials and endpoint from the environment

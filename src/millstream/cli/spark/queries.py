@@ -118,9 +118,9 @@ _METRICS = (
 def metrics(url: str) -> None:
     """Print what queries report to this server as Prometheus reads it, for a textfile collector.
 
-    All that `ls` lists are in it, under the names that `millstream run` exports for its pipelines: lag in entries, rows
-    and time of the last batch, when each reported last, and millstream_pipeline_up, 1 while it runs. What is not known,
-    such as the lag of a query that reads no stream, is left out.
+    It has all queries that `ls` lists, under the names that `millstream run` exports for its pipelines. The figures are
+    lag in entries, rows and time of the last batch, time of the last report, and millstream_pipeline_up, 1 while it
+    runs. An unknown figure, such as the lag of a query that does not read a stream, is left out.
 
     \b
     Examples:

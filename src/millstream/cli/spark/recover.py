@@ -38,11 +38,11 @@ def recover(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Settle entries of STREAM that have been pending for too long: what crashed workers left.
 
-    Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (to whoever
-    claims it next) or put into <stream>:dead, where `millstream dead` finds it. Decide for all of them with
-    --verdict, or name a function that decides for each: it gets the entries as a Spark DataFrame (stream, id,
-    timestamp, fields, deliveries) and returns one with the columns id, verdict and, optionally, reason. That needs
-    Java. An entry for which it returns nothing is released.
+    Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (for the next
+    claim) or put into <stream>:dead, where `millstream dead` finds it. Decide for all of them with --verdict, or name a
+    function that decides for each: it gets the entries as a Spark DataFrame (stream, id, timestamp, fields, deliveries)
+    and returns one with the columns id, verdict and, optionally, reason. That needs Java. An entry for which it returns
+    nothing is released.
 
     Interrupted or killed, run the same command again: it goes on where it stopped, and settles each entry once.
     --min-idle must be longer than a live worker goes without renewing its entries.

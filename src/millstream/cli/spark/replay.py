@@ -62,9 +62,9 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     """Write entries of an archive or a stream into a stream again, each once.
 
     SOURCE is the place of an archive that `millstream archive` wrote (a directory, s3://, gs:// or abfss://), or the
-    URL of a server (or context:NAME); STREAM is the key there. Every transaction at the target holds entries and how
-    far they reach, so a replay that was killed goes on where it was when the same command is run again. It keeps order.
-    What is in a stream is replayed up to its end at the start.
+    URL of a server (or context:NAME); STREAM is the key there. Every transaction at the target holds entries and the
+    replay's position. So a replay that was killed goes on at its position when you run the same command again. It keeps
+    order. A stream is replayed up to its end at the start of the command.
 
     \b
     Examples:

@@ -53,7 +53,9 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
 
 
 def _kind(name: str, kind: str) -> Kind:
-    """How a column's values are shown to people: times as times, milliseconds as durations, ids and names unwrapped."""
+    """The display of a column's values for people: times as times, milliseconds as durations, ids and names
+    unwrapped.
+    """
     if kind in {"timestamp", "timestamp_ntz"}:
         return "time"
     number = kind in {"tinyint", "smallint", "int", "bigint", "float", "double"}

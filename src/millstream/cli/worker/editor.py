@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
-    """What a person made of a text, and the file it is in, which is for the caller to remove.
+    """A text as a person edited it, and its file, which the caller must remove.
 
-    Where it cannot be read, and a terminal is there to ask, the editor opens again on what they wrote.
+    If it cannot be read, and a terminal is there to ask, the editor opens again on the edited text.
     """
     number, name = tempfile.mkstemp(prefix="millstream-", suffix=".json")  # for its owner's eyes only
     path = Path(name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from millstream.client.jsontext import parse_record
 
 _FRAME = re.compile(r'  File "(?P<path>.*)", line \d+, in ')
-#: What calls a handler: our own packages, what injects its arguments, and the standard library between them.
+#: Packages that call a handler: our own, those that inject its arguments, and the standard library between them.
 _OURS = re.compile(
     r"[/\\]millstream[/\\](worker|compat|testing|client)[/\\]|[/\\]site-packages[/\\](fast_depends|anyio|pydantic)[/\\]"
 )
