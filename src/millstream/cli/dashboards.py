@@ -32,7 +32,7 @@ def dashboards() -> None:
 @dashboards.command(context_settings=_WIDE)
 @output_option
 def ls(form: str) -> None:
-    """List the files: names, where `write` puts them, what they are for.
+    """List the files: names, places that `write` gives them, and purposes.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def show(name: str) -> None:
 
 @dashboards.command(context_settings=_WIDE)
 @click.argument("folder", metavar="DIR", type=LocalPath())
-@click.option("--force", is_flag=True, help="Replace files that are there and say something else.")
+@click.option("--force", is_flag=True, help="Replace existing files with different contents.")
 def write(folder: Path, force: bool) -> None:
     """Write all files below DIR, which is made if it is not there: DIR/grafana and DIR/prometheus.
 

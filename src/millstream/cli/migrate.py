@@ -38,7 +38,11 @@ def _choices(command: Command) -> Command:
     for option in reversed(
         (
             click.option(
-                "--stream", "patterns", multiple=True, metavar="PATTERN", help="Only keys like this (as SCAN MATCH)."
+                "--stream",
+                "patterns",
+                multiple=True,
+                metavar="PATTERN",
+                help="Copy only keys like this (as SCAN MATCH).",
             ),
             click.option("--db", type=click.IntRange(0), metavar="N", help="Database of SOURCE, instead of the URL's."),
             click.option("--replace", is_flag=True, help="Overwrite streams that the target has already."),
@@ -48,14 +52,16 @@ def _choices(command: Command) -> Command:
                 type=click.Choice(["auto", "dump", "commands"]),
                 default="auto",
                 show_default=True,
-                help="DUMP and RESTORE carry everything, where the target takes them; commands go anywhere.",
+                help="Way to copy: DUMP and RESTORE carry everything, if the target takes them; commands go anywhere.",
             ),
-            click.option("--allow-none", is_flag=True, help="A PATTERN that no stream matches is no failure."),
-            click.option("--check/--no-check", default=True, show_default=True, help="Read both sides again, compare."),
+            click.option("--allow-none", is_flag=True, help="Accept a PATTERN that no stream matches."),
+            click.option(
+                "--check/--no-check", default=True, show_default=True, help="Read both sides again and compare."
+            ),
             click.option(
                 "--strict",
                 is_flag=True,
-                help="Refuse a stream of which the target cannot hold something (consumers' times not counted).",
+                help="Refuse a stream that the target cannot hold completely (consumers' times not counted).",
             ),
         )
     ):
@@ -71,16 +77,16 @@ def _choices(command: Command) -> Command:
     required=True,
     type=ServerUrl(secret=True),
     metavar="URL",
-    help="Where to: redis://..., file:///DIR.",
+    help="Target: redis://..., file:///DIR.",
 )
 @_choices
 def import_(source: str, target: str, db: int | None, form: str, **choices: Any) -> None:
     """Copy streams from SOURCE to a store of ours or to any server.
 
-    SOURCE is the URL of a server (redis://, rediss://, unix://, context:NAME), of a data directory (file:///DIR), or a
-    file: an RDB file of Redis or Valkey, or an export by `millstream export`. It is only read. The command copies
-    entries, ids, counters, groups, consumers and pending entries. Each stream has a temporary name until both sides
-    have been read again and are alike.
+    SOURCE is the URL of a server (redis://, rediss://, unix://, context:NAME) or of a data directory (file:///DIR), or
+    a file. The file is an RDB file of Redis or Valkey, or an export by `millstream export`. It is only read. The
+    command copies entries, ids, counters, groups, consumers and pending entries. Each stream has a temporary name until
+    both sides have been read again and are alike.
 
     \b
     Examples:
@@ -99,24 +105,24 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
 @click.command(epilog=EPILOG)
 @click.argument("source", type=ServerUrl(secret=True))
 @click.argument("target", type=ServerUrl(secret=True))
-@click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")
+@click.option("--text", is_flag=True, help="Write a text file, one command a line, instead of RESP.")
 @click.option(
     "--for",
     "version",
     type=click.Choice(["6.2", "7.0", "7.2", "8.8"]),
     default="7.0",
     show_default=True,
-    help="The oldest Redis that is to read the file; a live server is asked.",
+    help="Version of the oldest Redis that must read the file; a live server is asked.",
 )
 @_choices
 def export(source: str, target: str, text: bool, version: str, db: int | None, form: str, **choices: Any) -> None:
     """Copy streams from SOURCE to TARGET.
 
     SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server
-    that speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one
-    command a line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING with
-    the number of commands, so that `millstream import` refuses an incomplete file. A file whose name ends in .rdb is an
-    RDB file: redis-server starts from it (--dbfilename), with the keys of all types.
+    that speaks Redis Streams (6.2 or newer), or a file. The file has plain commands for `redis-cli --pipe`, or with
+    --text one command a line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a
+    PING with the number of commands, so that `millstream import` refuses an incomplete file. A file whose name ends in
+    .rdb is an RDB file: redis-server starts from it (--dbfilename), with the keys of all types.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ _FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "l
 
 @click.group(cls=NounGroup, changes="millstream.console.actions.pending", context_settings=_WIDE)
 def audit() -> None:
-    """Changes that were made by these commands and by the console, and how they are undone.
+    """Changes that were made by these commands and by the console, and the way to undo them.
 
     Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. Changes by other clients
     of the server are not there; a user that may write the stream can write anything into it.
@@ -56,8 +56,10 @@ def audit() -> None:
 
 @audit.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
-@click.option("--since", metavar="TIME", help=f"Made at this time or later: {TIME_HELP}.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most changes shown.")
+@click.option("--since", metavar="TIME", help=f"Show changes made at this time or later: {TIME_HELP}.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of changes shown."
+)
 @url_option
 @output_option
 def ls(stream: str | None, since: str | None, limit: int, url: str | None, form: str) -> None:

@@ -64,7 +64,7 @@ def _thresholds(command: Command) -> Command:
     type=click.IntRange(0),
     default=10_000,
     show_default=True,
-    help="Most entries counted where the server does not know a lag.",
+    help="Maximum number of entries counted if the server does not know a lag.",
 )
 @click.option(
     "-o",
@@ -73,7 +73,7 @@ def _thresholds(command: Command) -> Command:
     type=click.Choice(("nagios", "json", "prometheus")),
     default="nagios",
     show_default=True,
-    help="For Nagios and Icinga, for scripts, or for a textfile collector.",
+    help="Format: for Nagios and Icinga, for scripts, or for a textfile collector.",
 )
 @url_option
 def check(stream: str | None, group: str | None, count: int, form: str, url: str, **given: str) -> None:

@@ -41,7 +41,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     help="Address or network whose --user-header counts.  [default: this machine]",
 )
 @click.option(
-    "--allow-host", "names", multiple=True, metavar="NAME", help="Name the console may be opened by; repeatable."
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Host name by which the console may be opened; repeatable.",
 )
 @click.option(
     "--report", "reports", multiple=True, metavar="FILE", help="Show a file of `millstream report`; repeatable."

@@ -18,9 +18,15 @@ _WIDE = {"max_content_width": 110}
 @click.argument("stream")
 @click.argument("group")
 @click.option(
-    "--sort", type=click.Choice(("pending", "idle", "name")), default="name", show_default=True, help="By what."
+    "--sort",
+    type=click.Choice(("pending", "idle", "name")),
+    default="name",
+    show_default=True,
+    help="Order of the consumers.",
 )
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most consumers shown.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of consumers shown."
+)
 @watch_option
 @url_option
 @output_option

@@ -35,9 +35,9 @@ _SORTS = ("lag", "age", "pending", "name")
 @click.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
 @click.option(
-    "--sort", type=click.Choice(_SORTS), default="lag", show_default=True, help="The worst first, or by name."
+    "--sort", type=click.Choice(_SORTS), default="lag", show_default=True, help="Order: the worst first, or by name."
 )
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most groups shown.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of groups shown.")
 @watch_option
 @url_option
 @output_option
@@ -103,13 +103,17 @@ def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
 @click.argument("stream")
 @click.argument("group")
 @click.option(
-    "--count", type=click.IntRange(0), default=1000, show_default=True, help="Most entries counted, see above."
+    "--count",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
+    help="Maximum number of entries counted, see above.",
 )
 @watch_option
 @url_option
 @output_option
 def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
-    """Show GROUP of STREAM: its position, its lag or why that is unknown, its consumers, and what there is to do.
+    """Show GROUP of STREAM: its position, its lag or the reason why that is unknown, its consumers, and advice.
 
     If the server does not know the lag, the undelivered entries are counted by reading them, as many as --count says.
     Then the command that lets the server know it again is shown, if there is one. Each piece of advice comes with the

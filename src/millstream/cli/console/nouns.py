@@ -17,29 +17,29 @@ STREAM: Rows = {
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
     "find": ("millstream.cli.console.stream:find", "Find streams, groups and consumers by a part of their names."),
     "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
-    "get": ("millstream.cli.entries.get:get", "Show one entry whole, and where it stands in each group."),
-    "gaps": ("millstream.cli.entries.gaps:gaps", "Show which entries are missing: trimmed, deleted, where."),
+    "get": ("millstream.cli.entries.get:get", "Show one entry whole, and its state in each group."),
+    "gaps": ("millstream.cli.entries.gaps:gaps", "Show missing entries: trimmed or deleted, and where."),
     "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
 }
 GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
-    "show": ("millstream.cli.console.group:show", "Show one group: its lag and why, its consumers, advice."),
+    "show": ("millstream.cli.console.group:show", "Show one group: its lag, its consumers, advice."),
 }
 PENDING: Rows = {
-    "ls": ("millstream.cli.console.pending:ls", "List pending entries: who holds them, since when, how often."),
+    "ls": ("millstream.cli.console.pending:ls", "List pending entries: holder, idle time, deliveries."),
 }
 CONSUMER: Rows = {
-    "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: what they hold, idle times."),
+    "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: entries, idle times."),
 }
 SERVER: Rows = {
-    "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, what commands cost."),
-    "slow": ("millstream.cli.console.server:slow", "List the commands that took long."),
+    "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, costs of commands."),
+    "slow": ("millstream.cli.console.server:slow", "List the slow commands."),
 }
 
 
 @click.group(cls=NounGroup, rows=STREAM, changes=f"{_ACTIONS}.streams", context_settings=_WIDE)
 def stream() -> None:
-    """Streams of a server: which there are, how they are, and what is in them.
+    """Streams of a server: their names, their state, and their entries.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def stream() -> None:
 
 @click.group(cls=NounGroup, rows=GROUP, changes=f"{_ACTIONS}.groups", context_settings=_WIDE)
 def group() -> None:
-    """Groups that read streams: how far they are behind, in entries and in time, and what they have in hand.
+    """Groups that read streams: their lag in entries and in time, and their entries in hand.
 
     A lag is a number, or `unknown` with the least and the most it can be; `show` says why, and what to do.
 
@@ -91,7 +91,7 @@ def pending() -> None:
 
 @click.group(cls=NounGroup, rows=CONSUMER, changes=f"{_ACTIONS}.groups", context_settings=_WIDE)
 def consumer() -> None:
-    """Consumers of a group: what they hold, and since when they asked for nothing.
+    """Consumers of a group: their entries, and the time since their last request.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ def consumer() -> None:
 
 @click.group(cls=LazyGroup, rows=SERVER, context_settings=_WIDE)
 def server() -> None:
-    """The server itself: what it is and how it is; `millstream serve` runs one.
+    """The server itself: its version and its state; `millstream serve` runs one.
 
     \b
     Examples:

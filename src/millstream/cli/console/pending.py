@@ -43,12 +43,20 @@ _PENDING = (
 @click.argument("stream")
 @click.argument("group")
 @click.option(
-    "--sort", type=click.Choice(("id", "idle", "deliveries")), default="id", show_default=True, help="By what."
+    "--sort",
+    type=click.Choice(("id", "idle", "deliveries")),
+    default="id",
+    show_default=True,
+    help="Order of the entries.",
 )
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most entries shown.")
-@click.option("--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Most entries looked at.")
-@click.option("--start", metavar="ID", help="Begin at this id, as the end of the page before says.")
-@click.option("--payload", is_flag=True, help="Also the fields of each entry.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of entries shown."
+)
+@click.option(
+    "--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Maximum number of entries looked at."
+)
+@click.option("--start", metavar="ID", help="Begin at this id, which the end of the page before gives.")
+@click.option("--payload", is_flag=True, help="Show the fields of each entry too.")
 @watch_option
 @url_option
 @output_option

@@ -1,4 +1,4 @@
-"""``millstream report``: one file with what somebody else needs to understand an incident."""
+"""``millstream report``: one file with the facts that others need to understand an incident."""
 
 import gzip
 import io
@@ -41,18 +41,35 @@ class Include:
 
 @click.command(context_settings={"max_content_width": 110})
 @click.option(
-    "-o", "--output", "file", metavar="FILE", help="A new file; gzipped if it ends in .gz; - is standard output."
+    "-o",
+    "--output",
+    "file",
+    metavar="FILE",
+    help="New file for the report; gzipped if it ends in .gz; - is standard output.",
 )
-@click.option("--payloads", is_flag=True, help="Also the values of entries, and the arguments of slow commands.")
-@click.option("--addresses", is_flag=True, help="Also addresses of clients and servers.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most streams.")
-@click.option("--timeout", default="60s", show_default=True, metavar="SPAN", help=f"Ask for so long: {SPAN_HELP}.")
-@click.option("--max-size", type=click.IntRange(1, 100), default=32, show_default=True, metavar="MB", help="Most.")
+@click.option("--payloads", is_flag=True, help="Include the values of entries, and the arguments of slow commands.")
+@click.option("--addresses", is_flag=True, help="Include addresses of clients and servers.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of streams.")
+@click.option(
+    "--timeout",
+    default="60s",
+    show_default=True,
+    metavar="SPAN",
+    help=f"Maximum time for asking the server: {SPAN_HELP}.",
+)
+@click.option(
+    "--max-size",
+    type=click.IntRange(1, 100),
+    default=32,
+    show_default=True,
+    metavar="MB",
+    help="Maximum size of the file.",
+)
 @url_option
 def report(  # noqa: PLR0917 - click passes every option by name
     file: str | None, payloads: bool, addresses: bool, limit: int, timeout: str, max_size: int, url: str
 ) -> None:
-    """Write a report of the server: one file with what somebody else needs to understand an incident.
+    """Write a report of the server: one file with the facts that others need to understand an incident.
 
     For each stream it has the groups with lag, consumers, the oldest and the most delivered pending entries, the first
     and last entries, and dead letters by class. For the server it has workers, pauses, Spark queries, changes, INFO,

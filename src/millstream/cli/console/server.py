@@ -38,13 +38,17 @@ _CUT = 200  # characters of a command that people see
 
 @click.command(context_settings=_WIDE)
 @click.option(
-    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Most commands in the list of costs."
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Maximum number of commands in the list of costs.",
 )
 @watch_option
 @url_option
 @output_option
 def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
-    """Show the server: what it is, memory, log, replicas, and which commands took most of its time.
+    """Show the server: its version, memory, log, replicas, and the commands that took most of its time.
 
     In a cluster, each node that has slots is shown, one after the other.
 

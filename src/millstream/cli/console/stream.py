@@ -45,8 +45,10 @@ _SORTS = ("key", "lag", "age", "pending", "length")
 
 @click.command(context_settings=_WIDE)
 @click.argument("pattern", required=False)
-@click.option("--sort", type=click.Choice(_SORTS), default="key", show_default=True, help="The worst first, or by key.")
-@click.option("--limit", type=click.IntRange(1), help="Most streams shown. Default: all.")
+@click.option(
+    "--sort", type=click.Choice(_SORTS), default="key", show_default=True, help="Order: the worst first, or by key."
+)
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of streams shown. Default: all.")
 @watch_option
 @url_option
 @output_option
@@ -82,7 +84,7 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
 @url_option
 @output_option
 def find(text: str, limit: int, url: str | None, form: str) -> None:
-    """Find streams, groups and consumers whose names have TEXT in them, in any case.
+    """Find streams, groups and consumers with TEXT in their names, in any case.
 
     The best match comes first. The search covers only consumers that hold entries.
 
@@ -157,7 +159,7 @@ def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> di
 @url_option
 @output_option
 def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
-    """Show STREAM: its ids and counts, what the server does not tell and why, and its groups.
+    """Show STREAM: its ids and counts, reasons for the unknown ones, and its groups.
 
     \b
     Examples:

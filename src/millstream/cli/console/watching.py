@@ -34,7 +34,7 @@ def watch_option(command: Command) -> Command:
         is_flag=False,
         flag_value=_EVERY,
         metavar="[SECONDS]",
-        help=f"Show it again every so often, until Ctrl-C; every {_EVERY} seconds unless given.",
+        help=f"Show it again after so many seconds, until Ctrl-C; {_EVERY} seconds unless given.",
     )(command)
 
 

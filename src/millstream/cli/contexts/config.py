@@ -13,7 +13,7 @@ _SETTINGS = (Column("setting"), Column("value", "prose"), Column("origin", "pros
 
 @click.group(context_settings=_WIDE)
 def config() -> None:
-    """The settings of the command line: which server, and why.
+    """Settings of the command line: the server, and the source of each setting.
 
     \b
     Examples:
@@ -23,12 +23,12 @@ def config() -> None:
 
 
 @config.command(context_settings=_WIDE)
-@click.option("--url", help="As if it were given to a command.")
-@click.option("--context", metavar="NAME", help="As if it were given to a command.")
-@click.option("--origin", is_flag=True, help="Also where each value comes from, and what goes after it.")
+@click.option("--url", help="Show the settings of a command with this --url.")
+@click.option("--context", metavar="NAME", help="Show the settings of a command with this --context.")
+@click.option("--origin", is_flag=True, help="Show the source of each value too, and the value that comes next.")
 @output_option
 def show(url: str | None, context: str | None, *, origin: bool, form: str) -> None:
-    """Show which server commands go to; passwords are never shown.
+    """Show the server that commands go to; passwords are never shown.
 
     The first of these that names a server decides: --url or --context; MILLSTREAM_URL or MILLSTREAM_CONTEXT, then
     REDIS_URL; the millstream.toml of this directory or the nearest above it; the user's config.toml (`millstream

@@ -80,7 +80,7 @@ def ls(form: str) -> None:
 @click.argument("name", metavar="[NAME]", required=False)
 @output_option
 def show(name: str | None, form: str) -> None:
-    """Show the context NAME, or the one that is used.
+    """Show the context NAME, or the one in use.
 
     \b
     Examples:
@@ -100,12 +100,12 @@ def show(name: str | None, form: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.argument("url", metavar="URL")
 @click.option("--user", metavar="USER", help="User of the server.")
-@click.option("--password-env", metavar="VARIABLE", help="The environment variable that has the password.")
-@click.option("--password-file", metavar="FILE", help="The file whose first line is the password.")
+@click.option("--password-env", metavar="VARIABLE", help="Environment variable that has the password.")
+@click.option("--password-file", metavar="FILE", help="File with the password in its first line.")
 @click.option("--password-prompt", is_flag=True, help="Ask for the password at the terminal, each time.")
-@click.option("--production", is_flag=True, help="Changes ask for the context's name, unless --context gave it.")
+@click.option("--production", is_flag=True, help="Let changes ask for the context's name, unless --context gave it.")
 @click.option("--replace", is_flag=True, help="Replace the context of that name.")
-@click.option("--use", is_flag=True, help="Make it the one that is used.")
+@click.option("--use", is_flag=True, help="Make it the context in use.")
 def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool | None) -> None:
     """Add a server under NAME.
 
@@ -144,7 +144,7 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
 @context.command(context_settings=_WIDE)
 @click.argument("name", metavar="NAME")
 def use(name: str) -> None:
-    """Make the context NAME the one for commands that name no server.
+    """Make the context NAME the one for commands that do not name a server.
 
     \b
     Example:

@@ -40,19 +40,27 @@ class NotAddedError(MillstreamError):
 @click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("fields", metavar="[NAME=VALUE]...", nargs=-1)
-@click.option("--json", "text", metavar="OBJECT", help="The entry as a JSON object, such as an app publishes it.")
 @click.option(
-    "--from", "file", type=click.Path(allow_dash=True), help="A file of JSON objects, one a line; - is standard input."
+    "--json", "text", metavar="OBJECT", help="Entry as a JSON object, in the form in which an app publishes it."
 )
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="In the workers' envelope, with this.")
+@click.option(
+    "--from", "file", type=click.Path(allow_dash=True), help="File of JSON objects, one a line; - is standard input."
+)
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Write the workers' envelope, with this header; repeatable.",
+)
 @click.option("--id", "ident", default="*", show_default=True, help="Id of the entry; MS-* numbers it in its ms.")
-@click.option("--no-create", is_flag=True, help="Only if the stream is there (NOMKSTREAM).")
-@click.option("--maxlen", type=click.IntRange(0), help="Trim the stream to about so many entries.")
-@click.option("--minid", metavar="ID", help="Trim about what is older than this id.")
-@click.option("--exact", is_flag=True, help="Trim exactly so, which costs the server more.")
-@click.option("--idempotent", metavar="KEY", help="Add nothing if an entry was added with this before (Redis 8.6).")
-@click.option("--idempotent-by", metavar="NAME", help="The same, with the value of this field of each entry.")
-@click.option("--dry-run", is_flag=True, help="Read and check all of it, show the first ones, add nothing.")
+@click.option("--no-create", is_flag=True, help="Add only if the stream exists (NOMKSTREAM).")
+@click.option("--maxlen", type=click.IntRange(0), help="Trim the stream to about this number of entries.")
+@click.option("--minid", metavar="ID", help="Trim about the entries older than this id.")
+@click.option("--exact", is_flag=True, help="Trim exactly, which costs the server more.")
+@click.option("--idempotent", metavar="KEY", help="Add nothing if this key was used before (Redis 8.6).")
+@click.option("--idempotent-by", metavar="NAME", help="Use this field of each entry as its --idempotent key.")
+@click.option("--dry-run", is_flag=True, help="Read and check all entries, show the first ones, add nothing.")
 @url_option
 @output_option
 def add(

@@ -31,7 +31,7 @@ def decoding_option(command: Command) -> Command:
         type=click.Choice(_AS),
         default="auto",
         show_default=True,
-        help="How values are decoded; what cannot be is text or hex.",
+        help="Decoding of values; values that do not fit are text or hex.",
     )(command)
 
 
@@ -39,8 +39,18 @@ def choosing_options(command: Command) -> Command:
     """The options of :func:`choice_of`; their arguments are named ``where`` and ``grep``."""
     for option in (
         decoding_option,
-        click.option("--grep", multiple=True, metavar="TEXT", help="With this text in a name or a value, in any case."),
-        click.option("--where", multiple=True, metavar="CONDITION", help="That fulfil this; all of several."),
+        click.option(
+            "--grep",
+            multiple=True,
+            metavar="TEXT",
+            help="Show entries with this text in a name or a value, in any case.",
+        ),
+        click.option(
+            "--where",
+            multiple=True,
+            metavar="CONDITION",
+            help="Show entries that fulfil this; all of several conditions.",
+        ),
     ):
         command = option(command)
     return command

@@ -19,12 +19,16 @@ _PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Col
 @click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.option(
-    "--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Most entries looked at, oldest first."
+    "--scan",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Maximum number of entries looked at, oldest first.",
 )
 @url_option
 @output_option
 def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
-    """Show which entries are missing from STREAM: trimmed or deleted, how many, and where that can be told.
+    """Show the entries missing from STREAM: trimmed or deleted, their number, and their place if it is known.
 
     A server counts entries ever added (since Redis 7.0), and keeps the highest id that was deleted; which other ones
     are gone it does not keep. Some are told of by ids of one millisecond that are not consecutive (if the server gave

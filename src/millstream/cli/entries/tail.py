@@ -26,14 +26,14 @@ _DEFAULT = 10
 @click.command(context_settings=_WIDE, epilog=SYNTAX)
 @click.argument("streams", metavar="STREAM...", nargs=-1, required=True)
 @click.option("-f", "--follow", is_flag=True, help="Go on with entries as they are added, until Ctrl-C.")
-@click.option("-n", "--lines", "count", type=click.IntRange(0), help="The last so many that fit. Default: 10.")
-@click.option("--since", metavar="TIME", help=f"All added at this time or later: {TIME_HELP}.")
-@click.option("--until", metavar="TIME", help="Added before this time.")
-@click.option("--after", metavar="ID", help="All behind this id; 0 is the start of the stream.")
-@click.option("--group", metavar="NAME", help="All that this group was not delivered yet. Nothing is claimed or read.")
+@click.option("-n", "--lines", "count", type=click.IntRange(0), help="Number of last entries that fit. Default: 10.")
+@click.option("--since", metavar="TIME", help=f"Show entries added at this time or later: {TIME_HELP}.")
+@click.option("--until", metavar="TIME", help="Show entries added before this time.")
+@click.option("--after", metavar="ID", help="Show entries after this id; 0 is the start of the stream.")
+@click.option("--group", metavar="NAME", help="Show entries not delivered to this group yet; claims and reads nothing.")
 @choosing_options
-@click.option("--field", "names", multiple=True, metavar="NAME", help="Show this field, or way into one, only.")
-@click.option("--full", is_flag=True, help="Cut no long value on a terminal.")
+@click.option("--field", "names", multiple=True, metavar="NAME", help="Show only this field, or way into one.")
+@click.option("--full", is_flag=True, help="Show long values whole on a terminal.")
 @url_option
 @click.option(
     "-o",
@@ -42,7 +42,7 @@ _DEFAULT = 10
     type=click.Choice(ENTRY_FORMATS),
     default="table",
     show_default=True,
-    help="How entries are shown; raw writes the bytes of the fields, between tabs.",
+    help="Format of the entries; raw writes the bytes of the fields, between tabs.",
 )
 def tail(
     streams: tuple[str, ...],

@@ -26,8 +26,7 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
     whole. Nothing is ever overwritten.
 
     The backup is a data directory itself (`millstream serve --dir DEST` runs on it; better restore it first), with a
-    file BACKUP that says when it was made and how large each file was. The users' file (--aclfile) lies elsewhere:
-    copy it too.
+    file BACKUP that has its time and the size of each file. The users' file (--aclfile) lies elsewhere: copy it too.
 
     \b
     Examples:

@@ -37,18 +37,20 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
     show_default=True,
     help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as left behind.",
 )
-@click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many are looked at.")
+@click.option(
+    "--streams", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of streams looked at."
+)
 @click.option(
     "--replica",
     "replicas",
     multiple=True,
     type=ServerUrl(),
     metavar="URL",
-    help="A replica of the server, to be compared with it: versions, clocks, priorities, settings. May be repeated.",
+    help="Replica to compare with the server: versions, clocks, priorities, settings; repeatable.",
 )
 @output_option
 def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple[str, ...], form: str) -> None:
-    """Find what is wrong, why it matters, and what to do next.
+    """Find faults, their consequences, and their remedies.
 
     Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
     space, measured speed of fsync), its users, and the state of its log. With the URL of a server, Millstream or Redis

@@ -30,13 +30,13 @@ _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who
 
 @click.command(context_settings={"max_content_width": 110})
 @click.argument("url", type=ServerUrl())
-@click.option("--to", metavar="HOST:PORT", help="The replica that is to lead; any that holds all, unless given.")
+@click.option("--to", metavar="HOST:PORT", help="Replica that is to lead; any that holds all, unless given.")
 @click.option(
     "--timeout",
     default="30s",
     show_default=True,
     metavar="SPAN",
-    help=f"How long who writes waits at most until a replica holds all ({SPAN_HELP}); then nothing is changed.",
+    help=f"Maximum time that writers wait until a replica holds all ({SPAN_HELP}); after it, nothing is changed.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:

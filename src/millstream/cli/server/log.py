@@ -65,7 +65,7 @@ _LOST_KEYS = (
 )
 
 
-@click.group(help="Look into the log of a data directory: what it holds, what is wrong, what would be lost.")
+@click.group(help="Look into the log of a data directory: its contents, its damage, the records that would be lost.")
 def log() -> None:
     """See ``help``."""
 
@@ -74,7 +74,7 @@ def log() -> None:
 @click.argument("directory", metavar="DIR", type=_DIR)
 @output_option
 def check(directory: Path, form: str) -> None:
-    """Say what is in a data directory, what is wrong with it, and what would be lost.
+    """Show the contents of a data directory, its damage, and the records that would be lost.
 
     Only reads, and takes no lock: a server may be running on DIR. A record that is just being written does not count as
     damage. The command shows the files, positions, records, times, the snapshot and the bytes kept aside by earlier
@@ -225,11 +225,13 @@ def _loss_sentence(losses: "DataLoss | None") -> str:
 
 @log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
-@click.option("--from", "start", metavar="PLACE", help="The first record.")
-@click.option("--to", "end", metavar="PLACE", help="The last record.")
-@click.option("--key", metavar="PATTERN", help="Only changes of keys that match, as KEYS: * ? [a-z] [^a] \\*.")
-@click.option("--stream", "--streams", "streams", is_flag=True, help="Only changes of streams, groups and consumers.")
-@click.option("--past-damage", is_flag=True, help="Go on behind damage with what is whole there.")
+@click.option("--from", "start", metavar="PLACE", help="Position or time of the first record.")
+@click.option("--to", "end", metavar="PLACE", help="Position or time of the last record.")
+@click.option("--key", metavar="PATTERN", help="Show only changes of keys that match, as KEYS: * ? [a-z] [^a] \\*.")
+@click.option(
+    "--stream", "--streams", "streams", is_flag=True, help="Show only changes of streams, groups and consumers."
+)
+@click.option("--past-damage", is_flag=True, help="Go on after damage with the whole records there.")
 @click.option(
     "-o",
     "--format",
@@ -237,12 +239,12 @@ def _loss_sentence(losses: "DataLoss | None") -> str:
     type=click.Choice(["text", "jsonl"]),
     default="text",
     show_default=True,
-    help="For people, or a JSON object for each record.",
+    help="Format: for people, or a JSON object for each record.",
 )
 def dump(  # noqa: PLR0917 - click passes every option by name
     directory: Path, start: str | None, end: str | None, key: str | None, streams: bool, past_damage: bool, form: str
 ) -> None:
-    """Show the records of a log: position, time, and what each changed.
+    """Show the records of a log: position, time and changes of each.
 
     A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log
     cut` kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
@@ -291,10 +293,10 @@ def _show_record(record: "LogRecord") -> None:
 
 @log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
-@click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="Where the log is to end: a byte of a file.")
+@click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="New end of the log: a byte of a file.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def cut(directory: Path, place: str, yes: bool) -> None:
-    """End a damaged log at a place, on purpose, and keep what is cut beside it.
+    """End a damaged log at a place, on purpose, and keep the rest next to it.
 
     A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged.
     `millstream log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is

@@ -38,7 +38,7 @@ _ID = 8  # digits of a history's name that people see
 @context_option
 @output_option
 def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
-    """Show who follows whom among servers, and how far each replica is behind its primary.
+    """Show which servers follow which, and the distance of each replica from its primary.
 
     Each URL is that of one server, Millstream, Redis or Valkey; context:NAME and @FILE stand for URLs, since a password
     never belongs on a command line. A server that another one names is in the list as well, with that one's facts about

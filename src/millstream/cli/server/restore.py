@@ -13,8 +13,8 @@ _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--until", metavar="PLACE", help="Leave out what came later: a time or a position.")
-@click.option("--force", is_flag=True, help="Set aside, under another name, what is in DIR.")
+@click.option("--until", metavar="PLACE", help="Leave out records after this time or position.")
+@click.option("--force", is_flag=True, help="Set the contents of DIR aside, under another name.")
 @output_option
 def restore(backup: Path, directory: Path, until: str | None, *, force: bool, form: str) -> None:
     """Make a data directory from a backup, whole or as of a moment.

@@ -57,17 +57,17 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
 @click.option("--unixsocket", type=click.Path(path_type=Path), help="Listen at a unix socket of this path too.")
-@click.option("--no-tcp", is_flag=True, help="No unencrypted TCP: listen at the unix socket or for TLS only.")
+@click.option("--no-tcp", is_flag=True, help="Listen at the unix socket or for TLS only, without unencrypted TCP.")
 @click.option("--tls-port", type=_PORTS, help="Listen for TLS at this TCP port too; 0 picks a free one.")
 @click.option("--tls-cert-file", type=_FILE, help="The server's certificate (PEM).")
-@click.option("--tls-key-file", type=_FILE, help="Its key (PEM, no passphrase).")
-@click.option("--tls-ca-cert-file", type=_FILE, help="Certificates of those who sign the clients' (PEM).")
+@click.option("--tls-key-file", type=_FILE, help="The server's key (PEM, no passphrase).")
+@click.option("--tls-ca-cert-file", type=_FILE, help="Certificates of the authorities that sign the clients' (PEM).")
 @click.option(
     "--tls-auth-clients",
     type=click.Choice(["no", "optional", "yes"]),
     default="yes",
     show_default=True,
-    help="Whether clients must show a certificate.",
+    help="Client certificates: none, optional, or required.",
 )
 @click.option("--tls-replication", is_flag=True, help="Follow over TLS, with these files.")
 @click.option("--dir", "directory", type=LocalPath(), help=f"Data directory.  [default: ./{DEFAULT_DIR}]")
@@ -77,9 +77,9 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     type=click.Choice(["always", "everysec", "no"]),
     default="always",
     show_default=True,
-    help="When writes reach the disk: before they are acknowledged, within about a second, or when the kernel does.",
+    help="Time of writes to the disk: before they are acknowledged, within about a second, or when the kernel decides.",
 )
-@click.option("--maxclients", type=click.IntRange(1), help="Most connections at a time.  [default: 10000]")
+@click.option("--maxclients", type=click.IntRange(1), help="Maximum number of connections at a time.  [default: 10000]")
 @click.option(
     "--requirepass",
     envvar="MILLSTREAM_REQUIREPASS",
@@ -91,14 +91,16 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     callback=_address,
     help="Follow this server, a Redis or a Millstream; a role that REPLICAOF gave the data directory counts more.",
 )
-@click.option("--masteruser", envvar="MILLSTREAM_MASTERUSER", help="User to log in as there.")
+@click.option("--masteruser", envvar="MILLSTREAM_MASTERUSER", help="User for the login at that server.")
 @click.option(
     "--masterauth",
     envvar="MILLSTREAM_MASTERAUTH",
-    help="Password for that; better set by MILLSTREAM_MASTERAUTH, since others see the command line.",
+    help="Password for that login; better set by MILLSTREAM_MASTERAUTH, since others see the command line.",
 )
-@click.option("--replica-announce-ip", metavar="IP", help="Where a replica is reached, if others see other addresses.")
-@click.option("--replica-announce-port", type=click.IntRange(1, 65535), help="The port for that.")
+@click.option(
+    "--replica-announce-ip", metavar="IP", help="Address of this replica for others, if they see other addresses."
+)
+@click.option("--replica-announce-port", type=click.IntRange(1, 65535), help="Port for --replica-announce-ip.")
 @click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
     "--console",

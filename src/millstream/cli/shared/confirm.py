@@ -13,8 +13,8 @@ PRODUCTION = "millstream.production"
 def confirm(question: str, action: str, *, yes: bool = False) -> None:
     """Ask, and return only if the answer is yes.
 
-    For a production server that the command line does not name, it asks even so, and the answer is its context's name:
-    a ``--yes`` was perhaps typed with another server in mind.
+    For a production server that the command line does not name, it asks even so. The answer is its context's name: a
+    ``--yes`` was perhaps typed with another server in mind.
     """
     context = click.get_current_context(silent=True)
     name = None if context is None else context.meta.get(PRODUCTION)

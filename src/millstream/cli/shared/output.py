@@ -112,7 +112,7 @@ def context_option(command: Command) -> Command:
         is_eager=True,  # the callback of --url looks at what this one kept
         expose_value=False,
         callback=_of("given_context"),
-        help="Server by its name: `millstream context ls`.",
+        help="Name of a server's context: `millstream context ls`.",
     )
     return option(command)
 

@@ -44,37 +44,43 @@ _OUTLOOK = (
 @click.command()
 @click.argument("url", required=False)
 @click.argument("streams", nargs=-1)
-@click.option("--to", required=True, type=ArchivePlace(), metavar="DIR|URL", help="The archive; made if new.")
+@click.option("--to", required=True, type=ArchivePlace(), metavar="DIR|URL", help="Archive; made if new.")
 @click.option(
     "--stream-pattern",
     "--pattern",
     "pattern",
     metavar="GLOB",
-    help="Streams like this (as SCAN MATCH) instead of named ones.",
+    help="Archive streams like this (as SCAN MATCH) instead of named ones.",
 )
 @click.option(
     "--format",
     "kind",
     type=click.Choice([*FORMATS, *SHOWN]),
-    help="Plain files, or tables with a log; the others are -o's.  [default: parquet]",
+    help="Format: plain files, or tables with a log; the others are -o's.  [default: parquet]",
 )
 @click.option(
-    "--partition", type=click.Choice(PARTITIONS), help="One folder for all, or one for each of these.  [default: none]"
+    "--partition",
+    type=click.Choice(PARTITIONS),
+    help="Folders: one for all, or one for each of these.  [default: none]",
 )
 @click.option("--schema", metavar="COLUMNS", help="Columns of the entries' fields: 'item string, price double'.")
 @click.option("--fields", metavar="NAMES", help="Fields that get columns, with commas; '*' for all, as without --raw.")
 @click.option("--raw", is_flag=True, default=None, help="Keep fields as a list of bytes; alone, make no columns.")
 @click.option("--catalog", metavar="NAME|URI", help="Iceberg's catalog; one in the archive's directory unless given.")
-@click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
+@click.option("--once", is_flag=True, help="Archive the present entries, trim, and end.")
 @click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
-@click.option("--batch", default=200_000, show_default=True, metavar="N", help="Entries of a batch, at most.")
+@click.option("--batch", default=200_000, show_default=True, metavar="N", help="Maximum number of entries in a batch.")
 @click.option("--keep", metavar="SPAN", help="Leave entries younger than this in the stream: 30s, 10m, 1h, 7d.")
-@click.option("--keep-entries", type=click.IntRange(0), metavar="N", help="Leave so many of the newest in the stream.")
-@click.option("--trim/--no-trim", default=True, show_default=True, help="Remove from the streams what is archived.")
+@click.option(
+    "--keep-entries", type=click.IntRange(0), metavar="N", help="Leave this number of newest entries in the stream."
+)
+@click.option("--trim/--no-trim", default=True, show_default=True, help="Remove archived entries from the streams.")
 @click.option("--skip-lost", is_flag=True, help="Go on when entries were trimmed by others before they were archived.")
 @click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this size.")
-@click.option("--dry-run", is_flag=True, help="Say what would be archived and trimmed, and what holds the rest.")
-@click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the entries to archive and trim, and the reasons that hold the rest."
+)
+@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
 @context_option
 @click.option(
     "-o",
@@ -82,7 +88,7 @@ _OUTLOOK = (
     type=click.Choice(SHOWN),
     default="table",
     show_default=True,
-    help="How facts are shown on standard output; all but table are for programs.",
+    help="Format of the facts on standard output; all but table are for programs.",
 )
 def archive(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
@@ -107,7 +113,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     master: str,
     form: str,
 ) -> None:
-    """Move streams to Parquet, Delta or Iceberg, and trim them of what is archived and no group still needs.
+    """Move streams to Parquet, Delta or Iceberg, and trim archived entries that no group still needs.
 
     URL is a server's (redis://, rediss://, unix://, or context:NAME), for which --context may stand; STREAMS are keys
     there. Each stream becomes a table with typed columns, made from --schema or from its entries. Values that columns

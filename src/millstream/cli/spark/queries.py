@@ -51,7 +51,7 @@ _FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", 
 
 @click.group()
 def spark() -> None:
-    """Spark queries: which run, which ran, how far they are.
+    """Spark queries: running ones, former ones, and their progress.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def spark() -> None:
 
 @spark.command()
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as -o json does.")
 @output_option
 def ls(url: str, as_json: bool, form: str) -> None:
     """List the queries that report to this server, those that reported last first.
@@ -116,7 +116,7 @@ _METRICS = (
 @spark.command()
 @url_option
 def metrics(url: str) -> None:
-    """Print what queries report to this server as Prometheus reads it, for a textfile collector.
+    """Print the reports of queries to this server in Prometheus format, for a textfile collector.
 
     It has all queries that `ls` lists, under the names that `millstream run` exports for its pipelines. The figures are
     lag in entries, rows and time of the last batch, time of the last report, and millstream_pipeline_up, 1 while it
@@ -153,7 +153,7 @@ def _label_of(row: Mapping[str, Any]) -> str:
 @url_option
 @output_option
 def show(query: str, url: str, form: str) -> None:
-    """Show QUERY: its rates, how long each phase of its last batch took, where it stands, its last batches.
+    """Show QUERY: its rates, the time of each phase of its last batch, its positions, its last batches.
 
     QUERY is a name, an id or the beginning of one, as `ls` shows them; of several of one name the last that reported.
 

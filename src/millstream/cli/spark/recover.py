@@ -13,13 +13,13 @@ from millstream.errors import UsageError
 
 @click.command()
 @click.argument("stream")
-@click.option("--group", required=True, help="Whose pending entries.")
-@click.option("--min-idle", required=True, metavar="SPAN", help=f"How long an entry must have been idle: {SPAN_HELP}.")
-@click.option("--verdict", type=click.Choice(["ack", "release", "dead"]), help="The same for all.")
-@click.option("--reason", default="", metavar="TEXT", help="Of the dead letters, with --verdict dead.")
-@click.option("--function", metavar="MODULE:NAME", help="Decides for each entry; MODULE may be in this directory.")
+@click.option("--group", required=True, help="Group of the pending entries.")
+@click.option("--min-idle", required=True, metavar="SPAN", help=f"Minimum idle time of an entry: {SPAN_HELP}.")
+@click.option("--verdict", type=click.Choice(["ack", "release", "dead"]), help="Decision for all entries.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason in the dead letters, with --verdict dead.")
+@click.option("--function", metavar="MODULE:NAME", help="Function that decides; MODULE may be in this directory.")
 @click.option("--key", metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead.")
-@click.option("--slice", "size", type=click.IntRange(1), default=50_000, show_default=True, help="Claimed at a time.")
+@click.option("--slice", "size", type=click.IntRange(1), default=50_000, show_default=True, help="Entries per claim.")
 @click.option("--yes", is_flag=True, help="Do not ask before acknowledging everything.")
 @url_option
 @output_option
@@ -36,13 +36,13 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     url: str,
     form: str,
 ) -> None:
-    """Settle entries of STREAM that have been pending for too long: what crashed workers left.
+    """Settle entries of STREAM that have been pending for too long, such as those of crashed workers.
 
     Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (for the next
     claim) or put into <stream>:dead, where `millstream dead` finds it. Decide for all of them with --verdict, or name a
-    function that decides for each: it gets the entries as a Spark DataFrame (stream, id, timestamp, fields, deliveries)
-    and returns one with the columns id, verdict and, optionally, reason. That needs Java. An entry for which it returns
-    nothing is released.
+    function that decides for each. It gets the entries as a Spark DataFrame (stream, id, timestamp, fields,
+    deliveries). It returns one with the columns id, verdict and, optionally, reason. That needs Java. An entry for
+    which it returns nothing is released.
 
     Interrupted or killed, run the same command again: it goes on where it stopped, and settles each entry once.
     --min-idle must be longer than a live worker goes without renewing its entries.

@@ -33,16 +33,24 @@ _COLUMNS = (
     "target",
     type=ServerUrl(secret=True),
     metavar="URL",
-    help="The server that gets the entries; or --context names it.",
+    help="Server that gets the entries; or --context names it.",
 )
-@click.option("--as", "into", metavar="KEY", help="The stream there.  [default: STREAM]")
-@click.option("--since", metavar="TIME", help="Entries from this time on.")
-@click.option("--until", metavar="TIME", help="Entries before this time.")
-@click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Only entries with this value; repeatable.")
-@click.option("--speed", default="full", show_default=True, metavar="FACTOR", help="1 as recorded, 10 ten times, full.")
-@click.option("--ids", type=click.Choice(["new", "keep"]), default="new", show_default=True, help="Ids at the target.")
-@click.option("--id-field", metavar="NAME", help="With --ids new: a field that gets the id an entry had.")
-@click.option("--name", metavar="NAME", help="Of this replay, to run one a second time.  [default: made of the others]")
+@click.option("--as", "into", metavar="KEY", help="Stream at the target.  [default: STREAM]")
+@click.option("--since", metavar="TIME", help="Replay entries from this time on.")
+@click.option("--until", metavar="TIME", help="Replay entries before this time.")
+@click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Replay only entries with this value; repeatable.")
+@click.option(
+    "--speed", default="full", show_default=True, metavar="FACTOR", help="Pace: 1 as recorded, 10 ten times, full."
+)
+@click.option(
+    "--ids",
+    type=click.Choice(["new", "keep"]),
+    default="new",
+    show_default=True,
+    help="Ids of the entries at the target.",
+)
+@click.option("--id-field", metavar="NAME", help="Field that gets an entry's former id, with --ids new.")
+@click.option("--name", metavar="NAME", help="Name of this replay, to run it again.  [default: made of the others]")
 @context_option
 @output_option
 def replay(  # noqa: PLR0917 - click passes every option by name

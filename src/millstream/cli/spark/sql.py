@@ -9,9 +9,9 @@ from millstream.cli.shared.printing import Kind
 @click.command()
 @click.argument("query")
 @url_option
-@click.option("--stream", metavar="KEYS", help="These streams only: one key, or several with commas.")
+@click.option("--stream", metavar="KEYS", help="Streams to query: one key, or several with commas.")
 @click.option(
-    "--stream-pattern", "--pattern", metavar="GLOB", help="Keys like this (as SCAN MATCH). Default: all streams."
+    "--stream-pattern", "--pattern", metavar="GLOB", help="Pattern of keys (as SCAN MATCH). Default: all streams."
 )
 @output_option
 def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, form: str) -> None:
@@ -53,9 +53,7 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
 
 
 def _kind(name: str, kind: str) -> Kind:
-    """The display of a column's values for people: times as times, milliseconds as durations, ids and names
-    unwrapped.
-    """
+    """The kind of a column, for people: times, durations (from milliseconds), unwrapped ids and names."""
     if kind in {"timestamp", "timestamp_ntz"}:
         return "time"
     number = kind in {"tinyint", "smallint", "int", "bigint", "float", "double"}

@@ -111,7 +111,9 @@ def dead() -> None:
 @with_words(*FITTING)
 @dead.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most letters shown.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of letters shown."
+)
 @_where
 @output_option
 def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: str, **chosen: str | None) -> None:
@@ -166,13 +168,15 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
 @with_words(*FITTING)
 @dead.command(context_settings=_WIDE)
 @click.argument("stream")
-@click.option("--to", "file", type=click.Path(path_type=Path), help="A new file; standard output unless given.")
+@click.option(
+    "--to", "file", type=click.Path(path_type=Path), help="New file for the letters; standard output unless given."
+)
 @_where
 def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
     """Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.
 
-    Each line has the fields as they are (a list of [name, value], what is not UTF-8 as {"base64": ...}), the error, the
-    traceback, the times in milliseconds since 1970 and the earlier deaths.
+    Each line has the fields as they are (a list of [name, value], or {"base64": ...} if not UTF-8). It also has the
+    error, the traceback, the times in milliseconds since 1970 and the earlier deaths.
 
     \b
     Examples:
@@ -238,7 +242,7 @@ def _row(one: StoredLetter) -> tuple[object, ...]:
 
 
 def _whole(one: StoredLetter) -> dict[str, object]:
-    """Everything in a letter; of an entry that is no dead letter, its fields."""
+    """Everything in a letter; of an entry that is not a dead letter, its fields."""
     letter = one.letter
     flat = one.flat if letter is None else letter.fields
     whole: dict[str, object] = dict.fromkeys(_FACTS)

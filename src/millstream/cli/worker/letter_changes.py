@@ -165,7 +165,9 @@ COMMANDS = {
         _edit,
         more=(
             click.Option(
-                ["--from", "file"], type=click.Path(allow_dash=True), help="The corrected fields, instead of an editor."
+                ["--from", "file"],
+                type=click.Path(allow_dash=True),
+                help="File with the corrected fields, instead of an editor.",
             ),
             click.Option(
                 ["--print", "only_print"], is_flag=True, help="Print the fields as they would be edited, and end."

@@ -30,12 +30,12 @@ _WAITING = (
     click.Option(
         ["--wait"],
         is_flag=True,
-        help="End when they have ended; exit code 1 if one is ordered to go on, or is gone without signing off.",
+        help="Wait until they have ended; exit code 1 if one is ordered to go on, or is gone without signing off.",
     ),
     click.Option(
         ["--timeout"],
         metavar="SPAN",
-        help=f"With --wait: at most so long ({SPAN_HELP}); exit code 1 then, naming who is still there.",
+        help=f"Maximum time of --wait ({SPAN_HELP}); then exit code 1, with the workers that are still there.",
     ),
 )
 

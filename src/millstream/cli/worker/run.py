@@ -42,30 +42,29 @@ from millstream.errors import ConfigError, UsageError
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What the workers log to standard error.",
+    help="Lowest level that the workers log to standard error.",
 )
 @click.option(
     "--health-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Answer /healthz, /readyz and /metrics over HTTP; of several workers, each has the next port, and the "
-    "pipelines the one after.",
+    help="Answer /healthz, /readyz and /metrics over HTTP; further workers, then the pipelines, have the next ports.",
 )
 @click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first.")
 @click.option("--reload", is_flag=True, help="Start again when a .py file changes (needs millstream[reload]).")
-@click.option("--master", metavar="URL", help="Where Spark runs the pipelines. Default: local[2].")
+@click.option("--master", metavar="URL", help="Spark master that runs the pipelines. Default: local[2].")
 @click.option(
     "--conf",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting of the Spark session, as for spark-submit.",
+    help="Setting of the Spark session, as for spark-submit.",
 )
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
 @click.option(
     "--health-allow",
     multiple=True,
     metavar="NAME",
-    help="Answer at --health-port to this name too, beside addresses, loopback names and this machine's; * is any.",
+    help="Answer at --health-port to this name too, next to addresses, loopback names and this machine's; * is any.",
 )
 def run(  # noqa: PLR0917 - click passes every option by name
     target: str,
@@ -104,7 +103,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     A worker that crashes is started again; the others claim its entries after min_idle_time. SIGTERM or Ctrl-C lets
     running handlers finish, hands back the rest at once and exits with 0. A handler that runs ten seconds beyond the
     grace time is killed. SIGTERMs within two seconds are one; a later one, or a Ctrl-C after the first signal, kills.
-    Exit codes: 69 the server cannot be reached, 70 something did not end in time and its entries stay pending, 78 there
+    Exit codes: 69 the server cannot be reached; 70 something did not end in time and its entries stay pending; 78 there
     is no such app or it is set up wrongly, 1 anything else that went wrong.
     """
     try:

@@ -68,7 +68,7 @@ _TIMES = (
 
 @click.group(cls=NounGroup, changes="millstream.cli.worker.orders", context_settings=_WIDE)
 def worker() -> None:
-    """Workers: who runs, what they have in hand, and what they are ordered to do.
+    """Workers: their state, their entries in hand, and their orders.
 
     Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker/reference.md),
     and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
@@ -121,7 +121,7 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
 @url_option
 @output_option
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
-    """Show one worker: its subscribers, the entries in their hands and since when, its last error.
+    """Show one worker: its subscribers, their running entries with the time of each run, its last error.
 
     ID is as `ls` shows it, or its beginning. When a job began is known to about five seconds.
 
@@ -148,7 +148,7 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
 
 
 async def _one(line: "Line", wanted: str) -> dict[str, Any]:
-    """What one worker tells of itself."""
+    """One worker's facts about itself."""
     from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
 
     known = {facts["id"]: facts for facts in await protocol.workers(line)}
