@@ -10,9 +10,9 @@ from support.source import ROOT, modules
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LEFT = {
-    "src": {"opener": 1774, "is no": 107, "long": 383},
-    "tests": {"opener": 743, "is no": 104, "long": 66},
-    "docs": {"opener": 243, "is no": 23, "long": 270},
+    "src": {"opener": 2, "is no": 0, "long": 76},
+    "tests": {"opener": 567, "is no": 77, "long": 50},
+    "docs": {"opener": 195, "is no": 15, "long": 240},
 }
 """Faults that are left of each kind. A change may lower a number and never raises one."""
 
