@@ -1,4 +1,4 @@
-"""What two servers of ours hold, compared to the last byte: one in this process that leads, and those that follow."""
+"""The contents of two servers of ours compared to the last byte: a leader in this process and its followers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is said between servers of ours beside the words: both hold the same, and nothing of it is believed unseen."""
+"""Annotations between servers of ours next to the commands: both hold the same, and each annotation is checked."""
 
 import contextlib
 import random
@@ -149,7 +149,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_stops_the_link(name: str) -> None:
-    """Whoever took a primary's place may say what he will: nothing is applied that a command could not do."""
+    """A hostile primary may send anything: nothing is applied that a command could not do."""
     world = World()
     told = fed(world)
     client, replica = world.client(), Replica(told, world.clock)
@@ -168,7 +168,7 @@ def test_what_cannot_be_stops_the_link(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_annotations_never_break_the_node(seed: int) -> None:
-    """Of a stream with changed bytes each annotation is refused, or does what some primary could have said."""
+    """Each annotation of a stream with changed bytes is refused, or does what some primary could have said."""
     chance = random.Random(seed)
     world = World({"repl-annotate": "always"})
     told = fed(world)

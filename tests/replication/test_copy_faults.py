@@ -2,7 +2,7 @@
 
 A Redis follows where the fault is that of the process which makes an RDB file, which a Millstream takes only of a large
 log. On whichever side: what a replica shows is all of the old data or all of the new, a start always follows, and in
-the end both hold the same. What the replica alone had taken as a former primary is in its files before it is replaced.
+the end both hold the same. Data that the replica alone had as a former primary is in its files before it is replaced.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from support.wire import Wire
 
 # Keys of the replica before it has the copy, and behind it
 OLD, NEW = {b"old", b"tail"}, {b"new:%d" % number for number in range(5)}
-# Whose calls fail, the replica's or the primary's: those of the server or of a child; how; a bound on their number
+# The process whose calls fail, the replica's or the primary's, server or child; the kind; a bound on their number
 KINDS: tuple[tuple[str, str, str, int, int], ...] = (
     ("replica", "taking", "write", KILL, 4),
     ("replica", "taking", "write", errno.ENOSPC, 4),

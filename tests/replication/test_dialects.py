@@ -18,7 +18,7 @@ from support.wire import Wire
 
 pytestmark = pytest.mark.realserver
 
-# What only their own clock forgets, and a setting of one server
+# Facts that only their own clock forgets, and a setting of one server
 _OWN = (b"IDMP-DURATION", b"CONFIG")
 _MEMORY = (b"idmp-duration", b"idmp-maxsize", b"pids-tracked", b"iids-tracked", b"iids-added", b"iids-duplicates")
 
@@ -55,7 +55,7 @@ def redis8(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def shown(wire: Wire, dialect: str) -> Any:
-    """What the dialect lets a replica have of what random commands made."""
+    """The part of random commands' effects that the dialect lets a replica have."""
     values = state(wire.ask)
     if dialect == "7.0":  # it has no words for what of trimming was acknowledged, nor for messages
         for value in values.values():

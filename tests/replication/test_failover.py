@@ -38,7 +38,7 @@ def over(wire: Wire) -> bool:
 
 
 def add(url: str, ids: list[bytes]) -> None:
-    """Add entries one by one until the server is no primary any more; the ids of those that it confirmed."""
+    """Add entries one by one until the server is not a primary any more; return the ids of those that it confirmed."""
     with Wire(url) as wire:
         while isinstance(reply := wire.ask("XADD", "written", "*", "f", "v"), bytes) and reply[:1].isdigit():
             ids.append(reply)
@@ -70,7 +70,7 @@ def test_nothing_is_lost_under_writers(pair: list[tuple[ServerThread, Wire]]) ->
 def test_the_log_says_who_changed_a_role(
     pair: list[tuple[ServerThread, Wire]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of REPLICAOF, NO ONE and FAILOVER nothing was said: one line each, with the user and the address that asked."""
+    """REPLICAOF, NO ONE and FAILOVER each log one line with the user and the address that asked."""
     (first, one), (second, other) = pair
     with caplog.at_level(logging.INFO):
         assert other.ask("REPLICAOF", "NO", "ONE") == b"OK"
@@ -173,7 +173,7 @@ def test_to_a_redis_and_back(tmp_path: Path) -> None:
 
 
 def count(url: str, answers: list[int]) -> None:
-    """Count up until the server is no primary any more; what it answered."""
+    """Count up until the server is not a primary any more, and collect its answers."""
     with Wire(url) as wire:
         while isinstance(reply := wire.ask("INCR", "count"), int):
             answers.append(reply)

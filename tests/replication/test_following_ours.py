@@ -88,7 +88,7 @@ def chain(tmp_path: Path) -> Iterator[list[Wire]]:
 
 
 def test_all_of_a_chain_hold_the_same(chain: list[Wire]) -> None:
-    """What the first is told reaches the last, by the same bytes: name and offset of the history are the same."""
+    """Writes to the first reach the last by the same bytes: name and offset of the history are the same."""
     first, middle, last = chain
     write(first, 2, 600)
     eventually(lambda: is_level(middle, first) and is_level(last, first), what="all are level")
@@ -117,7 +117,7 @@ def test_who_followed_the_one_that_leads_now_goes_on(chain: list[Wire]) -> None:
 
 
 def test_a_primary_that_wrote_alone_gets_a_copy(chain: list[Wire]) -> None:
-    """What the former primary wrote when another led is not in the history that goes on."""
+    """Writes of the former primary made while another led are not in the history that goes on."""
     first, middle, _ = chain
     wait_level(middle, first)
     middle.ask("REPLICAOF", "NO", "ONE")

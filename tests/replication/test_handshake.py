@@ -29,7 +29,7 @@ REST = b"*1\r\n$4\r\nPING\r\n"
 
 
 def events(data: bytes, pieces: int, me: Introduction) -> list[Event]:
-    """What comes of bytes in pieces of a size; bytes of one kind that follow each other are put together."""
+    """The events of bytes that come in pieces of a size; consecutive bytes of one kind are joined."""
     handshake, found = Handshake(me), []
     for at in range(0, len(data), pieces):
         for event in handshake.feed(data[at : at + pieces]):
@@ -42,7 +42,7 @@ def events(data: bytes, pieces: int, me: Introduction) -> list[Event]:
 
 
 def said(found: list[Event]) -> list[bytes]:
-    """What the replica said, in words."""
+    """The commands that the replica sent, in words."""
     return [b" ".join(event.data.split(b"\r\n")[2::2]) for event in found if isinstance(event, Send)]
 
 

@@ -77,7 +77,7 @@ def follower() -> Follower:
     "host", [b"\xff\xfe", b"a\r\nrole:master", b"a b", b"x" * 256, b"", b"\x00", b"a,state=online"]
 )
 def test_a_host_that_is_no_address_is_refused(tmp_path: Path, host: bytes) -> None:
-    """One that is no text once ended the server, since its log could not hold it; a line's end made lines of INFO."""
+    """An address that is not text once ended the server, since its log could not hold it; a newline in it forged INFO."""
     log, _ = Log.open(tmp_path)
     leader = Leader(log)
     assert leader.ask("REPLICAOF", host, "6379") == b"-ERR Invalid master host\r\n"
@@ -219,7 +219,7 @@ def test_a_number_of_the_stream_is_digits(line: bytes) -> None:
 
 
 def test_a_password_is_any_bytes() -> None:
-    """One that is no text once was an internal error at each try."""
+    """A password that is not text once was an internal error at each try."""
     words = Introduction(7000, user="\udcfe", password="\udcff", ip="\udcfd")
     shake = Handshake(words)
     sent = b"".join(event.data for event in shake.feed(b"+PONG\r\n"))  # type: ignore[union-attr]  # all are Send
@@ -318,7 +318,7 @@ def test_copies_that_cannot_be_taken_are_asked_for_ever_more_rarely() -> None:
 
 
 class _Babbling(Primary):
-    """Goes on, and then sends what is no command."""
+    """A primary that goes on, and then sends bytes that are not a command."""
 
     def _answer(self, replica: object, lines: object) -> None:
         while words := self._command(lines):  # type: ignore[arg-type]  # as its base has it

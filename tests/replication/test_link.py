@@ -115,7 +115,7 @@ def ours(tmp_path: Path) -> Iterator[Wire]:
 
 
 def test_a_damaged_copy_replaces_nothing_and_another_is_asked_for(ours: Wire) -> None:
-    """What was held is shown until a whole copy is here; then only that is."""
+    """The old data is shown until a whole copy is here; then only the copy is."""
     whole = copy(k="theirs")
     primary = Primary(whole[:-20], b"REDIS0099" + whole[9:], whole)
     try:

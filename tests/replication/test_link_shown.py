@@ -67,7 +67,7 @@ def test_the_link_is_a_client(pair: list[Wire]) -> None:
 
 
 def test_a_change_of_users_leaves_the_link_alone(pair: list[Wire]) -> None:
-    """What the primary sends is run in nobody's name, so no user's end cuts it."""
+    """Commands from the primary run under no user, so the end of a user does not cut the link."""
     one, other = pair
     (before,) = listed(other, "master")
     other.ask("ACL", "SETUSER", "somebody", "on")

@@ -103,7 +103,7 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
 
 
 def test_the_capability_says_what_is_in_a_log() -> None:
-    """Who reads another log is sent an RDB file; who says this would fail at what is new, copy after copy."""
+    """A replica that reads another log version gets an RDB file; a wrong claim would fail at new operations in each copy."""
     forms = [f"{name}({', '.join(signature(applier).parameters)})" for name, applier in sorted(OPS.items())]
     forms += [f"record {codec.VERSION}", f"file {FORMAT_VERSION}", f"manifest {FORMATS}"]
     made = sha256("\n".join(forms).encode()).hexdigest()[:16]
@@ -134,7 +134,7 @@ def test_who_else_gets_an_rdb_file(tmp_path: Path, announced: tuple[bytes, ...])
 
 
 def test_a_log_with_much_behind_its_snapshot_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is out of date would be sent, read and kept; as many files as that could be all descriptors there are."""
+    """Outdated records would be sent, read and kept, and so many files could use up all descriptors."""
     for name in ("MOST_BEHIND", "MOST_FILES"):
         with ServerThread(tmp_path) as server, Wire(server.url) as wire, monkeypatch.context() as few:
             few.setattr(making, name, 1)
@@ -286,7 +286,7 @@ def test_no_descriptors_for_the_files_of_the_log(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("lacks", ["memory", "thread"])
 def test_no_memory_to_open_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
-    """Whoever waits is sent away, the server goes on, and the next one gets its copy."""
+    """A waiting replica is sent away, the server goes on, and the next one gets its copy."""
     real: Callable[..., Any] = Log.files
 
     def once(log: Log, last: int) -> Any:

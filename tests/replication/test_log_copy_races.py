@@ -72,7 +72,7 @@ def test_who_waits_goes(server: ServerThread, gate: Gate, tmp_path: Path) -> Non
 
 
 def test_both_kinds_wait(server: ServerThread, gate: Gate) -> None:  # noqa: F811 - as above
-    """Whoever reads RDB files is next, also if it came first."""
+    """A replica that reads RDB files is next, also if it came first."""
     with ExitStack() as stack:
         takers = [stack.enter_context(each) for each in (Taker(server.url), ours(server.url), Taker(server.url))]
         writer = begin_to_wait(server, gate, stack, *takers)

@@ -133,7 +133,7 @@ def test_no_key_is_over_before_the_primary_says_so(follower: Follower) -> None:
 
 
 def test_rights_roles_and_limits_are_for_clients(follower: Follower) -> None:
-    """What the primary says is run whatever the default user may, and counts no replica."""
+    """Commands from the primary run whatever the default user may do, and count no replica."""
     follower.ask("CONFIG SET min-replicas-to-write 1")
     admin = follower.node.sessions.open(follower.clock.now())
     follower.ask("ACL SETUSER default -@write", admin)
@@ -169,7 +169,7 @@ def test_what_does_not_exist_here_is_not_run_nor_what_is_with_it(follower: Follo
     ],
 )
 def test_a_primary_only_changes_data(follower: Follower, line: str) -> None:
-    """What clients may say besides is no part of a stream: nothing of it is run, alone or with others."""
+    """Commands that are not part of a stream do not run, alone or with others."""
     with pytest.raises(NotHeldError, match=line.partition(" ")[0]):
         follower.hear(line)
     with pytest.raises(NotHeldError):
@@ -199,7 +199,7 @@ def test_a_transaction_with_a_word_that_cannot_be_run_is_not_begun(follower: Fol
 
 
 def test_a_transaction_that_fails_in_its_midst_is_never_gone_on_behind(follower: Follower) -> None:
-    """What ran of it stays until the copy comes; the history is given up with it, so no PSYNC continues there."""
+    """The part that ran stays until the copy comes; the history is given up with it, so no PSYNC continues there."""
     follower.node.keyspace.history = ReplicationState("a" * 40, 0)
     follower.hear("SET k v")
     before = follower.node.following.offset

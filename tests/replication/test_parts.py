@@ -67,7 +67,7 @@ def test_old_bytes_go_and_those_somebody_needs_stay() -> None:
 
 
 def test_whoever_reads_from_wherever_reads_the_same() -> None:
-    """What is there is kept in pieces and blocks; no edge of one is seen, whoever was there before."""
+    """Pieces and blocks of the log have no visible edges for any reader."""
     chance = random.Random(7)
     backlog, whole = Backlog(1000, 1 << 30), b""
     for _ in range(400):
@@ -196,7 +196,7 @@ def test_who_tells_no_replicas_ends_the_history() -> None:
 
 
 def test_a_start_takes_another_name_and_knows_the_old_one() -> None:
-    """What was sent and not kept is of the old name only."""
+    """Bytes that were sent and not kept belong to the old name only."""
     world = fed(World())
     world.client().call("SET", "k", "v")
     past = world.node.keyspace.history

@@ -1,4 +1,4 @@
-"""What the native core does of replication's work: a primary's plain commands here, and what ours tells its replicas.
+"""The native core's part of replication: plain commands of a primary here, and the records that ours sends to replicas.
 
 Both are short cuts of what Python does, so each is held to that.
 """
@@ -46,7 +46,7 @@ def seen(node: Node) -> list[object]:
 
 
 def lines(random: Random, wall: int, count: int) -> list[bytes]:
-    """What a primary might say, mostly in the forms that are plain, as units."""
+    """Lines that a primary might send, mostly in the forms that are plain, as units."""
     units, ids = [], [1]
 
     def one() -> bytes:
@@ -163,7 +163,7 @@ def test_a_client_that_waits_is_served_by_what_comes_in() -> None:
 
 
 def told(record: bytes, selected: int, uncounted: int) -> tuple[bytes, int, bytes]:
-    """What Python makes of a record, where ``selected`` is the database before it, and the record with its count."""
+    """Python's form of a record, where ``selected`` is the database before it, and the record with its count."""
     space = Keyspace()
     space.history.db = selected
     feed = feeding.Feed(space, Config({}))

@@ -1,6 +1,6 @@
 """A replica is made the primary again and again, under writers: what was confirmed is there, groups as they were.
 
-Who leads in place of a primary that is killed, or still there, lacks what was sent last: the link holds some of it up.
+A replica that replaces a killed or separated primary misses the last writes: the link holds some of them up.
 """
 
 import random
@@ -94,7 +94,7 @@ class Writer:
         return {"wait": reply == 1, "waitaof": reply in ([0, 1], [1, 1])}.get(self.confirmation, True)
 
     def check(self, wire: Wire) -> None:
-        """What was confirmed is there: entries, the group's position, owners and counts of what is pending."""
+        """Assert that confirmed writes are there: entries, the group's position, owners and counts of pending entries."""
         there = {entry[0] for entry in wire.ask("XRANGE", self.key, "-", "+")}
         assert self.added - there == set()
         pending = {row[0]: row for row in wire.ask("XPENDING", self.key, "g", "-", "+", "1000000")}
@@ -220,7 +220,7 @@ def lead(old: ServerProcess, new: ServerProcess, link: Between, way: str) -> Non
 
 
 def judge(primary: ServerProcess, writers: list[Writer], way: str) -> None:
-    """What was confirmed is on the new primary; without confirmation FAILOVER alone promises that."""
+    """Confirmed writes are on the new primary; without confirmation FAILOVER alone promises that."""
     with Wire(primary.url) as wire:
         for writer in writers:
             if writer.confirmation == "none" and way != "failover":

@@ -93,7 +93,7 @@ def half_here(ours: Wire, primary: Primary) -> int:
 def test_a_reader_that_is_killed_while_the_copy_comes(
     ours: Wire, primary: Slow, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was held stays, the reason is told, and another copy is asked for and taken."""
+    """The old data stays, the log gives the reason, and another copy is asked for and taken."""
     os.kill(half_here(ours, primary), signal.SIGKILL)
     primary.rest.set()
     eventually(lambda: ours.ask("GET", "k") == b"second", what="the next copy is taken")
@@ -135,7 +135,7 @@ def test_a_link_that_is_lost_while_the_copy_comes(ours: Wire, primary: Slow) -> 
 
 
 def test_a_role_that_is_given_while_the_copy_comes(ours: Wire, primary: Slow) -> None:
-    """Who leads keeps its data, and nobody reads the copy any more."""
+    """A server that became a leader keeps its data, and nothing reads the copy any more."""
     pid = half_here(ours, primary)
     assert ours.ask("REPLICAOF", "NO", "ONE") == b"OK"
     primary.rest.set()
@@ -170,7 +170,7 @@ def test_damage_at_the_end_of_a_copy(ours: Wire, caplog: pytest.LogCaptureFixtur
 
 
 def test_damage_at_the_beginning_is_told_before_the_end(ours: Wire) -> None:
-    """Whoever reads it has ended, so the rest is not waited for."""
+    """The reader ended, so the server does not wait for the rest."""
     primary = Slow(b"REDIS0099" + copy(large="v" * 200_000)[9:], copy(k="second"))
     try:
         pid = half_here(ours, primary)

@@ -284,7 +284,7 @@ def test_a_tool_that_moves_data_listens_as_a_replica(old: bool, primary: ServerT
 
 
 def test_a_replica_that_takes_nothing_is_cut(primary: ServerThread) -> None:
-    """What it leaves untaken is bounded by client-output-buffer-limit, and a backlog's size at least."""
+    """The output for it is bounded by client-output-buffer-limit, and by the size of a backlog at least."""
     with Wire(primary.url) as ours, Wire(primary.url) as slow:
         ours.ask("CONFIG", "SET", "client-output-buffer-limit", "replica 1mb 0 0", "repl-backlog-size", "16kb")
         slow.send("PSYNC", "?", "-1")

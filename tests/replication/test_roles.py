@@ -1,4 +1,4 @@
-"""What a connection is once it is a replica's, and where a replica says that it is reached."""
+"""The state of a replica's connection, and the address that a replica announces."""
 
 import os
 import signal
@@ -89,7 +89,7 @@ def test_no_memory_for_a_copy_cuts_who_wants_it_alone(monkeypatch: pytest.Monkey
 
 
 def test_a_copy_of_memory_is_told_as_a_fork() -> None:
-    """How long it held everybody up stands where Redis has it, and RESETSTAT forgets it."""
+    """The time that it blocked everyone is in the same field as in Redis, and RESETSTAT forgets it."""
     with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as replica:
         assert info(wire, "stats")["total_forks"] == "0"
         replica.send("PSYNC", "?", "-1")

@@ -1,7 +1,7 @@
 """Redis's Sentinels watch three of ours under load, the primary fails, and what both replicas confirmed is handled.
 
-Both, since Sentinels on a busy machine also replace a primary that is there and only slow: until the other replica is
-told to follow the new one, it confirms what the former primary takes.
+Both count, since Sentinels on a busy machine also replace a primary that is only slow. Until the other replica follows
+the new one, it confirms the writes of the former primary.
 """
 
 import asyncio
@@ -205,7 +205,7 @@ def begin_fault(server: ServerProcess, fault: str) -> None:
 
 
 def end_fault(server: ServerProcess, fault: str) -> None:
-    """What had failed is mended."""
+    """Repair the fault."""
     if fault == "stopped":
         server.send(signal.SIGCONT)
     elif fault == "full disk":
@@ -242,7 +242,7 @@ def compare_all(watched: Watched) -> None:
 
 
 def told(watched: Watched) -> str:
-    """What Sentinels and servers wrote of themselves."""
+    """The logs of Sentinels and servers."""
     logs = (server.log for server in (*watched.sentinels, *watched.servers))
     return "\n".join(f"{log}\n{log.read_text(errors='replace')[-5000:]}" for log in logs)
 
@@ -269,6 +269,6 @@ def piece(seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(LIMIT)
 def test_failovers_by_sentinels_lose_nothing_confirmed() -> None:
-    """What both replicas confirmed is handled by workers that find the new primary; the former one follows."""
+    """Writes that both replicas confirmed are handled by workers that find the new primary; the former one follows."""
     program("redis-server")
     run("repl-sentinel", piece, range(FAILOVERS), version=4, processes=2, unit="failovers")

@@ -68,14 +68,14 @@ def is_waiting(wire: Wire) -> bool:
 
 
 def ended(server: ServerProcess) -> str:
-    """What it has logged, once it has ended well."""
+    """The log of a server after it ended well."""
     assert server.process is not None
     assert server.process.wait(30) == 0
     return server.log.read_text()
 
 
 def test_shutdown_waits_and_can_be_aborted(server: ServerProcess, lagging: Lagging) -> None:
-    """Who asked for the end waits, writers wait, readers do not; ABORT tells them so; SIGTERM ends it."""
+    """The asking client and writers wait, readers do not; ABORT reports to them; SIGTERM ends it."""
     with Wire(server.url) as one, Wire(server.url) as two, Wire(server.url) as wire, Wire(server.url) as writer:
         assert str(wire.ask("SHUTDOWN", "ABORT")) == "ERR No shutdown in progress."
         assert str(wire.ask("SHUTDOWN", "ABORT", "NOW")) == "ERR syntax error"

@@ -102,7 +102,7 @@ def short(pair: Pair, stalled: int = 0) -> None:
 
 
 def sync_facts(client: Wire) -> tuple[str, ...]:
-    """Of INFO: whether writes are taken, how many replicas must confirm, and how many do."""
+    """The facts of INFO: the acceptance of writes, the replicas that must confirm, and those that do."""
     found = info(client)
     return tuple(found[f"millstream_sync_{name}"] for name in ("state", "asked", "confirming"))
 
@@ -278,7 +278,7 @@ def test_who_follows_another_tells_nobody_of_what_was_held(pair: Pair) -> None:
 
 @each_way()
 def test_becoming_a_replica_amid_a_pipeline(pair: Pair) -> None:
-    """What one client wrote before its own REPLICAOF is not confirmed by that."""
+    """Writes of a client before its own REPLICAOF are not confirmed by that."""
     pair.begin()
     pair.freeze()
     one = pair.client()

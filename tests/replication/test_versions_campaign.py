@@ -22,7 +22,7 @@ OURS = "millstream"
 THEIRS = ("redis", "redis8", "valkey")
 # Programs of further versions, in the campaign alone
 MORE = [path for path in os.environ.get("MILLSTREAM_MORE_SERVERS", "").split(os.pathsep) if path]
-# Who follows whom, first to last; "*" is each of the other servers
+# The order of servers that follow each other, first to last; "*" is each of the other servers
 CHAINS = ((OURS, "*", OURS), ("*", OURS, "*"), (OURS, OURS, "*"), ("*", OURS, OURS))
 ROUNDS, CHANGES = 5, 1000
 SEEDS = 4
@@ -35,7 +35,7 @@ def chains() -> list[tuple[str, ...]]:
 
 
 def program(name: str) -> str:
-    """Where one of theirs is; empty for the one that is installed."""
+    """The path of another server's program; empty for the installed one."""
     if name in MORE:
         return name
     return "" if name == "redis" else needs.other(name)
@@ -66,7 +66,7 @@ def try_chain(names: tuple[str, ...], seed: int, changed: int) -> int:
         changed: changes of each of the rounds.
 
     Returns:
-        How many commands were run.
+        The number of commands that were run.
     """
     chance, count = random.Random(seed), 0
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ def try_chain(names: tuple[str, ...], seed: int, changed: int) -> int:
                 follow(wires[-1], started[-2].port)
             for upper, lower in itertools.pairwise(wires):
                 wait_level(lower, upper)
-        # What Redis tells nobody of, no server behind one has
+        # Facts that Redis sends to no replica are on no server after one
         look: Callable[[Wire], Any] = seen if set(names[:-1]) != {OURS} else lambda wire: state(wire.ask)
         held = [look(wire) for wire in wires]
         for name, mine in zip(names[1:], held[1:], strict=True):
@@ -109,7 +109,7 @@ def piece(seed: int) -> int:
 
 @pytest.mark.parametrize("names", [(OURS, "valkey", OURS), ("valkey", OURS)], ids=" ".join)
 def test_valkey_follows_and_is_followed(names: tuple[str, ...]) -> None:
-    """Valkey is no other than Redis: what we write it takes and passes on, what it writes we take."""
+    """Valkey behaves like Redis: it takes our writes and passes them on, and we take its writes."""
     needs.other("valkey")
     try_chain(names, 1, 200)
 

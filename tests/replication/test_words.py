@@ -1,4 +1,4 @@
-"""What replicas are told, given to a real server: it comes to hold what ours holds."""
+"""The commands that replicas get, given to a real server: it comes to hold what ours holds."""
 
 import itertools
 import random

@@ -208,7 +208,7 @@ def test_rm_asks_and_export_keeps_everything(
 
 
 def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: redis.Redis) -> None:
-    """Its key holds another type, or has no id left, or it is no letter: it is still there, and the exit code is 1."""
+    """A letter whose key has another type or no id left, or that is not a letter, stays, and the exit code is 1."""
     client.set("text", "x")
     client.xadd("full", {"x": 1}, id="18446744073709551615-18446744073709551615")
     client.execute_command("XADD", "orders:dead", "1-0", *pack(letter(1, stream="text", fields=(b"a", b"b"))))
@@ -345,7 +345,7 @@ async def test_what_another_group_got_back_is_passed_over_after_a_crash(
 
 
 def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
-    """What is put back for it would wait for nobody knows whom."""
+    """A letter put back for a missing group would wait forever, so the command says that the group is missing."""
     add_letters(client, 1)
     put = run(server, "retry", "orders", "--all", "--yes")
     assert put.exit_code == 0
@@ -353,7 +353,7 @@ def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.
 
 
 def test_the_question_says_for_whom(server: ServerProcess, client: redis.Redis) -> None:
-    """How many, from where, onto which stream, for which group; escaped, since any of it may be a stranger's."""
+    """The question names the number, source, target stream and group, all of them escaped."""
     add_letters(client, 2)
     assert "Put back 2 entries of orders:dead on orders, each for the group that gave up on it only (billing)?" in (
         run(server, "retry", "orders", "--all").stderr

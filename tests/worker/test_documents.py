@@ -11,7 +11,7 @@ from support.readme import block
 
 ROOT = Path(__file__).parents[2]
 
-#: What a reader has at hand who copies a block that shows only a part of a program.
+#: The names at hand for a reader who copies a block that shows only a part of a program.
 AROUND = """
 from collections.abc import AsyncIterator
 from typing import Annotated, Any

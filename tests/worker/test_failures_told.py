@@ -1,4 +1,4 @@
-"""What is said of a failure: in the log, in the registry and in the dead letter, of use and without harm."""
+"""Reports of a failure in the log, the registry and the dead letter, useful and harmless."""
 
 import asyncio
 import io
@@ -23,7 +23,7 @@ EVIL = "\x1b[2Jgone\x07\x9b31m\u202e"
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What a program's own plain logging writes."""
+    """The output of a program's own plain logging."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     logging.getLogger("millstream").addHandler(handler)
@@ -119,7 +119,7 @@ async def test_the_last_error_is_named_as_in_the_letter(server: ServerProcess, c
 
 
 async def test_the_last_error_of_a_nack_is_its_cause(server: ServerProcess, client: redis.Redis) -> None:
-    """What the handler caught says why; "Nack" alone says nothing. The dead letter has it too, with its traceback."""
+    """A Nack's cause is the error that the handler caught, in the log and, with its traceback, in the dead letter."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
@@ -250,10 +250,10 @@ async def test_an_invalid_entry_shows_no_frames_of_ours(
 
 
 def charge() -> None:
-    """What a handler catches."""
+    """Raise an error for a handler to catch."""
     raise TimeoutError("the card provider is away")
 
 
 def below() -> None:
-    """Where it goes wrong."""
+    """Raise the first error."""
     raise ValueError("no good")

@@ -1,4 +1,4 @@
-"""What the loggers of servers and workers write of others' texts."""
+"""Texts of others in the logs of servers and workers."""
 
 import io
 import logging

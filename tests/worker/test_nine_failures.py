@@ -1,6 +1,6 @@
 """FastStream's nine failures on Redis streams, each turned into its opposite, against a real Redis.
 
-What is shown at length elsewhere is named here and not repeated; the table is checked, so that no row points nowhere.
+Cases that other tests show at length are only named here; the table is checked, so that each row points to a test.
 """
 
 import ast
@@ -95,7 +95,7 @@ async def test_a_long_job_runs_once_among_three_workers(server: ServerProcess, c
 
 
 async def test_two_workers_share_a_backlog(server: ServerProcess, client: redis.Redis) -> None:
-    """Of 400 entries that were there first, the second worker gets its part: the first does not take all."""
+    """The second worker gets its part of 400 earlier entries: the first does not take all."""
     for number in range(400):
         client.xadd("s", {"x": number})
     apps, counts = [App(server.url, registry=False) for _ in range(2)], Counter[int]()

@@ -32,7 +32,7 @@ def add_letter(client: redis.Redis, number: int, stream: str) -> None:
 
 
 def ids(client: redis.Redis, key: str) -> list[str]:
-    """Whose letters, or entries that were put back, are there, by the id that the entry had first."""
+    """The original ids of the letters, or of the entries put back, in a stream."""
     rows: Any = client.xrange(key)
     return [fields["_dead.id"] for _, fields in rows if "_dead.id" in fields]
 

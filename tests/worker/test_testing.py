@@ -65,7 +65,7 @@ async def test_a_retry_comes_when_its_time_has_come_and_not_before() -> None:
 
 
 async def test_a_delay_outlives_the_app_that_made_it() -> None:
-    """Of one that ended and one that never came back: an hour is an hour, and the next app has the second delivery."""
+    """A delay of an ended app, or of one that crashed, keeps its time, and the next app has the second delivery."""
     runs: list[tuple[str, int]] = []
 
     def app(name: str) -> App:
@@ -190,7 +190,7 @@ def in_memory() -> int:
 
 @pytest.mark.parametrize("read", ["both", "new"])
 async def test_manual_acks_that_others_have_by_then_are_not_kept(read: str) -> None:
-    """Of twenty forgotten ones another consumer claims ten and acks five: those are not in memory any more.
+    """Another consumer claims ten of twenty forgotten entries and acks five: those are not in memory any more.
 
     Nor are earlier deliveries to ourselves.
     """
@@ -269,7 +269,7 @@ async def test_time_goes_in_steps_only_as_small_as_what_waits(publish: bool, mos
 
 
 async def test_the_client_reads_envelopes_and_any_other_bytes() -> None:
-    """What is no text comes back byte for byte, and the store's idle times are seen beside it."""
+    """Bytes that are not text come back unchanged, and the client sees the store's idle times."""
     app = App()
     async with testing.run(app) as broker:
         await broker.publish("s", {"id": 7}, headers={"a": "b"})

@@ -16,7 +16,7 @@ line = partial(readers.line, page=PAGE)
 
 
 def test_a_newcomer_gets_from_the_top_to_the_letter_put_back(our_server: ServerProcess, tmp_path: Path) -> None:
-    """What the page says is printed, and handled, dead, mended and put back, is."""
+    """The page's steps print what it says, from the first entry to the letter that is mended and put back."""
     reader = Reader(tmp_path, our_server.url)
     program = block("python", "# shop.py", page=PAGE)
     assert MILK in program

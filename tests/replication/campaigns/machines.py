@@ -124,7 +124,7 @@ class Machine:
 
     @property
     def offset(self) -> int:
-        """How far its history is, in memory."""
+        """The end of its history in memory."""
         return self.node.following.offset
 
     def ask(self, *words: Word) -> Any:
@@ -270,7 +270,7 @@ class Link:
 
     @property
     def acked(self) -> int:
-        """What the primary was told."""
+        """The offset that the primary has as acknowledged."""
         return self._follower.acked
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ WAYS = ("mm", "mr", "rm")
 STORES = (("--fsync", "always"), ("--memory",), ("--fsync", "everysec"))
 MB = 1 << 20
 BACKLOG, BUFFER = 16 * MB, 128 * MB
-# What the process may take beside those: buffers of sockets and log, what is added meanwhile, the allocator's rest
+# Memory of the process besides those: buffers of sockets and log, additions meanwhile, the allocator's rest
 BESIDE = 64 * MB
 PAGE = 10_000
 # The large stream's database; those of the writers are others
@@ -96,7 +96,7 @@ def fill(url: str, entries: int, pending: int) -> None:
 
 
 def digest(url: str) -> tuple[str, str, int]:
-    """What the large stream holds and who holds what of it; how many entries there are."""
+    """The content of the large stream, its pending entries by consumer, and the number of entries."""
     held, taken = hashlib.sha256(), hashlib.sha256()
     with opened(url) as wire:
         last = b"-"

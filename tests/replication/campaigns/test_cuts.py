@@ -92,7 +92,7 @@ def told(servers: list[ServerProcess]) -> str:
 
 
 def partial_syncs(primary: Wire) -> int:
-    """How many syncs there were without a copy."""
+    """The number of syncs without a copy."""
     return int(info(primary, "stats")["sync_partial_ok"])
 
 

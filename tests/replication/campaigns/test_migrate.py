@@ -74,7 +74,7 @@ class Producer:
 
 
 def switch(door: Between, old: ServerProcess, new: ServerProcess) -> None:
-    """What docs/replication.md says: hold writers, see that all is there, have the new one lead, lead clients there."""
+    """Follow docs/replication.md: hold writers, see that all is there, promote the new server, move the clients."""
     with Wire(old.url) as one, Wire(new.url) as other:
         follow(other, old.port)
         eventually(lambda: info(other)["master_link_status"] == "up", what="it follows")

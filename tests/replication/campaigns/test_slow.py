@@ -24,9 +24,9 @@ KB, MB = 1 << 10, 1 << 20
 BACKLOGS = (16 * KB, 256 * KB, MB, 16 * MB, 64 * MB)
 LIMITS = (MB, 4 * MB, 24 * MB)
 VALUE = "x" * 20_000
-# What sockets, the one between and the system hold of what was sent
+# Sent bytes that sockets, the one between and the system hold
 ON_THE_WAY = 16 * MB
-# What the process may take beside: pieces on their way, a log's buffer, what the allocator keeps
+# Memory of the process besides those: pieces on their way, a log's buffer, the allocator's rest
 BESIDE = 48 * MB
 
 
@@ -64,7 +64,7 @@ class Slow:
 
     @property
     def pid(self) -> int:
-        """Of the primary."""
+        """The process id of the primary."""
         assert self.server.process is not None
         return self.server.process.pid
 

@@ -68,7 +68,7 @@ def bind(handler: Any, *flat: bytes) -> dict[str, Any]:
 
 
 def test_a_dict_gets_all_fields_as_text() -> None:
-    """``order: dict`` is the entry's fields; what is no text stays bytes."""
+    """A parameter ``order: dict`` gets the entry's fields; a field that is not text stays bytes."""
 
     def handler(order: dict) -> None: ...  # type: ignore[type-arg] # as users write it
 
@@ -169,7 +169,7 @@ def test_what_does_not_fit_says_which_field(fields: list[bytes], word: str) -> N
     ],
 )
 def test_a_fields_text_is_read_as_documented_and_not_guessed(annotation: Any, field: bytes, expected: Any) -> None:
-    """What pydantic's adapter would take otherwise, or refuse; None stands for a refusal."""
+    """Texts that pydantic's adapter would read otherwise are read as documented; None means a refusal."""
 
     def handler(part: Any, other: str) -> None: ...
 
@@ -232,7 +232,7 @@ def test_a_mapping_arrives_as_text(content: dict[str, Any]) -> None:
 
     flat = encode(content)
     if flat[0] in (b"data", b"__data__") or b"\xed" in b"".join(flat):
-        return  # those names mean something; and half a surrogate pair is no text
+        return  # those names mean something; and half a surrogate pair is not text
     assert bind(handler, *flat)["body"] == {name: str(value) for name, value in content.items()}
 
 
@@ -243,7 +243,7 @@ def test_nothing_cannot_be_published() -> None:
 
 
 async def test_faststreams_envelope_is_read() -> None:
-    """What FastStream's own writer makes, headers, JSON and text, is understood; damage is an error."""
+    """An envelope written by FastStream, with headers, JSON or text, is read; a damaged one is an error."""
     from faststream.redis.parser.binary import BinaryMessageFormatV1
 
     data = await BinaryMessageFormatV1.encode(message={"x": 1}, reply_to=None, headers={"k": "v"}, correlation_id="c")

@@ -1,4 +1,4 @@
-"""Whatever a user's function is and whatever it does: it runs before its entry is acked, and no lane ends with it."""
+"""A user's function runs before its entry is acked, and no function ends its lane."""
 
 import asyncio
 import functools
@@ -456,7 +456,7 @@ async def test_a_letter_is_bounded_whatever_the_handler_says(
 
 
 async def test_every_hook_has_run_when_the_app_has_stopped(server: ServerProcess) -> None:
-    """Hooks of every form, also where one before raises what is no Exception."""
+    """Hooks of every form run, also after one that raises something other than an Exception."""
     ran: list[str] = []
 
     async def later() -> None:

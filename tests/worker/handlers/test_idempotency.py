@@ -156,7 +156,7 @@ async def test_handlers_in_threads_have_it_too(server: ServerProcess, client: re
 
 
 async def test_what_cannot_be_meant_is_an_error(server: ServerProcess, client: redis.Redis) -> None:
-    """No commands, a command that is no tuple, or a memory of no time: said at once, and nothing is marked."""
+    """Missing commands, a command that is not a tuple and a zero memory raise at once, and nothing is marked."""
     app, errors = App(server.url), []
 
     @app.subscriber(StreamSub("s", group="g"), ack="manual")

@@ -48,7 +48,7 @@ def hang_up(client: redis.Redis) -> None:
 
 
 async def test_a_connection_that_was_closed_while_idle_is_made_anew(app: App, client: redis.Redis) -> None:
-    """Idle connections end: the next publish is no error, and one entry."""
+    """After an idle connection was closed, the next publish adds one entry without an error."""
     await app.publish("s", {"n": 1})
     for number in range(2, 5):
         await asyncio.to_thread(hang_up, client)
@@ -82,7 +82,7 @@ async def test_a_line_with_a_state_is_not_made_anew_behind_its_users_back(
 
 
 async def test_disconnected_is_public_and_says_whether_anything_was_sent(server: ServerProcess) -> None:
-    """Where nothing was written it may be published again without a doubt."""
+    """An error that says nothing was written means that publishing again is safe."""
     assert millstream.Disconnected is Disconnected
     assert issubclass(Disconnected, MillstreamError)
     nobody = App(f"redis://127.0.0.1:{free_port()}/0", registry=False)

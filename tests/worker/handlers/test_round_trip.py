@@ -1,4 +1,4 @@
-"""What is published arrives equal in a handler of its type, or is refused with the name of its field."""
+"""A published value arrives equal in a handler of its type, or is refused with the name of its field."""
 
 import asyncio
 import dataclasses
@@ -87,7 +87,7 @@ async def published(app: App, trial: Trial, random: Random) -> list[Trial]:
 
 
 async def came_back(seed: int, count: int, url: str) -> tuple[int, int]:
-    """How many of so many drawn contents arrived, all of them equal, and how many were refused."""
+    """The numbers of drawn contents that arrived equal and that were refused."""
     random, equal, refused = Random(seed), 0, 0
     with sync_client(url) as client:
         async with App(url, registry=False) as app:
@@ -196,7 +196,7 @@ ENVELOPES = pytest.mark.parametrize("headers", [None, {}], ids=["fields", "envel
     ids=lambda value: type(value).__name__,
 )
 def test_values_come_back_equal(value: Any, headers: dict[str, str] | None) -> None:
-    """Of each kind that a handler can be annotated with, alone, by whatever names a model's parts come."""
+    """Values of every kind that a handler accepts come back equal, under any of their parts' names."""
     flat = fields_of(value, headers)
     hint = {set: set[int], frozenset: frozenset[int], type(Path()): Path}.get(type(value), type(value))
     found = binder(data=hint).bind(flat, None)["data"]
@@ -237,7 +237,7 @@ class Loose(pydantic.BaseModel):
 
 
 def test_a_models_part_without_a_form_is_named() -> None:
-    """Where the library's own error names no field, ours does."""
+    """Our error names the field where the library's own error does not."""
     with pytest.raises(PayloadError, match=r"^part: object has no form"):
         fields_of(Loose(part=object()), None)
 

@@ -21,7 +21,7 @@ from support.waiting import aeventually
 QUICK = Retry(max_deliveries=2, base=0.01, jitter=False)
 
 
-class Mute(Exception):  # noqa: N818 - its name is no matter
+class Mute(Exception):  # noqa: N818 - its name does not matter
     """An error that cannot even be shown."""
 
     def __str__(self) -> str:
@@ -44,10 +44,10 @@ class Moody(Nack):
 
     @delay.setter
     def delay(self, value: float | None) -> None:
-        """Whatever it is."""
+        """Accept any value."""
 
 
-class Untraced(Exception):  # noqa: N818 - its name is no matter
+class Untraced(Exception):  # noqa: N818 - its name does not matter
     """Its traceback cannot be read."""
 
     @property
@@ -188,7 +188,7 @@ def changed_batch_error() -> BatchError:
 async def test_a_batch_error_without_places_fails_the_batch(
     server: ServerProcess, client: redis.Redis, error: Callable[[], BaseException]
 ) -> None:
-    """Whatever it names its places, each entry is retried and dead, and the worker lives."""
+    """An entry whose error has strange places is retried and dead, and the worker lives."""
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
@@ -248,7 +248,7 @@ async def test_what_a_batch_handler_returns_is_its_own_affair(server: ServerProc
 async def test_an_entry_that_cannot_be_made_into_an_argument_does_not_end_a_batch_worker(
     server: ServerProcess, client: redis.Redis, content: bytes
 ) -> None:
-    """Whatever decoding raises, JSON too deep for Python or a type's own error, is that entry's failure alone."""
+    """An error in decoding, such as JSON too deep for Python, fails that entry alone."""
     app, seen = App(server.url, registry=False), []
 
     @dataclass
@@ -275,7 +275,7 @@ async def test_an_entry_that_cannot_be_made_into_an_argument_does_not_end_a_batc
 
 
 async def test_a_key_that_can_be_none_is_an_entry_that_does_not_fit(server: ServerProcess, client: redis.Redis) -> None:
-    """A list is no key: the entry is dead, reason invalid, and the next one is handled."""
+    """An entry whose key is a list is dead with the reason invalid, and the next one is handled."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), key=lambda msg: [msg.id] if msg.fields["x"] == b"1" else "k")

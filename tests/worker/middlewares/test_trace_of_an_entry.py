@@ -43,7 +43,7 @@ print(json.dumps({"name": span.name, "trace": span.context.trace_id, "span": spa
 
 
 def published(url: str) -> str:
-    """What a process that publishes one entry says of its span."""
+    """The span that a process reports when it publishes one entry."""
     words = [sys.executable, "-c", PUBLISHER, url]
     return subprocess.run(words, env=os.environ, capture_output=True, text=True, check=True).stdout
 
@@ -143,7 +143,7 @@ async def test_a_retry_is_linked_to_the_run_that_failed(server: ServerProcess) -
 
 
 async def test_a_claim_by_another_stays_in_the_trace(server: ServerProcess) -> None:
-    """What one worker gave back another runs, below the same publish."""
+    """An entry that one worker gave back runs in another worker, below the same publish."""
     one, other = Traced(), Traced()
 
     def worker(traced: Traced, *, fails: bool) -> App:

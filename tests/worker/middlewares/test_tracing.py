@@ -211,7 +211,7 @@ PROCESSED = {**SENT, "messaging.operation.name": "process", "messaging.consumer.
 async def test_runs_are_measured_by_how_they_ended(
     server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
 ) -> None:
-    """Each delivery is counted; each run has its time, in the conventions' buckets; a Reject is no error."""
+    """Each delivery is counted, each run's time is in the conventions' buckets, and a Reject is not an error."""
     app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
 
     @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=1), concurrency=1)
@@ -241,7 +241,7 @@ async def test_runs_are_measured_by_how_they_ended(
 async def test_publishes_are_measured_and_counted_if_they_were_sent(
     server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
 ) -> None:
-    """What the server refused was sent; what makes no entry never was."""
+    """A message that the server refused counts as sent; one that makes no entry does not."""
     app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
     client.set("taken", "no stream")
     async with app:

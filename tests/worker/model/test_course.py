@@ -1,4 +1,4 @@
-"""What a crash charges, in a world without sockets: entries, workers that die, and the rule that says who runs how."""
+"""The charges for a crash, in a world without sockets: entries, workers that die, and the rule for who runs how."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -11,7 +11,7 @@ OUTCOMES = {Event.ACK, Event.RELEASE, Event.RETRY, Event.DIE}
 
 @given(st.lists(st.sampled_from(Event), max_size=30))
 def test_an_entry_gets_at_most_one_outcome(events: list[Event]) -> None:
-    """Whatever happens in whatever order, an entry ends in one final state and never leaves it."""
+    """An entry ends in one final state and never leaves it, in any order of events."""
     state, ended, outcomes = State.BUFFERED, None, 0
     for event in events:
         try:

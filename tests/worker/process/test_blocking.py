@@ -84,7 +84,7 @@ def app(
 
 
 def effects(client: Any) -> dict[str, list[int]]:
-    """What ran, and with which delivery."""
+    """The deliveries of each job that ran."""
     found: dict[str, list[int]] = {}
     for _, fields in client.xrange("effects"):
         found.setdefault(fields["x"], []).append(int(fields["delivery"]))
@@ -378,7 +378,7 @@ def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess
 
 
 async def test_a_process_that_has_ended_is_never_killed() -> None:
-    """It reports nothing any more, which is no silence; another process may have its id by now."""
+    """An ended process reports nothing, and that silence does not get its id killed: another process may have it."""
     reports, writing = os.pipe()
     script = f"printf 'ready\\nruns\\n' >/dev/fd/{writing}; exit 3"
     process = await asyncio.create_subprocess_exec("sh", "-c", script, pass_fds=(writing,), start_new_session=True)

@@ -88,7 +88,7 @@ EXITS = ["task", "interrupt task", "wait_for", "gather", "shield", "group", "ret
 
 
 def dead(client: redis.Redis, stream: str) -> list[str]:
-    """What the letters of a stream hold."""
+    """The entries that a stream's dead letters hold."""
     rows: Any = client.xrange(f"{stream}:dead")
     return sorted(fields["how"] for _, fields in rows)
 

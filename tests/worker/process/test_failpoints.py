@@ -13,7 +13,7 @@ from millstream.errors import ConfigError
 
 @pytest.fixture(autouse=True)
 def none_is_left():
-    """What a test sets is no other test's."""
+    """Failpoints that one test sets do not reach another test."""
     yield
     failpoints.clear()
 

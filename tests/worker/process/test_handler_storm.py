@@ -175,7 +175,7 @@ EVENTS = ("kill_worker", "end_all", "kill_all", "crash")
 
 @dataclass(frozen=True)
 class Entry:
-    """What was published."""
+    """A published entry."""
 
     stream: str
     x: int
@@ -219,7 +219,7 @@ class Storm:
         self.run()
 
     def action(self) -> str:
-        """What one entry makes its handler do; often it only returns."""
+        """The action of a handler for one entry; often it only returns."""
         if self.chance.random() < 0.4:
             return self.chance.choice(HARMLESS)
         forms = [*ERRORS, "Reject", "later", "hang", "cancel", "cancelled"]
@@ -244,7 +244,7 @@ class Storm:
         self.environment = {}
 
     def lines(self) -> list[tuple[str, str, int, int, int]]:
-        """What the handlers wrote."""
+        """The lines that the handlers wrote."""
         with contextlib.suppress(FileNotFoundError):
             rows = [line.split() for line in (self.tasks.folder / "runs.txt").read_text().splitlines()]
             return [(what, stream, int(x), int(delivery), int(pid)) for what, stream, x, delivery, pid in rows]
@@ -319,7 +319,7 @@ class Storm:
         return len(self.entries)
 
     def left(self, client: redis.Redis) -> dict[str, Any]:
-        """What has no outcome yet."""
+        """The entries without an outcome."""
         found: dict[str, Any] = {}
         for stream in self.streams:
             rows = pending(client, stream, "g")
@@ -400,5 +400,5 @@ def storm_of(folder: Path, seed: int) -> int:
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
 def test_handlers_in_a_storm(tmp_path: Path) -> None:
-    """Whatever a handler does, and whoever is killed meanwhile: each entry has its outcome, and no group stops."""
+    """Each entry has its outcome and no group stops, for all handlers and while processes are killed."""
     campaign.run("handlers", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 41), unit="entries")

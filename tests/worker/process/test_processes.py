@@ -69,7 +69,7 @@ POINTS = [
 
 
 def effects(client: redis.Redis) -> Counter[int]:
-    """How often each job had its effect."""
+    """The number of effects of each job."""
     rows: Any = client.xrange("effects")
     return Counter(int(fields["x"]) for _, fields in rows)
 
@@ -180,7 +180,7 @@ async def work(x: int) -> None:
 
 @either_server
 def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """What the process had not begun can be taken while its last handler still runs; then it ends cleanly."""
+    """Entries that were not begun can be taken while the last handler still runs; then the process ends cleanly."""
     publish(client, 20)
     worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="2")
     eventually(lambda: 5 in effects(client))
@@ -195,7 +195,7 @@ def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, c
 
 @either_server
 def test_a_second_signal_ends_it_at_once(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Whoever presses Ctrl-C at a process that is ending means it."""
+    """A second Ctrl-C ends a process that is already ending."""
     publish(client, 20)
     worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="3600")
     eventually(lambda: 5 in effects(client))
@@ -299,7 +299,7 @@ def test_a_worker_that_stands_still_ends_with_its_supervisor(
 
 @either_server
 def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """A key that is no stream cannot get better: the process says so and fails, for systemd and Kubernetes to see."""
+    """A key that is not a stream ends the process with an error, for systemd and Kubernetes to see."""
     client.set("jobs", "text")
     worker = tasks.worker(tasks.app(APP.format(min_idle=500, concurrency=2)), server.url)
     out, _ = worker.communicate(timeout=60)

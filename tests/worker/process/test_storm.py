@@ -1,7 +1,8 @@
 """Workers and the server killed and frozen while work is going on: nothing is lost, each repetition is explained.
 
-A run writes a line into a file before it has its effect by ``once``. So the file tells every run, with its process and
-its time, the storm knows whom it killed or froze when, and the effects on the server must be exactly the entries. A run
+A run writes a line into a file before it has its effect by ``once``. So the file has every run with its process and its
+time. The storm records which process it killed or froze and when. The effects on the server must be exactly the
+entries. A run
 whose effect met a connection that a crash of the server had cut (found out when it is next used) writes that down too.
 """
 
@@ -69,7 +70,7 @@ class Run:
 
 @dataclass
 class Storm:
-    """What happens to whom, by chance.
+    """Random faults of random processes.
 
     Args:
         server: under storm.

@@ -1,4 +1,4 @@
-"""Who works and what they are ordered to do, on both servers: shown while true, obeyed, cheap, not in the way."""
+"""Records of workers and orders to them, on both servers: shown while true, obeyed, cheap, not in the way."""
 
 import asyncio
 import json

@@ -43,7 +43,7 @@ async def work(do: str, msg: Message) -> None:
     await asyncio.sleep(0.5)
 """
 
-#: Where a process freezes -> what its handler says of the entry.
+#: The place where a process freezes -> the handler's outcome for the entry.
 MOMENTS = {
     "before_ack": "ack",
     "in_dead": "reject",
@@ -207,7 +207,7 @@ async def test_of_many_acks_in_one_step_only_those_of_others_are_refused(
 
 @pytest.mark.parametrize("what", ["ack", "delete", "retry", "release", "dead"])
 async def test_every_outcome_is_fenced(server: ServerProcess, client: redis.Redis, what: str) -> None:
-    """Whatever the handler's word becomes on the wire, it is refused for an entry that changed hands."""
+    """Each outcome of a handler is refused for an entry that changed hands."""
     points = {"ack": "before_ack", "delete": "before_ack", "dead": "in_dead"}
     app, entry = App(server.url), client.xadd("s", {"x": 1})
 
@@ -229,7 +229,7 @@ async def test_every_outcome_is_fenced(server: ServerProcess, client: redis.Redi
 
 
 async def test_a_renewal_takes_nothing_back(server: ServerProcess, client: redis.Redis) -> None:
-    """What another has claimed is not claimed back by a heartbeat; the run in progress is told when it settles."""
+    """A heartbeat does not claim back an entry that another has claimed; the run learns it when it settles."""
     app, running, go = App(server.url), asyncio.Event(), asyncio.Event()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=90))
@@ -297,7 +297,7 @@ async def test_rights_to_run_scripts_may_come_and_go(
 async def test_an_entry_whose_dead_letter_cannot_be_written_stays_pending(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture, why: str, scripts: bool
 ) -> None:
-    """Whatever hinders the XADD hinders the XACK: the entry is kept, the log says why, and then it is written."""
+    """An XADD that fails prevents the XACK: the entry is kept, the log says why, and then it is written."""
     rules = ["+@all", "~*"] if scripts else ["+@all", "-@scripting", "~*"]
     if why == "rights":
         rules = [*rules[:-1], "~s", "~millstream*"]

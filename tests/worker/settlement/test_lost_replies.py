@@ -1,4 +1,4 @@
-"""What was sent and carried out, but whose reply never came: it is asked for again, and done once."""
+"""A command that was carried out but whose reply was lost is asked for again, and done once."""
 
 from collections import Counter
 from typing import Any

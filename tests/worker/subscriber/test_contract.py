@@ -1,4 +1,4 @@
-"""What one subscriber promises, in this process, on every server."""
+"""The promises of one subscriber, in this process, on every server."""
 
 import asyncio
 import dataclasses
@@ -33,7 +33,7 @@ def leave_behind(client: redis.Redis, stream: str, group: str, count: int, *, id
 
 
 def dead_letters(server: ServerProcess, stream: str) -> list[Any]:
-    """What stands in the dead-letter stream."""
+    """The entries of the dead-letter stream."""
     with server.client() as client:
         rows: Any = client.execute_command("XRANGE", f"{stream}:dead", "-", "+")
         return [unpack([part for pair in fields.items() for part in pair]) for _, fields in rows]
@@ -269,7 +269,7 @@ async def test_stop_hands_back_what_was_not_started_uncharged_and_at_once(
 
 
 def claim_all(client: redis.Redis) -> list[str]:
-    """What ``other`` has, after it took whatever has been idle for an hour or belongs to nobody."""
+    """The entries of ``other`` after it claimed all that were idle for an hour or had no owner."""
     client.xautoclaim("s", "g", "other", HOUR, count=100)
     return [entry for entry, (name, _) in pending(client, "s", "g").items() if name == "other"]
 
@@ -442,7 +442,7 @@ async def test_an_entry_that_changed_hands_gets_no_dead_letter(server: ServerPro
 async def test_entries_trimmed_while_pending_are_dropped_and_counted(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """What is gone from the stream cannot be handled: it leaves the pending list and shows in the counters."""
+    """An entry that is gone from the stream leaves the pending list and shows in the counters."""
     ids = leave_behind(client, "s", "g", 5, idle=HOUR)
     client.xtrim("s", minid=ids[3], approximate=False)
     app, seen = App(server.url), []
@@ -688,7 +688,7 @@ async def test_handlers_in_threads_run_at_the_same_time_and_settle(server: Serve
 
 
 async def test_publishing_and_publishers(server: ServerProcess, client: redis.Redis) -> None:
-    """What a handler returns goes to the publisher's stream, above or below @subscriber; batches keep their order."""
+    """A handler's result goes to the publisher's stream, above or below @subscriber; batches keep their order."""
     app, hooks_run = App(server.url), []
 
     @app.publisher("up")

@@ -212,7 +212,7 @@ async def test_due_times_of_what_is_gone_go(server: ServerProcess, client: redis
 async def test_whatever_is_in_the_key_harms_nobody(
     server: ServerProcess, client: redis.Redis, hostile: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another type, times that no delay reaches, members that are no ids: entries are run, and delays still made."""
+    """Another type, times that no delay reaches and members that are not ids do not stop entries or new delays."""
     entry, seen = delayed(client), []
     client.delete(DUE)
     client.execute_command(*(word.replace("ID", entry) for word in hostile))

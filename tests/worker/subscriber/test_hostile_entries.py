@@ -1,4 +1,4 @@
-"""Whatever bytes an entry has, it is handled or becomes a dead letter with those bytes; worker and group go on."""
+"""An entry of any bytes is handled or becomes a dead letter with those bytes; worker and group go on."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ async def test_a_hostile_history_does_not_stop_the_group(
 async def test_a_count_at_the_end_of_its_range_is_above_every_limit(
     server: ServerProcess, client: redis.Redis, count: int
 ) -> None:
-    """A delivery count that a client set to the highest there is, and that a claim turns negative, is no new entry."""
+    """A delivery count at the maximum, which a claim turns negative, does not make an entry new."""
     app, runs = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=100), retry=TWO_TRIES)
@@ -111,7 +111,7 @@ NOTES = {
     ids=lambda one: repr(one)[:30],
 )
 def test_a_dead_letter_of_hostile_hands_is_one_or_is_none(name: str, value: bytes) -> None:
-    """What stands in a dead-letter stream is taken apart, or refused as no dead letter, and nothing else."""
+    """Any entry of a dead-letter stream is taken apart or refused as not a dead letter."""
     letter = DeadLetter((b"a", b"1"), "s", "1-1", "g", "c", 1, "error", "E: x", "", 1, 2)
     flat = pack(letter)
     notes = dict(zip(flat[::2], flat[1::2], strict=True)) | {f"_dead.{name}".encode(): value}
@@ -165,7 +165,7 @@ PAUSES = [
 
 @pytest.mark.parametrize("value", PAUSES, ids=lambda one: repr(one)[:30])
 async def test_a_hostile_pause_is_a_pause(server: ServerProcess, client: redis.Redis, value: bytes) -> None:
-    """Whatever stands in the field of a pause pauses, and ends no worker."""
+    """A pause with any text in its field pauses, and ends no worker."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -181,7 +181,7 @@ RECORDS = [DEEP, b"1", b"null", b'{"id":1}', b"\xff", b'{"id":"x","subscribers":
 
 
 async def test_hostile_records_of_workers_are_passed_over(server: ServerProcess, client: redis.Redis) -> None:
-    """What is no worker's record is not among the workers, whoever wrote it; those that are stand beside it."""
+    """A record that is not a worker's does not appear among the workers; real ones next to it do."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g"))
@@ -199,7 +199,7 @@ async def test_hostile_records_of_workers_are_passed_over(server: ServerProcess,
     "row", [b"9" * 5_000 + b":0:0", b"1:2", b"\xff:0:0", b"", b"-1:0:0", b"1:" + b"0" * 9_000 + b":1"]
 )
 def test_a_hostile_row_of_failures_is_no_record(row: bytes) -> None:
-    """What cannot be a row of the failures' record is as good as none."""
+    """A row that cannot be a record of failures counts as no record."""
     assert parse_record(row) is None
 
 
@@ -406,6 +406,6 @@ def test_a_hundred_thousand_hostile_entries() -> None:
 
 
 def test_a_history_of_ours_survives_json() -> None:
-    """What a worker writes as history is read back as it was."""
+    """A history that a worker writes is read back equal."""
     death = {"id": "1-1", "group": "g", "deliveries": 3, "died_ms": 5, "error": "E", "new": None}
     assert parse_history(json.dumps([death])) == (death,)

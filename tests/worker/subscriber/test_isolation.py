@@ -1,4 +1,4 @@
-"""What a crash charges, on every server: what is recorded, what is not charged, what runs alone."""
+"""The charges for a crash, on every server: the records, the cases without a charge, and the runs alone."""
 
 import asyncio
 import logging

@@ -67,7 +67,7 @@ async def test_a_group_that_is_named_is_meant(
 async def test_handlers_of_one_app_are_not_taken_for_each_other(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two handlers of one stream, each with its own group, are no renaming."""
+    """Two handlers of one stream, each with its own group, do not count as a renaming."""
     caplog.set_level(logging.WARNING, "millstream.worker")
     app = App(server.url, registry=False)
 
