@@ -1,4 +1,4 @@
-"""What the console sees, on a real redis-server and on ours."""
+"""The console's view of a real redis-server and of ours."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

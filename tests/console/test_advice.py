@@ -1,4 +1,4 @@
-"""What is said to be wrong with a group, and from which facts; first on real servers, then of facts made by hand."""
+"""Advice on a group and the facts it comes from; first on real servers, then from facts made by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -141,7 +141,7 @@ def test_frozen_workers_are_the_reason_that_nobody_reads(case: Case) -> None:
 
 
 def test_findings_of_one_kind_are_together(case: Case) -> None:
-    """In the order of the first of each, whichever groups they are of; a problem is no warning of the same kind."""
+    """Findings are in the order of the first of each kind, across groups; a problem and a warning stay apart."""
     away = idle(case, c1=400_000, c2=400_000)
     found = advice_on([away, replace(away, rate=GroupRate(9.0, 5.0, 3, None))])
     assert [(kind[0].code, len(kind)) for kind in by_kind(found)] == [
@@ -150,7 +150,7 @@ def test_findings_of_one_kind_are_together(case: Case) -> None:
 
 
 def test_a_worker_that_stands_still_is_named_with_the_place(case: Case) -> None:
-    """Who is stuck, where and since when, from what the registry says."""
+    """The finding names the stuck worker, the place and the time, from the registry."""
     seen = WorkersSeen(1, (worker_status(FACTS),))
     found = only(replace(case, workers=seen), "blocked-worker")
     assert (found.evidence["where"], found.evidence["blocked_ms"]) == ("bill.py:7 in bill", 3000)
@@ -214,7 +214,7 @@ def test_what_nobody_holds_and_what_is_left_behind_is_said(client: redis.Redis, 
 
 
 def test_a_lag_that_grows_is_said(case: Case) -> None:
-    """With both rates; one that shrinks is no matter."""
+    """The finding has both rates; a lag that shrinks is not reported."""
     grows = replace(case, rate=GroupRate(20.0, 5.0, 30, None))
     assert codes(grows) == ["falling-behind"]
     assert codes(replace(case, rate=GroupRate(5.0, 20.0, -30, 1000))) == []
@@ -230,7 +230,7 @@ def test_advice_is_shown_with_the_command_that_helps(server: Any, client: redis.
 
 
 def parsed(words: tuple[str, ...]) -> dict[str, Any]:
-    """What a command line means; fails where there is no such command, or it does not take it."""
+    """The parsed parameters of a command line; fails if there is no such command, or it does not take it."""
     command: click.Command = main
     assert words[0] == "millstream"
     rest = list(words[1:])
@@ -243,7 +243,7 @@ def parsed(words: tuple[str, ...]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dashes", [False, True])
 def test_every_remedy_is_a_command_line_that_is_taken(case: Case, dashes: bool) -> None:
-    """Of all kinds of advice; also where a stream, group or consumer is called like an option."""
+    """All kinds of advice give valid command lines, also for a stream, group or consumer named like an option."""
     stream, group, consumer = ("--all", "-g", "--yes") if dashes else (KEY, NAME, "c1")
     named = replace(case.seen.group, name=group, stream=stream, unowned=1)
     named = replace(named, lag=replace(named.lag, entries=None, reason="deleted"))

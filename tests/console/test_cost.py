@@ -1,4 +1,4 @@
-"""What looking costs a server, in round trips and rows: a large server is read as cheaply as a small one."""
+"""The cost of looking for a server, in round trips and rows: a large server is read as cheaply as a small one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ class Counting(Line):
 
 
 def counted(server: ServerProcess, work: Callable[[Line], Awaitable[Any]]) -> tuple[Any, Counting]:
-    """What a reading function gives, and what it cost."""
+    """The result of a reading function and its cost."""
 
     async def main() -> tuple[Any, Counting]:
         line = Counting(server.url)

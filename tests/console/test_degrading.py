@@ -1,4 +1,4 @@
-"""What an older server has not got, and what a user may not ask: shown with its reason, and the rest as ever."""
+"""Features that an older server does not have, or a user may not ask for, are shown with their reason."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -47,7 +47,7 @@ def _older(reply: Any) -> Any:
 
 
 def look(line: Line, work: Callable[[Line], Awaitable[Any]]) -> Any:
-    """What a reading function gives over this line."""
+    """The result of a reading function over this line."""
 
     async def main() -> Any:
         try:
@@ -115,7 +115,7 @@ GROUP_FIGURES = ("lag", "behind", "pending", "pending-age", "unowned")
 
 
 def test_a_user_who_may_not_see_groups_sees_the_stream(server: ServerProcess, client: redis.Redis) -> None:
-    """What is refused lacks with the server's words, and the figures that need it are not zero."""
+    """Refused figures are missing with the server's words, and the figures that need them are not zero."""
     fill(client)
     seen = look(user(server, client, "+scan", "+xinfo|stream"), streams.overview)
     (one,) = seen.streams

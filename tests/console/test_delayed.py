@@ -1,4 +1,4 @@
-"""What is delayed, in every door: shown with its time, no alert before it, and at a person's word at once."""
+"""Delayed entries in all interfaces: shown with their time, without an alert before it, and run at once on request."""
 
 import json
 from typing import Any

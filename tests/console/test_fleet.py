@@ -79,7 +79,7 @@ def test_dead_letters_are_counted(client: redis.Redis, look: Look[Any]) -> None:
 
 
 def test_a_server_says_how_it_is(client: redis.Redis, look: Look[Any]) -> None:
-    """What it is, its memory, what each command cost; what it does not tell is said, with the reason."""
+    """The page has its version, memory and costs of each command; facts that it does not report have a reason."""
     client.xadd("orders", {"n": 1})
     (status,) = look(read_server)
     info = client.info()

@@ -29,7 +29,7 @@ async def ids(arriving: "AsyncGenerator[Arrived, None]", count: int) -> list[str
 
 
 async def said(arriving: "AsyncGenerator[Arrived, None]") -> str:
-    """What is said next; entries must not come before."""
+    """The next message; entries must not come before."""
     while not (found := await anext(arriving)).said:
         assert not found.entries
     return found.said
@@ -86,7 +86,7 @@ async def test_a_stream_that_was_deleted_is_followed_from_its_start(server: Serv
 
 
 async def test_what_is_no_stream_ends_it(server: ServerProcess, client: redis.Redis) -> None:
-    """That is no state that passes."""
+    """A key of another type ends following, since it will not change by itself."""
     client.set("a", "text")
     line = open_line(server.url)
     async with aclosing(follow(line, {"a": NEVER})) as arriving:

@@ -64,7 +64,7 @@ def test_what_is_no_stream_is_said_so(client: redis.Redis, look: Look[Any]) -> N
 
 
 def test_consumers_are_read(client: redis.Redis, look: Look[Any]) -> None:
-    """Also one that was given nothing yet, and one whose name is no text."""
+    """Consumers without entries and with names that are not text are read too."""
     fill(client)
     client.xgroup_createconsumer("orders", "billing", b"\xff")
     idle, busy = sorted(look(lambda line: groups.consumers(line, "orders", "billing")), key=lambda one: one.pending)

@@ -1,4 +1,4 @@
-"""How a server stands among its primary and replicas, asked of real ones."""
+"""The state of a server among its primary and replicas, asked of real ones."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.realserver
 
 
 def seen(server: ServerProcess) -> ServerStatus:
-    """What a server says of itself."""
+    """The status that a server reports."""
 
     async def main() -> ServerStatus:
         line = Line(server.url)

@@ -1,4 +1,4 @@
-"""What of a server needs a person: a lost link, replicas that are silent or slow, writes that are refused."""
+"""Findings about a server that need a person: a lost link, silent or slow replicas, refused writes."""
 
 import click
 import pytest

@@ -77,7 +77,7 @@ def follower() -> Follower:
     "host", [b"\xff\xfe", b"a\r\nrole:master", b"a b", b"x" * 256, b"", b"\x00", b"a,state=online"]
 )
 def test_a_host_that_is_no_address_is_refused(tmp_path: Path, host: bytes) -> None:
-    """An address that is not text once ended the server, since its log could not hold it; a newline in it forged INFO."""
+    """An address that is not text once ended the server, which could not log it; a newline in it forged INFO."""
     log, _ = Log.open(tmp_path)
     leader = Leader(log)
     assert leader.ask("REPLICAOF", host, "6379") == b"-ERR Invalid master host\r\n"

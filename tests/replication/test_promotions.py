@@ -94,7 +94,7 @@ class Writer:
         return {"wait": reply == 1, "waitaof": reply in ([0, 1], [1, 1])}.get(self.confirmation, True)
 
     def check(self, wire: Wire) -> None:
-        """Assert that confirmed writes are there: entries, the group's position, owners and counts of pending entries."""
+        """Assert that confirmed writes are there: entries, group position, owners and counts of pending entries."""
         there = {entry[0] for entry in wire.ask("XRANGE", self.key, "-", "+")}
         assert self.added - there == set()
         pending = {row[0]: row for row in wire.ask("XPENDING", self.key, "g", "-", "+", "1000000")}

@@ -73,7 +73,7 @@ def test_what_was_taken_alone_is_in_files_and_can_be_put_back(tmp_path: Path) ->
 
 
 def test_entries_are_added_anew_as_the_page_says(tmp_path: Path) -> None:
-    """The steps work if the new primary's ids are ahead and for fields that are not text; only the user may read the files."""
+    """The steps work with ids ahead and with fields that are not text; only the server's user may read the files."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
         first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
         first.ask("XADD", "orders", "*", "of", "both")

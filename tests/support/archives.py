@@ -1,8 +1,9 @@
 """Archives in tests: one job without Spark, what an archive holds, and a program that a test may kill.
 
-``python -m support.archives URL PLACE FORMAT[:MS][=CATALOG] STREAM...`` archives and trims until it has passed over
-what was there, as ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in
-Spark, and the store takes the batches. Merged files of a table stay for so many milliseconds, a day unless given.
+``python -m support.archives URL PLACE FORMAT[:MS][=CATALOG] STREAM...`` archives and trims until it has passed over the
+entries that were there, as ``millstream archive --once`` does. Spark's part is done in place: the reader plans and
+reads as in Spark, and the store takes the batches. Merged files of a table stay for so many milliseconds, a day unless
+given.
 """
 
 import json
@@ -75,7 +76,7 @@ def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore
 
 
 def held(root: Path | str, stream: str) -> list[Entry]:
-    """What an archive holds of a stream, in order, duplicates and all."""
+    """The entries of a stream in an archive, in order, duplicates and all."""
     found: list[Entry] = []
     folder = Folder(root)
     for file in folder.read().of(stream, ZERO, LAST):

@@ -1,4 +1,4 @@
-"""What stands between a replica and its primary, or clients and a server: it cuts, stops, slows and leads elsewhere."""
+"""A proxy between a replica and its primary, or clients and a server: it cuts, stops, slows and redirects."""
 
 import contextlib
 import random

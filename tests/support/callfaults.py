@@ -64,7 +64,7 @@ def library(folder: Path) -> Path:
 def preloading(
     made: Path, directory: Path, trace: Path, fault: CallFault | None, once: Path | None = None
 ) -> list[str]:
-    """What stands before a command so that the calls of its process on a directory are counted, and one fails.
+    """A command prefix that counts the calls of its process on a directory and makes one fail.
 
     Args:
         made: the library.
@@ -102,6 +102,6 @@ class Call:
 
 
 def calls(trace: Path) -> list[Call]:
-    """What a process did, in order."""
+    """The calls of a process, in order."""
     rows = [line.split() for line in trace.read_text().splitlines()] if trace.exists() else []
     return [Call(row[0], row[1], int(row[2]), Path(row[3]).name, row[-1] == "FAILS") for row in rows]

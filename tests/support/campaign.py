@@ -1,13 +1,13 @@
 """Long campaigns: independent seeded pieces, so that one that was interrupted goes on where it stopped.
 
 Finished pieces are kept in ``.campaigns/<name>.json`` at the root of the checkout, until all are done; the next run
-then begins anew. What a piece tries must depend on its seed alone, never on the pieces before it. When the pieces
+then begins anew. A piece's work must depend on its seed alone, never on the pieces before it. When the pieces
 change, raise the campaign's version: the record of another version is forgotten. The commit does not matter: a campaign
-that stopped at a failure goes on with the failed piece when that is mended; for all of it on one state of the code,
+that stopped at a failure goes on with the failed piece when that is mended. To run all of it on one state of the code,
 start over.
 
-A record also says what the last whole run came to: how much was tried, in how many seconds, on which commit, on which
-day; and how far the one is that has begun, and whether it stopped at a failure. ``make docs`` writes those figures into
+A record also has the figures of the last whole run: the count, the seconds, the commit and the day. It has the progress
+of the current run, and whether that stopped at a failure. ``make docs`` writes those figures into
 docs/promises.md.
 
 ``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
@@ -80,7 +80,7 @@ def run(
 
 
 class Record:
-    """What is done of a campaign, kept in a file.
+    """The finished pieces of a campaign, kept in a file.
 
     Args:
         path: of the file; one that cannot be read, or is of another version, counts as none.
@@ -122,7 +122,7 @@ class Record:
         self._write()
 
     def progress(self) -> str:
-        """How far it is, and how long the rest will take at the pace so far."""
+        """The progress, and the time that the rest will take at the pace so far."""
         done = len(self._done & set(self._seeds))
         seconds = time.monotonic() - self._started
         rest = seconds / done * (len(self._seeds) - done)
@@ -137,7 +137,7 @@ class Record:
         self._write()
 
     def _figures(self) -> dict[str, Any]:
-        """What it came to so far."""
+        """The figures so far."""
         return {
             "pieces": len(self._done),
             "count": self._kept["count"],
@@ -180,7 +180,7 @@ def commit() -> str:
 
 
 def counted(result: object) -> int:
-    """How much a piece tried: what it returned if that is a number, else one."""
+    """The count of a piece's result: the result itself if that is a number, else one."""
     return result if isinstance(result, int) else 1
 
 
@@ -223,7 +223,7 @@ def repeatable(name: str, seed: int) -> Iterator[None]:
 
 
 def show(name: str, text: str) -> None:
-    """How far it is, where somebody watches."""
+    """Show the progress on a terminal that is watched."""
     if watched:
         tell(name, text)
 

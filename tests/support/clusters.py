@@ -140,7 +140,7 @@ def _link(replica: redis.Redis) -> str:
 
 
 def _copies(node: ServerProcess, slot: int) -> int:
-    """How many nodes have a slot, as one says."""
+    """The number of nodes that have a slot, as one reports."""
     with node.client(decode_responses=True) as client:
         return next(len(row) - 2 for row in _slots(client) if row[0] <= slot <= row[1])
 

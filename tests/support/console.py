@@ -18,7 +18,7 @@ from support.waiting import DEADLINE
 
 @dataclass(frozen=True)
 class Answer:
-    """What the console answered.
+    """An answer of the console.
 
     Attributes:
         status: of HTTP.

@@ -87,7 +87,7 @@ def _put(path: Path, value: Any) -> None:
 
 
 def drive(folder: Path, options: dict[str, str], failpoint: str) -> None:
-    """What MicroBatchExecution does with Trigger.AvailableNow, as far as the source and the logs are concerned."""
+    """Do as MicroBatchExecution does with Trigger.AvailableNow, as far as the source and the logs are concerned."""
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
     from millstream.spark.source import MillstreamSource
@@ -140,7 +140,7 @@ def reach(point: str, number: int, failpoint: str) -> None:
 
 
 def verdict(ident: str) -> str:
-    """What a recovery is to do with an entry, by its id."""
+    """The action of a recovery for an entry, by its id."""
     return ("ack", "release", "dead")[int(ident.partition("-")[0]) % 3]
 
 

@@ -1,4 +1,4 @@
-"""What a consumer group looks like from outside: asked with redis-py, as an operator would."""
+"""A consumer group seen from outside: asked with redis-py, as an operator would."""
 
 from collections.abc import Callable
 from typing import Any

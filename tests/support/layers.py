@@ -16,11 +16,12 @@ LEAVES = frozenset(
     "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
-# What is written in C and compiled, of which there is no Python source
+# The compiled part, written in C, without a Python source
 COMPILED = "_native"
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
-# server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
+# server. Only the node joins commands with the log and the wire. Parts that work against any server reach it by a
+# client.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "clock": frozenset(),
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": frozenset({"embedded"}),  # for memory:// and file://, and only then loaded
     "worker": frozenset({"client"}),
     "spark": frozenset({"client"}),
-    # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
+    # An app's declarations are the worker's and its running is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
     "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
     "dashboards": frozenset(),  # text alone
@@ -74,7 +75,8 @@ HOSTS = frozenset(
     }
 )
 
-# What the console may read of those who work: their records on the server. Neither handlers nor PySpark come with it.
+# The modules that the console may read of workers: their records on the server. Neither handlers nor PySpark come with
+# it.
 CONSOLE_READS = (
     "millstream.worker.registry",
     "millstream.worker.model.pause",
@@ -194,7 +196,7 @@ PURE = (
     "millstream.client.payloads.envelope",
 )
 
-# Whatever reads or waits for the world outside the arguments.
+# Modules that read or wait for the world outside the arguments.
 IMPURE_MODULES = frozenset(
     """
     asyncio concurrent contextvars ctypes fcntl fileinput getpass glob http importlib io locale logging mmap
@@ -247,13 +249,13 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "markupsafe": (frozenset({"console"}), "console"),  # which comes with jinja2
 }
 
-# Where what is installed is called otherwise than what is imported.
+# Distributions whose name differs from that of their module.
 DISTRIBUTIONS = {"opentelemetry": "opentelemetry-api"}
 
 # Bytes from a socket, a log or a dump never become code.
 UNPICKLERS = frozenset({"pickle", "marshal", "shelve", "cloudpickle", "dill", "jsonpickle"})
 
-# What opens a connection; outside the client nothing does.
+# Names that open a connection; nothing outside the client may use them.
 CONNECTS = frozenset({"Redis", "StrictRedis", "RedisCluster", "Sentinel", "ConnectionPool", "from_url"})
 
 
@@ -412,7 +414,7 @@ def room_circles(modules: Iterable[Module]) -> list[str]:
 
 
 def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, set[str]]:
-    """Who imports whom, by the rooms of the modules."""
+    """The imports between rooms of the modules."""
     every = list(modules)
     known = {each.name for each in every}
     graph: dict[str, set[str]] = {room(each.name): set() for each in every}
@@ -432,7 +434,7 @@ def _circles(graph: dict[str, set[str]]) -> list[str]:
 
 
 def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Where imports lead to from a node; the node itself only if they lead back to it."""
+    """The nodes that imports lead to from a node; the node itself only if they lead back to it."""
     found: set[str] = set()
     ahead = list(graph[start])
     while ahead:

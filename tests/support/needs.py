@@ -1,4 +1,4 @@
-"""What a test needs of the machine: absent is a skip at home and a failure under ``CI=true``."""
+"""A test's needs of the machine: absent is a skip at home and a failure under ``CI=true``."""
 
 import functools
 import importlib

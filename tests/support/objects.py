@@ -1,7 +1,7 @@
 """An S3-compatible server for tests, and what stands before it: it refuses, cuts, forgets to list and counts.
 
 The server is moto's, a process of its own, one for a test session. It keeps everything in memory, checks no credentials
-and takes one request at a time no more seriously than the next; so the door before it lets one PUT through at a time.
+and handles requests at the same time without locks. So the door before it lets one PUT through at a time.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class Door:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to come through it."""
+        """The environment of a process that goes through it."""
         return {
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -95,7 +95,7 @@ class Door:
 
 @functools.cache
 def door_port() -> int:
-    """Where the door of this process is, or will be: a Spark session that is older has to know."""
+    """The port of this process's door, now or later: an older Spark session has to know it."""
     return free_port()
 
 

@@ -1,4 +1,4 @@
-"""What somebody on call finds: a server with a worker that stands still, entries that died, a lag that nobody knows."""
+"""The scene for a person on call: a server with a stuck worker, dead entries and an unknown lag."""
 
 import json
 import os
@@ -86,7 +86,7 @@ class OnCall:
         )
 
     def records(self) -> list[dict[str, Any]]:
-        """What the workers tell of themselves."""
+        """The records of the workers."""
 
         def ask(words: tuple[str, ...]) -> Any:
             return self.client.execute_command(*words)

@@ -49,7 +49,7 @@ SLOW = (
 
 @cache
 def work_unit(file: str) -> str:
-    """What a file is handed out with: itself, or other files with Spark in them."""
+    """The unit in which a file is distributed: itself, or other files with Spark in them."""
     text = (ROOT / file).read_text(encoding="utf-8")
     if "pytest.mark.spark" not in text:
         return file

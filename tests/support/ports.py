@@ -44,8 +44,8 @@ def is_free(port: int) -> bool:
 class Ports:
     """Hands out the ports of a range in turn, to every process that names the same file.
 
-    A number comes back only when the whole range has been handed out: until then a test that stops its server, or has
-    yet to start it, need not fear that another one gets its port.
+    A number comes back only when the whole range has been handed out. Until then a test that stops its server, or has
+    yet to start it, need not fear that another test gets its port.
 
     Args:
         file: has the next number; it is made if need be, and locked while one is taken.

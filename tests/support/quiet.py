@@ -1,4 +1,4 @@
-"""What a run says: dots, failures, and one summary; nothing that is the same in every run."""
+"""The output of a run: dots, failures, and one summary; nothing that is the same in every run."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ def begin(config: pytest.Config) -> None:
 def keep_format(config: pytest.Config) -> None:
     """``caplog`` is given to every logger that does not propagate, and PySpark's would make it write JSON for good.
 
-    pytest hands one handler to all tests of a process, from 9.2 on also to such loggers; after the first failed query
+    pytest hands one handler to all tests of a process, from 9.2 on also to such loggers. After the first failed query
     of Spark all later tests, of any part, would read lines of another form.
     """
     plugin: Any = config.pluginmanager.getplugin("logging-plugin")

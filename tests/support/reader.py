@@ -37,13 +37,13 @@ class Reader:
         self.environment = os.environ | {"MILLSTREAM_URL": url, "PATH": path, "PYTHONPATH": str(folder)} | extra
 
     def types(self, command: str) -> str:
-        """What a command prints; it succeeds."""
+        """Run a command that succeeds; return its output."""
         done = self.tries(command)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def tries(self, command: str) -> subprocess.CompletedProcess[str]:
-        """What comes of a command."""
+        """Run a command; return its result."""
         words = self._words(command)
         return subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
 

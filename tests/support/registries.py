@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class SchemaRegistry:
-    """What a registry knows.
+    """The schemas of a registry.
 
     Attributes:
         url: where it listens.

@@ -1,4 +1,4 @@
-"""What processes have in memory, as the system counts it."""
+"""The resident memory of processes, as the system counts it."""
 
 import os
 from pathlib import Path

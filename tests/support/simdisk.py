@@ -27,7 +27,7 @@ class PowerCut(BaseException):
 
 
 class Crash(Enum):
-    """What a crash leaves of that which was not synced."""
+    """The rest of unsynced data after a crash."""
 
     PROCESS = "process killed: all of it, in the cache still"
     DROPPED = "nothing of it"
@@ -38,7 +38,7 @@ class Crash(Enum):
 
 
 class Fault(Enum):
-    """How an operation fails."""
+    """A way in which an operation fails."""
 
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
@@ -136,7 +136,7 @@ class SimFile:
         return bytes(self._inode.cache[offset : offset + size])
 
     def size(self) -> int:
-        """Of the cache."""
+        """The size in the cache."""
         self._disk.end(self._disk.begin("size", self._path))
         return len(self._inode.cache)
 
@@ -166,7 +166,7 @@ class SimFile:
         self._disk.end(fault)
 
     def displaced(self, size: int) -> str:
-        """True if its name leads to it and its length is right; asking is no operation that could fail."""
+        """Empty if its name leads to it and its length is right, else the fault; asking cannot fail."""
         if self._disk.names.get(self._path) is not self._inode:
             return "was removed"
         return "" if len(self._inode.cache) == size else f"has {len(self._inode.cache)} bytes"
@@ -189,7 +189,7 @@ class SimLock:
         return str(self._path.parent)
 
     def displaced(self) -> str:
-        """True if the lock file has its name; asking is no operation that could fail."""
+        """Empty if the lock file has its name, else the fault; asking cannot fail."""
         return "" if self._disk.names.get(self._path) is self._inode else f"{self._path} was removed"
 
     def write(self, data: bytes) -> None:
@@ -409,7 +409,7 @@ def set_names(names: dict[Path, Inode], changes: Iterable[NameChange]) -> None:
 
 
 def _after_crash(inode: Inode, crash: Crash, chance: random.Random) -> Inode:
-    """What is left of a file."""
+    """A file's content after a crash."""
     content = bytearray(inode.medium)
     if crash is Crash.TORN:
         done = inode.changes[: chance.randint(0, len(inode.changes))]

@@ -24,7 +24,7 @@ def run_on(folder: Path, size: str, script: Path, *words: str) -> str:
         words: its further arguments.
 
     Returns:
-        What it wrote to standard output.
+        Its standard output.
     """
     unshare = shutil.which("unshare")
     if unshare is None:

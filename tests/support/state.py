@@ -23,7 +23,7 @@ def snapshot(node: Node) -> dict[int, dict[bytes, Any]]:
 
 
 def shown(node: Node, now: Now, keys: list[bytes]) -> list[bytes]:
-    """What clients can find out about these keys of database 0, as it goes over the wire."""
+    """All that clients can find out about these keys of database 0, as it goes over the wire."""
     session = node.sessions.open(now)
     session.resp = 3
     replies = []
@@ -121,7 +121,7 @@ def check_entries(store: EntryStore, *, wire: bool = True) -> None:
 
 
 def _check_blocks(blocks: list[Block]) -> None:
-    """What the Python core keeps beside that: the outermost live entries, which block is open, where entries begin."""
+    """Check the Python core's own facts: the outermost live entries, the open block, the beginnings of entries."""
     for block in blocks:
         live = [at for at in range(len(block.ids)) if at not in block.dead]
         assert (block.low, block.high) == ((live[0], live[-1] + 1) if live else (len(block.ids), 0))
@@ -164,7 +164,7 @@ def check_group(group: Group) -> None:
 
 
 def _check_links(order: list[Pending]) -> None:
-    """What the Python core keeps beside that: the list of times can be gone through from its end too."""
+    """Check the Python core's own links: the list of times can be gone through from its end too."""
     backwards = []
     at = order[-1] if order else None
     while at is not None:

@@ -1,4 +1,4 @@
-"""What an act costs in steps, which are the same on any machine: lines that run, and built-in functions called."""
+"""The cost of an act in steps, which are the same on any machine: lines that run, and built-in functions called."""
 
 import gc
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def steps(act: Callable[[], object]) -> int:
-    """How many lines of Python an act runs, each turn of a loop anew, and how many built-in functions it calls.
+    """The number of lines of Python that an act runs, each turn of a loop again, and of built-in functions it calls.
 
     The garbage collector waits meanwhile: what it finalizes is whatever tests before this one left behind.
     """

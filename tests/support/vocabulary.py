@@ -33,7 +33,7 @@ PHRASES: dict[str, str] = {
     r"\bthe (?:\d+|%d|\{\w+\})\. (?:record|entry|row|column)": "record 5",
     r"\bkill.point": "failpoint",
 }
-# Where a word is stored, sent, or the name of an option that users write: path -> words.
+# Places of words that are stored, sent, or names of an option that users write: path -> words.
 STAYS: dict[str, tuple[frozenset[str], str]] = {
     "src/millstream/worker/": (frozenset({"suspect", "suspects"}), "a counter of app.stats(), of heartbeats, a metric"),
     "src/millstream/dashboards/": (frozenset({"suspect"}), "the same metric, in a panel"),
@@ -78,7 +78,7 @@ def forbidden_prose(place: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def texts(module: Module) -> Iterator[str]:
-    """What a module says to people: its comments, docstrings, and the texts in its code."""
+    """The texts of a module for people: its comments, docstrings, and the texts in its code."""
     if any(forbidden_prose(module.place, module.text)):  # few have such a word; to take all apart takes seconds
         for _, comment in module.comments:
             yield comment

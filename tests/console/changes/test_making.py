@@ -133,7 +133,7 @@ READ_ON: dict[str, tuple[str, str, str]] = {  # place, where the group stands by
 def test_a_group_that_is_read_on_is_set_all_the_same(
     server: ServerProcess, client: redis.Redis, case: str, scripts: bool
 ) -> None:
-    """Where that is asked for, in the direction that was shown and no other; its lag is known afterwards."""
+    """The undo moves the group in the shown direction only; its lag is known afterwards."""
     fill(client)
     place, by_then, became = READ_ON[case]
     with user(client, "~*", "+@all", *(() if scripts else ("-eval",))) as account:
@@ -367,7 +367,7 @@ def test_what_is_gone_from_the_stream_is_acknowledged_however_much(look: Look, c
 
 
 def test_an_undo_leaves_alone_what_went_on_since(look: Look, client: redis.Redis) -> None:
-    """What is pending again, claimed by others, or gone from the stream."""
+    """An undo skips entries that are pending again, claimed by others, or gone from the stream."""
     fill(client)
     do(look, lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0 3-0"))
     client.xclaim("orders", "billing", "other", 0, ["1-0"], force=True, justid=True)
@@ -389,7 +389,7 @@ def test_a_stream_is_removed_if_it_is_as_it_was(look: Look, client: redis.Redis)
 
 
 def test_a_change_is_written_down(look: Look, client: redis.Redis) -> None:
-    """Who, from where, which line and commands, how it is undone."""
+    """The audit entry has the user, the address, the line, the commands and the way to undo them."""
     fill(client)
     do(look, lambda line: planned(line, "group rewind", *ORDERS, to="start"))
     (one,) = changes(look)
@@ -426,7 +426,7 @@ def as_user(server: ServerProcess, account: str) -> str:
 
 
 def by(server: ServerProcess, account: str, work: Callable[[Line], Awaitable[Any]]) -> Any:
-    """What a user with few rights sees."""
+    """The result for a user with few rights."""
 
     async def main() -> Any:
         line = open_line(as_user(server, account))
@@ -534,7 +534,7 @@ def test_a_change_that_the_server_refuses_half_way_is_said(look: Look, client: r
 
 
 def test_the_audit_stream_may_hold_anything(look: Look, client: redis.Redis) -> None:
-    """What strangers wrote is listed; it undoes nothing that is no list of ours, and no loop comes of it."""
+    """Strangers' entries are listed; one that is not a list of ours undoes nothing and makes no loop."""
     fill(client)
     for fields in ({"x": "y"}, {"change": "c9", "held": b"\xff"}, {"change": "", "done": "9" * 50}):
         client.xadd("millstream:audit", fields)

@@ -1,4 +1,4 @@
-"""What a change is decided to be, before any server is asked: places, plans, command lines, what an undo keeps."""
+"""The decisions on a change before any server is asked: places, plans, command lines and the data of an undo."""
 
 import subprocess
 import zlib
@@ -58,7 +58,7 @@ def test_what_is_no_place(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_no_text_ends_the_reader_of_places(text: str) -> None:
-    """Whatever is typed: a place, or a sentence."""
+    """Any text gives a place or a sentence."""
     for read in (lambda text: place_of(text, NOW), entry_id):
         with suppress(UsageError):
             read(text)
@@ -112,13 +112,13 @@ def test_an_old_server_and_a_long_stream_leave_the_entries_read_alone() -> None:
 
 
 def test_a_group_is_not_set_behind_the_last_id() -> None:
-    """What is added next would be skipped."""
+    """A group beyond the last id would skip the next entries."""
     with pytest.raises(ChangeRefusedError, match="--to end is the furthest"):
         rewind(STREAM, GROUP, Ahead("6-0", 4, "7-0"), Ahead("11-0", 0, None), Between(4, 0))
 
 
 def test_a_fact_that_moved_is_named() -> None:
-    """What it was and what it is, null and a missing row too; numbers beyond what Lua counts exactly are alike."""
+    """The error has the old and the new value, null and a missing row too; numbers beyond Lua's precision are equal."""
     check = group_check("orders", "billing", last_delivered_id="6-0", entries_read=None)
     row = [b"name", b"billing", b"last-delivered-id", b"6-0", b"entries-read", None]
     assert check.moved([row]) is None
@@ -179,7 +179,7 @@ def test_a_command_line_is_read_back_by_a_shell_as_it_is(name: str) -> None:
 
 @given(st.binary(max_size=40))
 def test_a_raw_command_is_one_printable_line(name: bytes) -> None:
-    """Whatever bytes a key has."""
+    """A raw command is one printable line for any bytes of a key."""
     assert raw_line(("XLEN", name)).isascii()
     assert raw_line(("XLEN", name)).isprintable()
     assert raw_line(("XLEN", name)) == raw_line(("XLEN", name.decode(errors="surrogateescape")))
@@ -208,7 +208,7 @@ def test_what_is_kept_for_an_undo_is_read_back(held: list[HeldEntry]) -> None:
      zlib.compress(b'[["1-0", "c", 0, 0]]')[:-2]],
 )  # fmt: skip
 def test_what_somebody_else_wrote_there_is_refused(data: bytes) -> None:
-    """Something that is no list, is deep, or huge once unpacked, ends nothing and puts nothing back."""
+    """Data that is not a list, is deep, or is huge once unpacked raises nothing and puts nothing back."""
     assert unpacked(data) is None
 
 
@@ -216,7 +216,7 @@ def test_what_somebody_else_wrote_there_is_refused(data: bytes) -> None:
     st.lists(st.tuples(st.sampled_from([b"change", b"done", b"held", b"who", b"\xff", b"now"]), st.binary(max_size=9)))
 )
 def test_any_entry_of_the_audit_stream_can_be_shown(pairs: list[tuple[bytes, bytes]]) -> None:
-    """Whoever wrote it."""
+    """An entry of any writer can be shown."""
     found = entry_of([b"5-0", [word for pair in pairs for word in pair]])
     assert (found.id, found.done >= 0) == ("5-0", True)
 

@@ -67,7 +67,7 @@ def test_what_moved_since_the_preview_stays(look: Look, client: redis.Redis) -> 
 
 
 def test_an_entry_without_its_letter_stays_pending(look: Look, client: redis.Redis) -> None:
-    """Where the letter cannot be written nothing is acknowledged, and the server's words give the reason."""
+    """An entry is not acknowledged if its letter cannot be written, and the server's words give the reason."""
     fill(client, 2, 2)
     client.set("orders:dead", 1)
     _, outcome = do(look, dying("1-0"))

@@ -49,7 +49,7 @@ def test_it_holds(text: str) -> None:
     ],
 )  # fmt: skip
 def test_it_does_not_hold(text: str) -> None:
-    """What is no number is neither above nor below one; a way that leads nowhere has no value."""
+    """A value that is not a number is neither above nor below one; a path that leads nowhere has no value."""
     assert parse(text).holds(entry()) is False
 
 

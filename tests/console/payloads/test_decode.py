@@ -78,7 +78,7 @@ def test_what_an_app_publishes_is_read() -> None:
     ],
 )
 def test_a_form_can_be_forced(data: bytes, form: Any, found: str, note: str) -> None:
-    """What cannot be decoded so is shown all the same, with the reason."""
+    """Bytes that cannot be decoded so are shown all the same, with the reason."""
     made = decode(data, form)
     assert (made.form, made.note) == (found, note)
 

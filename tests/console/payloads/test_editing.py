@@ -99,6 +99,6 @@ def test_strange_fields_stay_what_they_are(pairs: list[Pair]) -> None:
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.binary(max_size=30)), min_size=1, max_size=4))
 def test_any_fields_survive_an_editor(pairs: list[Pair]) -> None:
-    """Whatever the bytes: opened and saved as they are, they are the same."""
+    """Any bytes that are opened and saved unchanged are the same."""
     assert fields_from(document_of(pairs), pairs) == pairs
     assert all(decode(value).form for _, value in pairs)

@@ -71,7 +71,7 @@ def letters(client: redis.Redis, count: int, first: int = 1, **changes: Any) -> 
 
 
 def enrol(client: redis.Redis, worker: str, **changes: Any) -> None:
-    """What a worker tells of itself, as one does."""
+    """Write a worker's record, as a worker does."""
     subscriber = {
         "handler": "bill", "stream": "orders", "group": "billing", "consumer": "c1", "slots": 10, "running": 3,
         "buffered": 2, "handled": 3, "failed": 1, "dead": 0, "paused": None, "jobs": [],
@@ -161,7 +161,7 @@ def test_a_stream_is_trimmed_as_it_was_shown(
 
 
 def test_letters_behind_many_other_entries_are_put_back(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """What somebody else wrote there stays, however much of it is before the first letter."""
+    """Entries of others stay, however many of them are before the first letter."""
     for number in range(1, FIRST + 2):
         stream.xadd("orders:dead", {"n": number}, id=f"{number}-0")
     letters(stream, 1, first=FIRST + 2)
@@ -243,7 +243,7 @@ def test_only_so_many_changes_are_under_way(
 
 
 def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: redis.Redis) -> None:
-    """What was written is shown with what differs; what is no document is kept in the form, with the reason."""
+    """The preview shows the differences; a text that is not a document stays in the form, with the reason."""
     letters(stream, 1)
     page = ask(changing, do="dead edit", key="orders:dead", ids="1-0")
     assert (page.status, "&#34;amount&#34;: &#34;x&#34;" in page.text) == (200, True)

@@ -116,7 +116,7 @@ def opened(context: "BrowserContext", console: ConsoleThread, path: str) -> "tup
 
 
 def heard(page: "Page", console: ConsoleThread) -> list[str]:
-    """What goes wrong in a page from here on, or is asked of another host; it grows."""
+    """Errors of a page and requests to other hosts from here on; the list grows."""
     wrong: list[str] = []
     page.on("console", lambda said: wrong.append(said.text) if said.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -194,7 +194,7 @@ def violations(found: Any) -> list[tuple[str, object]]:
 
 
 def test_a_page_is_kept_live_paused_and_gone_on(browser: "Browser", filled: ConsoleThread, data) -> None:
-    """What is added shows by itself; paused it does not; what the reader opened stays open."""
+    """Added entries show by themselves, but not while paused; opened parts stay open."""
     context = browser.new_context()
     page, wrong = opened(context, filled, "/stream?key=live")
     with redis.Redis.from_url(data.url) as client:

@@ -119,7 +119,7 @@ def test_entries_that_are_gone_are_chosen_by_a_tick(changing: ConsoleThread, hel
 
 
 def test_a_read_only_console_changes_nothing(console: ConsoleThread, held: redis.Redis) -> None:
-    """Whatever is posted; it previews, without a button, and says how it is done."""
+    """A read-only console changes nothing on any post; it previews without a button, and says how to do it."""
     facts = preview(console, CLAIM).facts
     answer = confirm(console, CLAIM | {"digest": facts["digest"]})
     assert (answer.status, "read-only" in answer.text, holders(held)) == (403, True, {b"c1": 4})
@@ -159,7 +159,7 @@ def test_what_a_user_may_not_is_greyed_out_with_the_reason(data, client: redis.R
 
 
 def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: redis.Redis) -> None:
-    """What was not written down cannot be looked up by its name."""
+    """A change that was not written down cannot be looked up by its name."""
     held.acl_setuser("silent", enabled=True, passwords=["+pw"], keys=["s"], categories=["+@all"])
     with ConsoleThread(data.url.replace("redis://", "redis://silent:pw@"), allow_changes=True) as limited:
         digest = preview(limited, CLAIM).facts["digest"]
@@ -198,7 +198,7 @@ def test_a_wrong_word_is_said_so(
 def test_letters_are_chosen_up_to_the_newest_whichever_that_is(
     changing: ConsoleThread, client: redis.Redis, do: str, newest: str | None
 ) -> None:
-    """Where nothing died, or under the highest id, the preview says that no letter is chosen."""
+    """The preview says that no letter is chosen if nothing died, or under the highest id."""
     if newest is not None:
         client.xadd("s:dead", {"no": "letter"}, id=newest)
     changing.forget()
@@ -207,7 +207,7 @@ def test_letters_are_chosen_up_to_the_newest_whichever_that_is(
 
 
 def test_who_was_refused_is_led_back_to_the_form(changing: ConsoleThread, held: redis.Redis) -> None:
-    """What must be given is marked, so that the browser asks for it; who comes without it finds the way back."""
+    """Required fields are marked for the browser; a request without them gets a way back."""
     page = changing.ask("/group?key=s&group=g").text
     claims = re.findall(r"<form[^>]*>(?:(?!</form>).)*pending claim.*?</form>", page, re.DOTALL)
     assert len(claims) > 1
@@ -231,5 +231,5 @@ def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held
 
 
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:
-    """What is longer is not read."""
+    """A longer form is not read."""
     assert confirm(changing, {"do": "x" * 2_000_000}).status == 413

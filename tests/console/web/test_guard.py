@@ -1,4 +1,4 @@
-"""Whose requests the console answers, and what every answer carries, whatever page made a browser ask."""
+"""The requests that the console answers, and the headers of every answer, for any page that made a browser ask."""
 
 import base64
 import socket
@@ -183,13 +183,13 @@ def test_a_user_that_is_named_twice_is_nobody(data) -> None:
     ],
 )
 def test_a_proxy_is_known_however_its_address_is_written(peer: str, counts: bool) -> None:
-    """Where the console listens for IPv6 too, addresses of IPv4 come as ones of IPv6; networks are trusted whole."""
+    """A console that listens for IPv6 too sees IPv4 addresses as IPv6 ones; networks are trusted whole."""
     access = Access(proxies=(ip_network("10.0.0.0/24"), ip_network("2001:db8::/32")))
     assert access.is_proxy(peer) == counts
 
 
 def test_a_form_that_is_cut_is_no_failure(console: ConsoleThread, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever hangs up amid a form leaves nothing in the log but that."""
+    """A client that disconnects amid a form leaves one line in the log."""
     head = f"POST /change HTTP/1.1\r\nHost: 127.0.0.1:{console.port}\r\nOrigin: {console.address}\r\n"
     with socket.create_connection(("127.0.0.1", console.port)) as opened:
         opened.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 9\r\n\r\n".encode())

@@ -27,7 +27,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_comes_back_from_an_address(name: str) -> None:
-    """Whatever it holds, in ASCII alone, and with nothing that ends the query."""
+    """An address with any name is ASCII, and nothing in it ends the query."""
     made = address("/group", {"key": name, "group": name, "start": None}, 2)
     assert made.isascii()
     parts = urlsplit(made)

@@ -44,7 +44,7 @@ class Person:
         page.goto(console.address)
 
     def does(self, task: str) -> None:
-        """What is to be done, by its name in the document."""
+        """Begin a task, by its name in the document."""
         self.task = task
 
     def click(self, what: str, *, inside: str = "body") -> None:
@@ -59,7 +59,7 @@ class Person:
         self.page.locator(into).fill(text)
 
     def reads(self, words: str) -> None:
-        """What is found without a step."""
+        """Wait for words that need no step."""
         self.page.wait_for_selector(f"text={words}")
 
 
@@ -94,7 +94,7 @@ def tab() -> "Iterator[Page]":
 
 @pytest.fixture
 def person(tab: "Page", console: ConsoleThread) -> Iterator[Person]:
-    """Whoever is on call, at the overview; takes as many steps as the document says."""
+    """A person on call, at the overview, who takes as many steps as the document says."""
     found = Person(tab, console)
     yield found
     print(f"{found.task}: {len(found.steps)} steps: {'; '.join(found.steps)}")  # noqa: T201 - for whoever compares
@@ -133,7 +133,7 @@ def test_why_entries_die_is_found(person: Person) -> None:
 
 
 def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
-    """What differs is shown; the worker handles what was corrected."""
+    """The page shows the differences, and the worker handles the corrected entry."""
     person.does("Correct one and replay it")
     person.click("Dead letters")
     person.click("Edit", inside="tr:has-text('ValueError')")
@@ -147,7 +147,7 @@ def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
 
 
 def test_a_group_is_rewound_by_an_hour(crew: OnCall, person: Person) -> None:
-    """How many are delivered again is said before; the lag stays known."""
+    """The preview says how many entries are delivered again; the lag stays known."""
     person.does("Rewind a group by an hour, safely")
     person.click("mail")
     person.write("1h-ago", into="form:has(input[value='group rewind']) [name=to]")
@@ -182,7 +182,7 @@ def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
 
 
 def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:
-    """What it has in hand and what nobody else reads is said before; it has ended when it is gone from the list."""
+    """The preview names its entries in hand and the streams without other readers; the worker ends when it leaves the list."""
     person.does("Drain a worker before a deploy")
     worker = crew.worker("well")
     person.click("Workers")

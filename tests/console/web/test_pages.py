@@ -19,7 +19,7 @@ NAMES = [MARKUP.encode(), ESCAPES.encode(), BYTES, b"", b"a/b?c#d&e=f", b"x" * 3
 
 
 class Tags(html.parser.HTMLParser):
-    """What a browser makes of a page: its elements, and what would run or load."""
+    """A page as a browser reads it: its elements, and those that would run or load."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, c
 
 
 def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.Redis) -> None:
-    """Of twelve groups that nobody reads: what helps them all is there once, the others below it when asked for."""
+    """Common help for twelve groups without readers is there once, the others below it when asked for."""
     client.xadd("s", {"n": 1})
     for number in range(12):
         client.xgroup_create("s", f"g{number:02}", id="0")
@@ -252,7 +252,7 @@ def test_an_entry_says_how_it_stands_in_each_group(console: ConsoleThread, clien
 
 
 def test_unowned_entries_and_their_payloads_are_on_the_groups_page(console: ConsoleThread, client: redis.Redis) -> None:
-    """What XNACK gave back is nobody's: it is listed, and listed alone on request."""
+    """Entries that XNACK gave back have no owner: they are listed, and listed alone on request."""
     for number in (1, 2, 3):
         client.xadd("nacked", {"n": f"value {number}"}, id=f"{number}-0")
     client.xgroup_create("nacked", "unowned", id="0")

@@ -1,4 +1,4 @@
-"""Who reads or asks slowly, or not at all, costs the console a bounded amount of memory, and nobody else the page."""
+"""A slow or silent reader costs the console a bounded amount of memory, and no other reader the page."""
 
 import contextlib
 import socket
@@ -59,7 +59,7 @@ def test_somebody_who_reads_nothing_is_hung_up_on(
 def test_no_more_pages_are_live_than_the_console_bears(
     console: ConsoleThread, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes then is told why, has the page as it is, and gets it live when there is room."""
+    """A reader beyond the limit gets the reason and the page as it is, and live updates when there is room."""
     client.xadd("orders", {"n": 1})
     monkeypatch.setattr(live, "MOST", 2)
     eventually(lambda: not console.process.server_state.tasks, what="the pages before are gone")

@@ -108,7 +108,7 @@ def test_a_query_stands_on_one_axis_with_the_groups_of_its_stream(console: Conso
 
 
 def test_a_query_tells_what_it_wrote_into_streams(console: ConsoleThread, client: redis.Redis) -> None:
-    """By its commit record: what is not published yet is named; what is no such record is passed over."""
+    """The commit record gives the entries not published yet; a record of another form is skipped."""
     told(client, "q1")
     for kept, said in [
         ({"version": 7, "parts": None}, "batch 7, published whole"),
@@ -176,7 +176,7 @@ def test_the_last_archived_entry_is_held_by_who_has_it_pending(
 
 
 def test_an_archive_is_shown_beside_its_streams(data: ServerThread, archived: Path) -> None:
-    """What waits, what is archived and still there, which group keeps it, and the files."""
+    """The page shows waiting entries, archived ones still there, the group that keeps them, and the files."""
     with ConsoleThread(data.url, archive=archived) as console:
         page = console.ask("/archive")
         gone, orders = console.ask("/archive.json").facts["streams"]
@@ -219,7 +219,7 @@ def test_the_archive_is_drawn_whatever_crowd_reads_the_stream(
 
 
 def test_a_stream_without_groups_draws_its_archive(data: ServerThread, client: redis.Redis, archived: Path) -> None:
-    """What reads it is drawn, be it no group."""
+    """The diagram has the archive's reader even without a group."""
     client.xgroup_destroy("orders", "billing")
     with ConsoleThread(data.url, archive=archived) as console:
         page = console.ask("/stream?key=orders").text

@@ -18,7 +18,7 @@ from support.waiting import eventually
 
 
 def calls(client: redis.Redis, command: str) -> int:
-    """How often the server ran a command."""
+    """The number of times that the server ran a command."""
     return int(client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
@@ -77,7 +77,7 @@ async def test_somebody_who_goes_away_takes_the_reading_from_nobody(data: Server
 
 
 async def test_an_answer_of_another_shape_is_said_so(data: ServerThread) -> None:
-    """A server that is no Redis ends neither the page nor the terminal, and the next reading is made anew."""
+    """A server that is not a Redis ends neither the page nor the terminal, and the next reading tries again."""
     watch = ServerWatch(ConsoleServer(data.url))
 
     async def work(line: Line) -> object:
@@ -168,7 +168,7 @@ def test_nothing_is_asked_while_nobody_looks(console: ConsoleThread, client: red
 
 
 def test_a_live_page_is_sent_as_it_changes(console: ConsoleThread, client: redis.Redis) -> None:
-    """What is inside its main part, escaped, with the time of the reading; then what came meanwhile."""
+    """A live page sends its escaped main part with the time of the reading, then later changes."""
     client.xadd("tail", {"n": "<b>one"})
     with console.events("/stream?key=tail") as events:
         kind, facts = events.next()

@@ -23,7 +23,7 @@ def test_no_reply_ends_a_page(reply: bytes) -> None:
 
 
 def test_a_page_that_was_begun_ends_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails while the second half is drawn is said there; a browser would otherwise see a broken connection."""
+    """An error in the second half is shown there; a browser would otherwise see a broken connection."""
     drawn = rendering.rest
 
     def rest(page: WebPage, asked: Asked) -> bytes:

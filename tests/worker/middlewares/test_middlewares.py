@@ -564,7 +564,7 @@ async def test_acked_entries_leave_the_stream_once_no_group_needs_them(
 async def test_a_publish_with_an_idempotent_id_is_added_once_or_refused_clearly(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """With XADD IDMP the second publish gives the first one's id; without it nothing is added and the error says why."""
+    """With XADD IDMP the second publish gives the first id; without it nothing is added and the error says why."""
     from millstream.client import capabilities
     from millstream.client.line import Line
     from millstream.errors import UsageError
