@@ -52,7 +52,7 @@ def test_a_place_that_takes_no_results_is_refused_before_measuring(
 
 @pytest.mark.parametrize("option", ["--entries", "--rounds"])
 def test_nothing_to_measure_is_refused(option: str) -> None:
-    """Of no entries there is no time of one: that would end in a division by zero, after the servers were started."""
+    """A benchmark of no entries would end in a division by zero after the servers were started."""
     words = [sys.executable, "bench/worker.py", option, "0", "--only", "throughput"]
     found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 2
@@ -60,7 +60,7 @@ def test_nothing_to_measure_is_refused(option: str) -> None:
 
 
 def test_each_axis_of_a_curve_has_its_name() -> None:
-    """What is on it, and in which unit."""
+    """An axis has its quantity and its unit."""
     rounds = {"redis-server": [{"micros": 1.0}], "native core": [{"micros": 2.0}]}
     drawn = pictures.picture("XADD by length of the stream", {"1000": rounds, "3000": rounds})
     names = re.findall(r'class="axis"[^>]*>([^<]+)<', drawn)

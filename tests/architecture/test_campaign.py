@@ -47,7 +47,7 @@ def test_goes_on_where_it_stopped_and_begins_anew_when_done(tmp_path: Path) -> N
 
 
 def test_the_last_whole_run_is_kept_with_its_count(tmp_path: Path) -> None:
-    """What pieces return is added up over interruptions, and told with time, day and commit; then counted anew."""
+    """Results of pieces are added up over interruptions, and kept with time, day and commit; then counted again."""
     broken = {3}
 
     def piece(seed: int) -> int:
@@ -67,7 +67,7 @@ def test_the_last_whole_run_is_kept_with_its_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", ['{"version": 1, "seconds": 9, "done": [1, 2]}', "half a fi", "[]", None])
 def test_another_version_or_a_broken_record_starts_over(tmp_path: Path, kept: str | None) -> None:
-    """What is recorded counts for the pieces it was recorded for only."""
+    """A record counts only for the pieces it was made for."""
     if kept is not None:
         (tmp_path / "x.json").write_text(kept)
     ran: list[int] = []

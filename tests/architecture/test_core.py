@@ -78,7 +78,7 @@ others.run_string(others.create(), chr(10).join(said))
 def test_a_core_that_cannot_be_had_ends_a_command_with_one_sentence(
     tmp_path: Path, words: tuple[str, ...], wanted: str, said: str
 ) -> None:
-    """Of what happened and what to do; a traceback says neither."""
+    """The message for a missing core names the fault and the remedy; a traceback does neither."""
     # Beside the source, which may have a core: one without it, by links to all else
     package = tmp_path / "millstream"
     package.mkdir()
@@ -103,7 +103,7 @@ def test_the_start_says_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: s
 
 
 def test_the_start_says_how_to_get_the_native_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody chose the slower one."""
+    """The start says so only if the user did not choose the slower core."""
     monkeypatch.setattr(core, "NAME", core.PYTHON)
     monkeypatch.setattr(core, "IS_CHOSEN", False)
     assert core.REMEDY in core_note()

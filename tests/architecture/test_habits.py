@@ -31,7 +31,7 @@ def project() -> dict[str, list[Module]]:
 
 @pytest.mark.parametrize("rule", FOLDERS, ids=lambda rule: rule.__name__)
 def test_project_keeps_the_habit(rule: Rule, project: dict[str, list[Module]]) -> None:
-    """What CONTRIBUTING.md asks of everyone holds everywhere."""
+    """The rules of CONTRIBUTING.md hold everywhere."""
     assert [line for folder in FOLDERS[rule] for line in rule(project[folder])] == []
 
 
@@ -48,7 +48,7 @@ def test_a_class_has_a_name_of_its_own(project: dict[str, list[Module]]) -> None
 
 
 def test_the_tree_of_errors_is_whole(project: dict[str, list[Module]]) -> None:
-    """Who catches an error finds it, with whose fault it is, in the one drawing that errors.py begins with."""
+    """The drawing in errors.py has every error, with the party at fault."""
     drawn = habits.drawn_tree(
         ast.get_docstring(ast.parse((ROOT / "src/millstream/errors.py").read_text()), clean=False)
     )

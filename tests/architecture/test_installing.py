@@ -34,7 +34,7 @@ def run(*words: str | Path, tools: Path | None = None, **environment: str) -> su
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    """What a program said that must not fail."""
+    """The output of a program that must not fail."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -70,7 +70,7 @@ def fresh(folder: Path) -> Path:
 
 
 def install(python: Path, *words: str | Path, tools: Path | None = None, **environment: str) -> str:
-    """What pip says as it installs; -v, since it keeps the build's words to itself otherwise."""
+    """Install with pip and return its output; -v, since it hides the build's output otherwise."""
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "-v")
     return succeeded(run(*pip, "--no-build-isolation", "--no-index", "--no-deps", *words, tools=tools, **environment))
 

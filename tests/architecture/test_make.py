@@ -1,4 +1,4 @@
-"""What stands before the two commands of the README: one clear sentence for what the machine lacks."""
+"""The checks before the README's two commands: one clear sentence for each missing part of the machine."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def fake(path: Path, line: str) -> None:
 
 
 def test_missing_java_names_the_package(folder: Path) -> None:
-    """Who has no Java reads one sentence with the package to install, not a traceback of Spark's."""
+    """A user without Java reads one sentence with the package to install, not a traceback of Spark's."""
     found = run("java", folder)
     assert found.returncode == 1
     assert found.stdout == ""

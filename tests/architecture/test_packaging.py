@@ -1,4 +1,4 @@
-"""What a package index shows: addresses from one place, and a README none of whose links leads nowhere."""
+"""The pages of a package index: addresses from one place, and a README without a broken link."""
 
 import re
 import shutil
@@ -68,7 +68,7 @@ def pinned() -> dict[str, str]:
 
 
 def wanted() -> list[Requirement]:
-    """What the project itself names for its own tests."""
+    """The requirements that the project names for its own tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     names = [
@@ -88,7 +88,7 @@ def test_what_ci_installs_is_fixed_and_allowed() -> None:
 
 
 def plan(*words: str) -> str:
-    """What make would run, for a folder with nothing installed."""
+    """The commands that make would run for a folder with nothing installed."""
     found = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True)
     return found.stdout
 

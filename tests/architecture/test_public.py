@@ -44,7 +44,7 @@ def test_public_names_are_the_list() -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """What is loaded on first use is also declared for mypy and editors, from the same modules."""
+    """Names that load on first use are also declared for mypy and editors, from the same modules."""
     tree = ast.parse((ROOT / "src/millstream/__init__.py").read_text())
     declared = {
         alias.asname: node.module

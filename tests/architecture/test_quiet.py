@@ -12,7 +12,7 @@ from support import campaign, quiet
 
 @pytest.fixture(autouse=True)
 def captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What campaigns say here is for the test, and no piece is asked for."""
+    """Capture the output of campaigns, and choose no piece."""
     monkeypatch.setattr(campaign, "uncaptured", nullcontext)
     monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
 

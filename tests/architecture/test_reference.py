@@ -15,7 +15,7 @@ PAGES = blocks.pages()
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_says_what_the_code_says(page: Path) -> None:
-    """Who changes the code runs ``make docs``; nobody edits what stands between the two comments."""
+    """A page equals the code's output: ``make docs`` writes the part between the two comments."""
     assert page.read_text() == blocks.rewritten(page.read_text())
 
 

@@ -16,7 +16,7 @@ from support.source import ROOT
 
 DOCS = ROOT / "docs"
 
-# What the theme itself still uses of Python and its libraries
+# Old features of Python and its libraries that the theme still uses
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -30,7 +30,7 @@ def built(site: Path, **options: object) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quiet() -> Iterator[None]:
-    """The theme's advice about its successor is no warning of ours."""
+    """Ignore the theme's advice about its successor, which is not a warning of ours."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("NO_MKDOCS_2_WARNING", "1")
         yield
@@ -46,7 +46,7 @@ BESIDE = [{"Home": "index.md"}, {"Project": sorted(set(site_hooks.BESIDE.values(
 
 
 class Addresses(HTMLParser):
-    """What a page has the browser load, and where its links lead."""
+    """A parser for the resources that a page loads, and for its links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Addresses(HTMLParser):
 
 
 def loaded_from_elsewhere(page: Path) -> list[str]:
-    """Scripts, styles, fonts and pictures of a page that are no files of the site."""
+    """Scripts, styles, fonts and pictures of a page that are not files of the site."""
     addresses = Addresses()
     addresses.feed(page.read_text())
     return [each for each in addresses.loaded if re.match(r"[a-z]+:|//", each)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# What a server's start does not need: drawing, Lua, compressors, another's client, what makes a snapshot
+# Modules that a server's start does not need: drawing, Lua, compressors, another's client, snapshot makers
 LATE = {"rich", "lupa", "tempfile", "bz2", "lzma", "redis", "pydantic", "pyarrow", "importlib.resources", "shutil"}
 LATE_OF_OURS = {
     "millstream.node.log.compaction",

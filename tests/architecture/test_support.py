@@ -144,7 +144,7 @@ def test_real_redis_is_as_new_between_tests(real_redis: ServerProcess) -> None:
 
 
 class Lingering:
-    """What a test left behind: found by the collector alone, and not free of cost when it goes."""
+    """Objects that a test left: only the collector finds them, and freeing them costs time."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -7,7 +7,7 @@ import pytest
 from support import vocabulary
 from support.source import ROOT, modules
 
-# What the rule itself is written in, and what is not a metaphor there.
+# Words in which the rule itself is written, and those that are not a metaphor there.
 PAGES_STAY = {
     "CONTRIBUTING.md": frozenset(vocabulary.PHRASES) | {"picture"},
     "docs/reference/command-line.md": frozenset({"verdict"}),  # an option of `recover`, as its help says it
@@ -16,7 +16,7 @@ PAGES_STAY = {
 
 
 def allowed() -> dict[str, frozenset[str]]:
-    """What may stand where: names that are stored, sent, or written by users."""
+    """Allowed words by place: names that are stored, sent, or written by users."""
     return {place: words for place, (words, _) in vocabulary.STAYS.items()}
 
 
@@ -26,7 +26,7 @@ def test_source_speaks_the_fields_words() -> None:
 
 
 def test_documents_speak_the_fields_words() -> None:
-    """What a user reads has the words that other systems of the field have."""
+    """Documents for users use the words of other systems of the field."""
     pages = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     assert vocabulary.of_pages(pages, ROOT, PAGES_STAY) == []
 

@@ -1,4 +1,4 @@
-"""What the documents say exists, exists: files, commands, make targets, links."""
+"""Files, commands, make targets and links that the documents name exist."""
 
 import ast
 import re
@@ -11,12 +11,12 @@ from millstream.commands.table.table import every
 from support.source import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-# What running makes; it is not in a fresh clone.
+# Files that running makes; a fresh clone does not have them.
 ELSEWHERE = (
     *("demo-out/", "grafana/", "prometheus/"),  # made by running
     *("integration/", "sentinel/", "unit/", "src/redis-server"),  # of a checkout of Redis
 )
-# Where a short path in backticks may begin: ``engine/ids.py`` is src/millstream/engine/ids.py.
+# The possible beginnings of a short path in backticks: ``engine/ids.py`` is src/millstream/engine/ids.py.
 BASES = ("", "src", "src/millstream", "src/millstream/engine", "src/millstream/client")
 
 
@@ -31,7 +31,7 @@ def missing_links(page: Path) -> list[str]:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """What a link may name behind the # of a page: its headings, as they are made into anchors."""
+    """The anchors of a page that a link may name after the #, made from its headings."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -144,7 +144,7 @@ def test_the_map_has_every_room() -> None:
 
 
 def test_the_map_fits_two_screens() -> None:
-    """Who looks for a place reads all of it: so many lines, so wide, and walks of eight steps at most."""
+    """The map has so many lines, so wide, and walks of eight steps at most, so that a reader can read all of it."""
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
     assert len(lines) <= 140
     assert [line for line in lines if len(line) > 120] == []

@@ -1,4 +1,4 @@
-"""What strangers may have written where the command line reads: mutations of what we write ourselves, by a seed."""
+"""Hostile data where the command line reads: mutations of our own records, by a seed."""
 
 import json
 from random import Random

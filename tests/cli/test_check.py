@@ -93,7 +93,7 @@ def test_an_invalid_command_line_is_not_critical(server: ServerProcess) -> None:
 
 
 def test_a_server_that_does_not_answer_is_critical() -> None:
-    """What nobody can reach serves nobody."""
+    """A server that cannot be reached is critical."""
     done = CliRunner().invoke(main, ["check", "--url", f"redis://127.0.0.1:{free_port()}"])
     assert (done.exit_code, done.stdout.startswith("MILLSTREAM CRITICAL - ")) == (2, True)
 

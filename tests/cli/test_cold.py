@@ -45,7 +45,7 @@ def loaded(server: ServerProcess, *words: str) -> set[str]:
     ids=["table", "json", "pending", "advice"],
 )
 def test_a_command_that_looks_loads_little(memory_server: ServerProcess, words: list[str], others: list[str]) -> None:
-    """What ``import redis`` loads, the command itself, and what draws a table where one is drawn."""
+    """A command loads ``import redis``, itself, and a table's drawing if it draws one."""
     with memory_server.client() as client:
         client.flushall()
         fill(client)

@@ -43,7 +43,7 @@ def filled(memory_server: ServerProcess) -> ServerProcess:
 
 
 def bash(lines: Sequence[str], url: str, home: Path, **environment: str) -> list[list[str]]:
-    """What bash would put behind each of some lines: the words that complete the one under the cursor.
+    """Bash's completions of some lines: the words that complete the one under the cursor.
 
     Args:
         lines: what is typed, with the cursor at its end.

@@ -80,7 +80,7 @@ def test_a_stream_is_shown_with_its_groups(server: ServerProcess, client: redis.
 
 
 def test_a_group_is_shown_with_its_consumers(server: ServerProcess, client: redis.Redis) -> None:
-    """What it has in hand and who has it."""
+    """A group is shown with its entries in hand and their consumers."""
     fill(client)
     found = facts(server, "group", "show", "orders", "billing")
     assert (found["lag"], found["pending"], found["unowned"], found["lag_why"]) == (2, 3, 0, None)

@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def file(home: Path) -> Path:
-    """Where the user's file is, with its directory made."""
+    """The path of the user's file, with its directory made."""
     path = home / "xdg/millstream/config.toml"
     path.parent.mkdir(parents=True)
     return path
@@ -57,7 +57,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def shown(*words: str, **environment: str) -> list[dict[str, object]]:
-    """What ``config show --origin`` says."""
+    """The rows of ``config show --origin``."""
     found: list[dict[str, object]] = json.loads(
         run("config", "show", "--origin", "-o", "json", *words, **environment).stdout
     )
@@ -270,7 +270,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize("case", SENTENCES)
 def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
-    """What, where, and what should stand there; nothing of a secret."""
+    """A broken file gives the fault, its place and the expected value, and nothing of a secret."""
     text, says = SENTENCES[case]
     write(file, text)
     said = run("stream", "ls", code=4 if case == "dangling" else 2).stderr
@@ -284,7 +284,7 @@ def test_a_broken_file_is_one_sentence(file: Path, case: str) -> None:
 
 
 def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path) -> None:
-    """Nor one that is no file, is huge, or belongs to somebody else; a pipe does not keep anybody waiting."""
+    """A file that is irregular, huge or another user's is not used either; a pipe does not make a reader wait."""
     good = '[contexts.a]\nurl = "redis://h/0"\n'
     for mode in (0o644, 0o660, 0o602):
         write(file, good, mode)

@@ -101,7 +101,7 @@ def fails() -> None:
 
 
 def test_a_traceback_begins_with_the_users_code() -> None:
-    """What called the handler is left out, in each part of a chain; what it called stays, whoever wrote that."""
+    """Frames before the handler are left out in each part of a chain; those after it stay."""
 
     def handler() -> None:
         try:
@@ -199,7 +199,7 @@ def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client
 
 
 def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProcess, client: redis.Redis) -> None:
-    """Who ends amid it, or whose server does, could not write down what was done: that it was begun is there."""
+    """A command that ends amid its work cannot record its result, so its beginning is recorded first."""
     client.xadd("orders", {"n": 1})
     client.xgroup_create("orders", "billing", id="$")
     for _ in range(60):

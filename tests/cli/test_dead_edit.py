@@ -24,7 +24,7 @@ def edit(server: ServerProcess, *words: str, **options: Any) -> Result:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the texts to be edited are: a directory of this test's own, as other runs write into the system's too."""
+    """The directory of edited texts: a directory of this test's own, as other runs write into the system's too."""
     folder = tmp_path / "texts"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -108,7 +108,7 @@ def test_a_file_is_added_line_by_line(server: ServerProcess, client: redis.Redis
 
 
 def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> None:
-    """Who added what and when: one entry of the audit stream for a command, also for what came before a wrong line."""
+    """A command writes one audit entry with user, entries and time, also for those before a wrong line."""
     stream(server, "add", "s", "a=1", "--id", "5-1")
     stream(server, "add", "s", "--from", "-", input='{"n": 1}\n{"n": 2}\nno\n', code=2)
     stream(server, "add", "none", "a=1", "--no-create", code=4)
@@ -120,7 +120,7 @@ def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> N
 
 
 def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis) -> None:
-    """What came before it has been added, and is counted; the line is named."""
+    """Entries before the wrong line are added and counted, and the line is named."""
     text = '{"n": 1}\n{"n": 2}\nnot json\n{"n": 3}\n'
     done = stream(server, "add", "s", "--from", "-", "-o", "json", input=text, code=2)
     assert "line 3 is no JSON object" in done.stderr
@@ -148,7 +148,7 @@ def test_conditions_of_adding(server: ServerProcess, client: redis.Redis) -> Non
 
 
 def test_a_repetition_adds_nothing(server: ServerProcess, client: redis.Redis) -> None:
-    """Where the server has it; a server that has not says so and adds nothing."""
+    """A repetition adds nothing if the server can know it; a server that cannot says so and adds nothing."""
     words = ("add", "s", "--from", "-", "--idempotent-by", "id")
     if server.log.name.startswith("redis"):
         assert "this server has not got" in stream(server, *words, input='{"id": 1}\n', code=2).stderr
@@ -177,7 +177,7 @@ def test_a_command_line_that_is_invalid(server: ServerProcess, words: tuple[str,
 
 
 def test_what_is_missing_is_told_of(server: ServerProcess, client: redis.Redis) -> None:
-    """How many by the counters; where by ids that are not consecutive, the highest deleted id, and what is pending."""
+    """The counters give the number of missing entries; gaps in ids, the highest deleted id and pending ids give places."""
     for ident in ("1-0", "5-0", "5-1", "5-2", "5-3", "9-0", "10-0", "11-0"):
         client.execute_command("XADD", "s", ident, "a", "b")
     whole = facts(server, "gaps", "s")

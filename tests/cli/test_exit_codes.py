@@ -32,7 +32,7 @@ NOBODY = [
 
 
 def code(url: str, *words: str) -> int:
-    """How a subcommand ends."""
+    """The exit code of a subcommand."""
     done = CliRunner().invoke(main, [*words, "--url", url])
     assert not isinstance(done.exception, Exception), done.output
     assert (done.stdout, done.stderr.startswith("millstream ")) == ("", True), done.output
@@ -50,7 +50,7 @@ def test_what_nothing_is_called_is_four(memory_server: ServerProcess, words: tup
 
 
 def ended(*words: str) -> int:
-    """How a subcommand ends that names its servers itself."""
+    """The exit code of a subcommand that names its servers itself."""
     done = CliRunner().invoke(main, words)
     assert not isinstance(done.exception, Exception), (words, done.exception)
     assert done.stderr.startswith("millstream "), done.output

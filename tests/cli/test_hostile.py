@@ -39,7 +39,7 @@ BACKUP = {
 
 
 class Hands:
-    """What one seed writes and asks.
+    """The data and commands of one seed.
 
     Args:
         url: of a server with nothing in it that matters.
@@ -100,7 +100,7 @@ class Hands:
         return count
 
     def look(self, named: list[list[str]]) -> None:
-        """What the console shows of these streams and groups."""
+        """Look at these streams and groups with the console."""
         at = ("--url", self.url)
         for noun in ("stream", "group"):
             self.ask(noun, "ls", *at, form="table")
@@ -132,7 +132,7 @@ class Hands:
         return 2 * count
 
     def queries(self, count: int) -> int:
-        """What Spark's drivers told."""
+        """Look at the records of Spark's drivers."""
         for number in range(count):
             self.client.hset(queries.QUERIES, f"q{number}", record(self.chance, QUERY))
         for form in ("table", "json"):

@@ -39,7 +39,7 @@ class Person:
         self.steps: list[str] = []
 
     def does(self, task: str) -> None:
-        """What is to be done, by its name in the document."""
+        """Begin a task, by its name in the document."""
         self.task = task
 
     def types(self, *words: str, given: str | None = None) -> str:
@@ -61,7 +61,7 @@ def crew(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def person(crew: OnCall) -> Iterator[Person]:
-    """Whoever is on call; takes as many command lines as the document says."""
+    """A person on call who takes as many command lines as the document says."""
     found = Person(crew)
     yield found
     print(f"{found.task}: {len(found.steps)} command lines: {'; '.join(found.steps)}")  # noqa: T201 - to be compared

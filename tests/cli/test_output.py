@@ -38,7 +38,7 @@ def test_a_table_for_people() -> None:
 
 
 def test_a_cell_of_megabytes_makes_no_row_as_wide() -> None:
-    """What somebody wrote into a record must not fill disks with blanks; programs get it whole."""
+    """A huge value in a record does not fill disks with blanks; programs get it whole."""
     rows = [("x" * 1_000_000, 1, 1, 1), ("y", 1, 1, 1)]
     text = drawn("table", rows)
     assert "xxx... (1,000,000 characters; -o json has all)" in text
@@ -47,7 +47,7 @@ def test_a_cell_of_megabytes_makes_no_row_as_wide() -> None:
 
 
 def test_json_for_programs() -> None:
-    """An array of objects; bytes that are no text are base64, what is not known is null."""
+    """The output is an array of objects; bytes that are not text are base64, an unknown value is null."""
     rows = json.loads(drawn("json"))
     assert rows[0] == {"key": "orders", "entries": 12, "size": 2048, "added_ms": 1772366400250}
     assert rows[1] == {"key": {"base64": "/xtbMzFt"}, "entries": 0, "size": None, "added_ms": None}
@@ -187,7 +187,7 @@ def test_a_full_disk_behind_standard_output_is_an_error() -> None:
 
 
 def test_progress_is_silent_for_quick_work_and_speaks_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no terminal: a line now and then, on standard error."""
+    """Long work without a terminal prints a line now and then on standard error."""
     now = [0.0]
     own_clock(monkeypatch, "millstream.cli.shared.output", monotonic=lambda: now[0])
     out, err = io.StringIO(), io.StringIO()

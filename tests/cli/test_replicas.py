@@ -57,7 +57,7 @@ def fill(wire: Wire) -> None:
 
 
 def fill_others(wire: Wire) -> None:
-    """What is not a stream."""
+    """Write keys that are not streams."""
     wire.ask("SET", "k", "v", "PXAT", "9999999999999")
     wire.ask("RPUSH", "list", *map(str, range(1500)))
     wire.ask("SADD", "set", "b", "a")
@@ -111,7 +111,7 @@ def test_comparing_with_a_frozen_server_ends(pair: tuple[Wire, Wire, list[str]])
 
 
 def test_a_frozen_server_is_told_in_words() -> None:
-    """What was said of it was the name of a class of Python's."""
+    """The message for a frozen server was the name of a Python class."""
 
     async def asked(url: str) -> None:
         line = Line(url, timeout=0.3)
@@ -370,7 +370,7 @@ def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[st
 
 
 def test_names_are_resolved_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where names take long, a table of many servers took as long as all of them together."""
+    """A table of many servers with slow names took as long as all of them together."""
     real, together = socket.getaddrinfo, threading.Barrier(3, timeout=20)
 
     def slow(host: str, port: object, *words: Any, **options: Any) -> Any:

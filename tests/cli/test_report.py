@@ -125,7 +125,7 @@ def test_the_shell_reads_it_as_the_server(filled: ServerProcess, tmp_path: Path)
 
 
 def rows(*words: str) -> Any:
-    """What a subcommand shows, parsed; `tail` has no arrays."""
+    """The parsed rows of a subcommand; `tail` has no arrays."""
     if words[1] == "tail":
         return [json.loads(line) for line in run(*words, "-o", "jsonl").stdout.splitlines()]
     return json.loads(run(*words, "-o", "json").stdout)
@@ -158,7 +158,7 @@ def set_all(client: redis.Redis, values: dict[str, str]) -> None:
 
 
 def test_a_slow_command_keeps_names_and_options(real_server: ServerProcess, tmp_path: Path) -> None:
-    """What was slow, on which stream, for which group; not what was in it."""
+    """A slow command's row has its stream and group, but not its values."""
     with real_server.client() as client:
         client.flushall()
         client.config_set("slowlog-log-slower-than", "0")

@@ -84,7 +84,7 @@ def test_options_that_several_nouns_have_are_on_the_page() -> None:
 
 
 def test_formats_and_changes_are_alike() -> None:
-    """What has -o takes those formats; what has --yes can be tried without a change."""
+    """A command with -o takes those formats; one with --yes can be tried without a change."""
     assert all(f"-o {form}" in PAGE for form in FORMATS)
     for name, command in every():
         options = {word: option for option in command.params for word in option.opts}

@@ -1,4 +1,4 @@
-"""What signals ask of a process that ends in order: how many are one wish, and which of them means at once."""
+"""Signals to a process that ends in order: the number that counts as one wish, and the one that means at once."""
 
 import os
 import signal

@@ -93,7 +93,7 @@ def test_what_a_wide_column_leaves_is_used() -> None:
 
 
 def test_a_pipe_has_no_width() -> None:
-    """What a program or a pager gets is whole, every column of it."""
+    """A program or a pager gets every column whole."""
     columns = tables()["worker.worker._WORKERS"]
     out, err = io.StringIO(), io.StringIO()
     Output("table", out, err).table(Table("t", columns, [[sample(column) for column in columns]]))

@@ -61,7 +61,7 @@ def test_the_last_ten_unless_said_otherwise(server: ServerProcess, client: redis
 
 
 def test_several_streams_are_one_by_id(server: ServerProcess, client: redis.Redis) -> None:
-    """Whatever the sizes of their pages; the last ones are those of all together."""
+    """Pages of any sizes give one order; the last entries are the last of all together."""
     fill(client, "a", 230)
     for number in range(1, 4):
         add(client, "b", f"{number * 50_000}-1", "x", "y")

@@ -86,7 +86,7 @@ def test_what_is_no_time(text: str) -> None:
 
 @given(st.text(max_size=40))
 def test_no_text_ends_a_reader(text: str) -> None:
-    """Whatever is typed: a number of milliseconds, or a sentence."""
+    """Any text gives a number of milliseconds or a sentence."""
     for read in (span, lambda text: instant(text, NOW), lambda text: parse_moment(text, NOW)):
         with suppress(ValueError, UsageError):
             read(text)
@@ -171,7 +171,7 @@ async def test_what_is_said_while_a_worker_runs_reads_the_same() -> None:
 
 
 def test_sparks_options_read_the_same() -> None:
-    """Of the source and of the sink: lengths in words, times before now."""
+    """Options of the source and of the sink read the same: lengths in words, times before now."""
     given = {"url": NOWHERE, "stream": "s", "startingTimestamp": "10m ago"}
     waiting = {"maxTriggerDelay": "1h30m", "minEntriesPerTrigger": "5"}
     assert options.parse(given | waiting).max_delay_ms == 5_400_000

@@ -72,7 +72,7 @@ def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerPr
 
 
 def test_an_order_that_is_not_seen_says_so(server: ServerProcess, client: redis.Redis) -> None:
-    """Of a worker whose event loop stands still: within five seconds was not true of it."""
+    """The old message, within five seconds, was not true of a worker with a stuck event loop."""
     blocked = {"since_ms": 1_763_721_602_000, "where": "bill.py:7 in bill"}
     enrol(client, "web-1", json.dumps({**FACTS, "state": "blocked", "blocked": blocked}))
     enrol(client, "web-2", json.dumps({**FACTS, "id": "web-2"}))
@@ -143,7 +143,7 @@ def test_a_pause_names_what_is_there(server: ServerProcess, client: redis.Redis)
 def test_a_name_that_nothing_has_is_an_error(
     server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
 ) -> None:
-    """One line that says what is not there, and an exit code that is no success."""
+    """One line names the missing part, and the exit code is not zero."""
     client.xadd("there", {"n": 1})
     done = run(server, *words)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2 if len(words) == 1 else 4, "", 1)

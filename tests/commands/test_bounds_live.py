@@ -67,7 +67,7 @@ LINES = (
 STATE = ("XRANGE s - +", "XPENDING s g", "XLEN s")
 # The number stands in these words
 PLACES = frozenset({"N", "N-1", "9-N", "5-N", "N-*", "(N"})
-# Where a few milliseconds of idle time on the one server would show
+# Commands for which a few milliseconds of idle time on the one server would show
 BY_IDLE_TIME = ("XPENDING s g IDLE N", "XCLAIM s g d N", "XAUTOCLAIM s g d N")
 NEEDS_MEMORY = frozenset({"576460752303423487", "4294967295", "4294967296", "2147483646", "2147483647", "2147483648"})
 SHORT = frozenset({"1", "2", "10"})
@@ -115,7 +115,7 @@ def test_numbers_at_their_ends_are_taken_or_refused_as_redis_does(each_redis: Se
 
 
 def changed_since(line: str, number: str) -> bool:
-    """What 7.0 does otherwise.
+    """True if 7.0 differs.
 
     XAUTOCLAIM allocates 16 bytes for each of COUNT there, if it can; a BLOCK that overflows the clock is taken; XREAD
     does not know ``+``, the last entry.

@@ -1,4 +1,4 @@
-"""How many changes a command counts as (INFO, rdb_changes_since_last_save): tools and Redis's own suites go by it."""
+"""The count of changes of a command (INFO, rdb_changes_since_last_save): tools and Redis's own suites go by it."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_a_command_counts_as_many_changes_as_in_redis(line: str) -> None:
 
 @pytest.mark.parametrize("word", ["x", "", "1_0", " 5", "+5", "007", "1.5", "9223372036854775808", "\u0665"])
 def test_a_parameter_takes_numbers_as_redis_reads_them(word: str) -> None:
-    """What is no number of 64 bits in its one canonical form is none, and the parameter stays as it is."""
+    """A text that is not a canonical 64-bit number is refused, and the parameter stays as it is."""
     client = World().client()
     told = client.call("CONFIG", "SET", "stream-node-max-entries", word)
     assert told == Error(

@@ -106,7 +106,7 @@ def test_pushes_serve_waiting_clients_in_turn(world: World, client: Client) -> N
 
 
 def test_only_lists_wake_those_who_wait_for_lists(world: World, client: Client) -> None:
-    """Another type at the key, and its deletion, are no news; XREAD and BLPOP can wait for the same key."""
+    """Another type at the key and its deletion wake no list reader; XREAD and BLPOP can wait for the same key."""
     popper, reader = world.client(), world.client()
     assert popper.send("BLPOP", "k", "0") is WAITING
     assert reader.send("XREAD", "BLOCK", "0", "STREAMS", "k", "$") is WAITING
@@ -205,7 +205,7 @@ def test_scores_are_doubles_in_resp3(world: World) -> None:
 
 
 def test_a_copy_shares_nothing(client: Client) -> None:
-    """What is done to a copy does not show in the original."""
+    """A change to a copy does not show in the original."""
     for line in ("HSET h a 1", "ZADD z 1 a", "RPUSH l a", "SADD s a"):
         client.call(*line.split())
     for key in "hzls":

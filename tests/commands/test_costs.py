@@ -1,4 +1,4 @@
-"""What a stream command costs is what it touches, however much else is in the stream or pending in its groups."""
+"""The cost of a stream command is that of the part it touches, however large the stream or its groups' pending lists."""
 
 import pytest
 
@@ -153,7 +153,7 @@ def test_ids_that_come_back_in_descending_order_are_put_in_at_once() -> None:
 
 
 def test_a_walk_passes_over_nothing_that_was_acknowledged() -> None:
-    """What is pending before and behind ten thousand acknowledged entries is found without looking at those."""
+    """Entries pending around ten thousand acknowledged ones are found without looking at those."""
     found = []
     for count in (SMALL, LARGE):
         client = filled(count)

@@ -95,7 +95,7 @@ def test_who_waits_goes_on_waiting(command: str) -> None:
 
 
 def test_a_log_that_tells_something_else_changes_nothing() -> None:
-    """What is in memory stays, and the answer names what differs."""
+    """The data in memory stays, and the answer names the differences."""
     found = world()
     fill(found)
     before = snapshot(found.node)

@@ -50,7 +50,7 @@ OTHERWISE = {
     "sort_ro": "the same",
 }
 
-# What Redis changed without a word in the command's history
+# Changes of Redis without a word in the command's history
 UNTOLD = {("xread", "7.4.0")}
 
 
@@ -255,7 +255,7 @@ def nameless(arguments: list[object]) -> list[object]:
 
 @pytest.mark.realserver
 def test_every_other_option_is_named_as_redis_names_it(both: Both) -> None:
-    """Of all commands: an option of ours that the real server lacks is newer, and one we lack is owned up to."""
+    """An option that only ours has is newer, and one that only Redis has is documented, for all commands."""
     wrong = []
     for row in every():
         real = both.real.get(row.name)

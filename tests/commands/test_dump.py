@@ -194,7 +194,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def test_payloads_made_up_with_a_right_checksum_break_nothing(world: World) -> None:
-    """Whatever a client makes up is refused, or is a value that keeps every rule and dumps to what can be restored."""
+    """A made-up payload is refused, or is a value that keeps every rule and dumps to a restorable one."""
     fill(world)
     client = world.client()
     chance = random.Random(7)
@@ -430,7 +430,7 @@ def test_values_of_every_length_come_over(world: World, length: int) -> None:
 
 
 def test_made_up_streams_of_redis_break_nothing(world: World) -> None:
-    """Whatever a client makes up of Redis's format is refused, or is a stream that keeps every rule."""
+    """A made-up stream in Redis's format is refused, or keeps every rule."""
     client = world.client()
     chance = random.Random(11)
     body = stream_of_redis(21)[:-10]

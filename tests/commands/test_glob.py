@@ -106,7 +106,7 @@ def test_a_star_and_the_empty_name() -> None:
 
 @pytest.mark.parametrize("piece", [b"[^]", b"[a-z]", b"?", b"\\a", b"*a", b"*[ab]", b"**"])
 def test_taking_a_pattern_apart_costs_its_length_or_nothing(piece: bytes) -> None:
-    """Twice the pattern is at most twice the work; past a thousand stars it is no work at all."""
+    """Twice the pattern is at most twice the work; past a thousand stars it takes no work at all."""
     name = b"a" * 3000
     short, long = (steps(lambda n=n: matcher(piece * n)(name)) for n in (2000, 4000))
     assert long < 2.5 * short + 100
@@ -185,7 +185,7 @@ def test_a_pattern_left_by_all_is_forgotten() -> None:
 
 
 def test_a_rule_never_wears_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a user's long keys and channels cost is counted for each, not until the user may do nothing any more."""
+    """The cost of a user's long keys and channels is counted for each one, and does not use up the user's rights."""
     monkeypatch.setattr("millstream.glob.MOST_EFFORT", 20_000_000)
     world = World({})
     world.client().call("ACL", "SETUSER", "ann", "on", "nopass", "+@all", "~k:*[ab]*x*[ab]*", "&k:*[ab]*x*[ab]*")
@@ -198,7 +198,7 @@ def test_a_rule_never_wears_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_patterns_in_one_command_cost_what_one_may() -> None:
-    """Of PSUBSCRIBE, too many are refused before the first is taken apart; of SCAN, only the last is used."""
+    """PSUBSCRIBE refuses too many patterns before it takes one apart; SCAN uses only its last one."""
     client = World({}).client()
     many = [b"%d" % number + b"?**aa" * 400 for number in range(1000)]
     one = steps(lambda: matcher(many[0]))

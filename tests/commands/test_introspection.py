@@ -1,4 +1,4 @@
-"""What COMMAND tells of what is newer than any redis-server that tests can count on: compared with 8.8 by hand."""
+"""COMMAND's facts on commands newer than any redis-server that tests can count on: compared with 8.8 by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What clients of a Redis to be replaced send beside streams: events, waits, and what random comparison cannot show."""
+"""Commands of a Redis's clients besides streams: events, waits, and cases that random comparison cannot show."""
 
 from collections.abc import Iterator
 
@@ -141,7 +141,7 @@ def counts(info: object) -> list[int]:
 
 
 def test_those_who_wait_for_lists_are_served_in_order(world: World, client: Client) -> None:
-    """Whatever command each waits in; what one moves on is there for the next, and for nobody twice."""
+    """Waiters in any command are served in order; a moved element is there for the next, and for no client twice."""
     popper, mover, taker = world.client(), world.client(), world.client()
     assert mover.send("BLMOVE", "l", "m", "LEFT", "RIGHT", "0") is WAITING
     assert popper.send("BLPOP", "l", "0") is WAITING
@@ -155,7 +155,7 @@ def test_those_who_wait_for_lists_are_served_in_order(world: World, client: Clie
     "line", ["ZADD z 1 a", "ZINCRBY z 1 a", "GEOADD z 0 0 a", "ZUNIONSTORE z 1 other", "ZRANGESTORE z other 0 0"]
 )
 def test_whatever_makes_a_sorted_set_serves_those_who_wait_for_it(world: World, client: Client, line: str) -> None:
-    """BZPOPMIN, BZPOPMAX and BZMPOP, first come, first served; sets and lists at the key are no news."""
+    """BZPOPMIN, BZPOPMAX and BZMPOP are served first come, first served; sets and lists at the key wake none."""
     first, second = world.client(), world.client()
     assert first.send("BZPOPMIN", "z", "0") is WAITING
     assert second.send("BZMPOP", "0", "1", "z", "MAX") is WAITING
@@ -203,7 +203,7 @@ def test_a_key_that_is_renamed_into_a_wait_serves_it(world: World, client: Clien
 
 
 def test_a_moved_element_breaks_watches_of_both_lists(world: World, client: Client) -> None:
-    """Of both ends, and where nothing moves of neither; LTRIM breaks them though nothing goes, as in Redis."""
+    """A move breaks watches of both lists and an empty one of neither; LTRIM breaks them though nothing goes, as in Redis."""
     for line, breaks in (("LMOVE l m LEFT LEFT", True), ("LMOVE none m LEFT LEFT", False), ("LTRIM l 0 -1", True)):
         for key in ("l", "m") if breaks and "LMOVE" in line else ("l",):
             run(client, "DEL l m", "RPUSH l a b", f"WATCH {key}", "MULTI", "PING")

@@ -1,7 +1,8 @@
 """MAXCOUNT and MAXSIZE of XREAD and XREADGROUP, held against a rule written down a second time, in bytes of the reply.
 
-The rule: before each stream and before each entry, stop when MAXCOUNT entries were given, or when at least one was and
-the reply so far, without its outermost header, has MAXSIZE bytes or more. A stream that is not begun is not looked at.
+The rule: before each stream and before each entry, stop when MAXCOUNT entries were given. Also stop when at least one
+was and the reply so far, without its outermost header, has MAXSIZE bytes or more. A stream that is not begun is not
+looked at.
 Compared by hand with Redis of June 2026 to which the published change was added: see docs/compatibility.md.
 """
 
@@ -31,7 +32,7 @@ def streams_of(reply: Any) -> list[tuple[bytes, list[Any]]]:
 
 
 def budgeted(whole: Any, resp: int, count: int | None, size: int | None) -> list[tuple[bytes, list[Any]]]:
-    """What is left of an unbudgeted reply."""
+    """The rest of an unbudgeted reply."""
     left: list[tuple[bytes, list[Any]]] = []
     written = given = 0
 
@@ -86,7 +87,7 @@ def budgets() -> Iterator[tuple[int | None, int | None]]:
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize("kind", LINES)
 def test_a_budget_leaves_the_longest_beginning_that_it_allows(kind: str, resp: int) -> None:
-    """Whatever the sizes of entries, in both protocols: new entries, history and claims of several streams."""
+    """Entries of any sizes obey it, in both protocols: new entries, history and claims of several streams."""
     for seed in range(4):
         for count, size in budgets():
             words = [*LINES[kind], "STREAMS", *STREAMS, *[IDS[kind]] * len(STREAMS)]
@@ -112,7 +113,7 @@ def test_what_a_budget_left_out_is_not_delivered() -> None:
 
 
 def test_each_command_of_a_transaction_has_its_own_budget() -> None:
-    """What was answered before in the same MULTI does not count."""
+    """Earlier answers in the same MULTI do not count."""
     client = filled(random.Random(5), 2)
     alone = client.call(*["XREAD", "MAXSIZE", "60", "STREAMS", "s", "t", "0", "0"])
     client.call("MULTI")

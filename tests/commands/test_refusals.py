@@ -400,7 +400,7 @@ def test_words_behind_the_consumer_are_passed_over(client: Client) -> None:
 
 
 def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
-    """Where nothing can match, even nonsense for an id is no error, as in Redis."""
+    """A nonsense id is not an error if nothing can match, as in Redis."""
     assert client.call("XDEL", "nokey", "abc") == 0
     assert client.call("XACK", "nokey", "g", "abc") == 0
     assert client.call("XACK", "s", "nog", "abc") == 0

@@ -16,7 +16,7 @@ EVERY = {"slowlog-log-slower-than": "0", "slowlog-max-len": "100000", "enable-de
 
 
 def client(**more: str) -> Client:
-    """Of a node that keeps every command."""
+    """A client of a node that keeps every command."""
     return World({**EVERY, **more}).client()
 
 
@@ -53,7 +53,7 @@ def test_plain_commands_are_kept_as_others_are(around: tuple[str, ...]) -> None:
 
 
 def test_the_same_is_counted_and_kept() -> None:
-    """Of each command as many calls as INFO has, and no more time."""
+    """Each command has as many calls in the slow log as in INFO, and no more time."""
     found = client()
     found.call("XADD", "s", "1-1", "f", "v")
     as_connection(found, *WORK, *WORK, "MULTI", *WORK, "EXEC", *WORK)
@@ -86,7 +86,7 @@ def test_many_commands_of_a_script_are_kept_in_order() -> None:
 
 @pytest.mark.parametrize("count", [9, 10_001])
 def test_a_long_range_is_kept_whichever_way_it_goes(count: int) -> None:
-    """Of few entries it is plain, of many it is not."""
+    """A range of few entries is plain, one of many is not."""
     found = client()
     as_connection(found, *["XADD s * f v"] * count)
     found.call("SLOWLOG", "RESET")
@@ -158,7 +158,7 @@ def test_no_secret_is_kept_though_the_command_is_refused(line: str) -> None:
 
 
 def test_words_are_kept_as_bytes_and_cut() -> None:
-    """Whatever they are: no UTF-8, control characters, a NUL, megabytes; of the client's name and address, too."""
+    """Words of any bytes are kept: no UTF-8, control characters, a NUL, megabytes; the client's name and address, too."""
     found = client()
     found.session.addr = "/tmp/\udcff:0"
     found.session.name = b"\xff\x1b[2J"
@@ -179,7 +179,7 @@ def test_no_more_are_kept_than_the_parameter_says() -> None:
 
 
 def test_a_name_of_ours_is_refused_to_others_by_acl() -> None:
-    """Whoever may not administer may not see what others do."""
+    """A user who may not administer may not see the commands of others."""
     found = client()
     found.call("ACL", "SETUSER", "worker", "on", "nopass", "~*", "+@all", "-@admin")
     worker = found.world.client()

@@ -21,7 +21,7 @@ REFUSED = "refused"
 
 
 def told(read: Callable[[], Any]) -> Any:
-    """What a reader makes of bytes, to be compared."""
+    """A reader's result for bytes, in a form to compare."""
     try:
         return read()
     except MalformedError:
@@ -37,7 +37,7 @@ def store_seen(store: Any) -> list[Any]:
 
 
 def entries_told(data: bytes) -> Any:
-    """What both make of packed entries, which is the same; those behind the first byte."""
+    """The result of both for packed entries after the first byte, which is the same."""
 
     def read(reader: Callable[[bytes, int], tuple[Any, int]]) -> Any:
         store, end = reader(data, 1)
@@ -49,7 +49,7 @@ def entries_told(data: bytes) -> Any:
 
 
 def records_told(data: bytes, consumers: int = 3) -> Any:
-    """What both make of packed records."""
+    """The result of both for packed records."""
 
     def read(kind: Any, reader: Any) -> Any:
         group = kind(5, 5)
@@ -63,14 +63,14 @@ def records_told(data: bytes, consumers: int = 3) -> Any:
 
 
 def listpacks_told(nodes: list[tuple[bytes, bytes]]) -> Any:
-    """What both make of Redis's nodes."""
+    """The result of both for Redis's nodes."""
     mine = told(lambda: store_seen(rdb_bulk.py_read_listpacks(nodes)))
     assert mine == told(lambda: store_seen(native.read_listpacks(nodes))), nodes
     return mine
 
 
 def pending_told(data: bytes, count: int, owned: list[bytes]) -> Any:
-    """What both make of Redis's pending records: they are read, then given to consumers."""
+    """The result of both for Redis's pending records: they are read, then given to consumers."""
 
     def read(kind: Any, reader: Any, assign: Any) -> Any:
         group = kind(5, 5)
@@ -85,7 +85,7 @@ def pending_told(data: bytes, count: int, owned: list[bytes]) -> Any:
 
 
 def compressed_told(data: bytes, size: int) -> Any:
-    """What both make of compressed bytes."""
+    """The result of both for compressed bytes."""
     mine = told(lambda: rdb_bulk.py_decompress(data, size))
     assert mine == told(lambda: native.decompress(data, size)), (data, size)
     return mine

@@ -68,7 +68,7 @@ class GroupTwins:
         self.python, self.native = self.python.copy(), self.native.copy()
 
     def claimable(self, start: int, min_idle: int, now: int, most: int, looks: int) -> None:
-        """What may be claimed is the same."""
+        """Both may claim the same entries."""
         found = [
             tuple(group.claimable(store, start, min_idle, now, most=most, looks=looks))
             for group, store in zip((self.python, self.native), self.stores, strict=True)

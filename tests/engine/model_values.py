@@ -1,4 +1,4 @@
-"""What the plain model is made of: ids, records, groups, one stream with its arithmetic, and refusals."""
+"""The parts of the plain model: ids, records, groups, one stream with its arithmetic, and refusals."""
 
 import re
 from collections.abc import Callable
@@ -214,7 +214,7 @@ class Trim:
 
 @dataclass
 class Read:
-    """What XREAD and XREADGROUP have in common."""
+    """The common part of XREAD and XREADGROUP."""
 
     resp: int = 2
     count: int | None = None
@@ -223,7 +223,7 @@ class Read:
 
 
 class Budget:
-    """How much may still be replied in one command."""
+    """The rest of the reply budget of one command."""
 
     def __init__(self, read: Read) -> None:
         self.read = read
@@ -259,7 +259,7 @@ class Budget:
 
 
 def refusal(call: Callable[[], object]) -> object:
-    """What ``call`` returns, or the refusal it raises."""
+    """The result of ``call``, or the refusal it raises."""
     try:
         return call()
     except Refused as refused:

@@ -16,7 +16,7 @@ UNTOLD = {b"radix-tree-nodes", b"lag", b"idle", b"inactive"}
 
 
 def commands(random: Random, keys: int, *, is_newest: bool = False) -> Iterator[tuple[Any, ...]]:
-    """What makes so many keys; a server that refuses one makes less.
+    """Commands that make so many keys; a server that refuses one makes less.
 
     Args:
         random: what decides.
@@ -147,7 +147,7 @@ def _group(ask: Ask, key: bytes, group: dict[bytes, Any]) -> dict[bytes, Any]:
 
 
 def told_apart(one: Any, other: Any, place: str = "") -> list[str]:
-    """Where two portraits differ in what both servers tell."""
+    """The differences between two portraits in facts that both servers have."""
     if isinstance(one, dict) and isinstance(other, dict):
         names = sorted(one.keys() & other.keys())
         return [text for name in names for text in told_apart(one[name], other[name], f"{place} {name.decode()}")]

@@ -37,7 +37,7 @@ def test_a_million_damaged_dumps_are_the_same_to_both() -> None:
 
 
 def test_the_checksum_is_the_same() -> None:
-    """Of every length, since it is made of eight bytes at a time."""
+    """Checksums are equal for every length, since they are made of eight bytes at a time."""
     data = Random(1).randbytes(100)
     for start in range(9):
         for end in range(start, len(data)):
@@ -76,7 +76,7 @@ def test_numbers_of_a_node_are_written_in_the_one_way() -> None:
 
 
 def test_a_size_that_cannot_be_takes_no_memory() -> None:
-    """What stands in a few bytes is compared with them before any memory is asked for."""
+    """A size in a few bytes is compared with them before any memory is asked for."""
     for size in (2**31, 2**40, 2**63, 2**64 - 1, 265):
         assert compressed_told(b"\x00", size) == "refused"
     for reader in (rdb_bulk.py_read_pending, native.read_pending):

@@ -27,7 +27,7 @@ steps = st.lists(
 def test_the_store_is_a_sorted_dictionary(
     changes: list[tuple[str, int]], node: int, start: int, end: int, count: int
 ) -> None:
-    """Whatever was added, deleted and trimmed: ranges have the live entries, in order, both ways, and their bytes."""
+    """Ranges have the live entries in order, both ways, with their bytes, after any additions, deletions and trims."""
     store = EntryStore()
     alive: list[int] = []
     last = 0
@@ -89,7 +89,7 @@ def test_a_sealed_block_is_shared_not_copied() -> None:
 
 
 def test_a_copy_is_independent() -> None:
-    """What happens to a copy does not happen to the original."""
+    """A change to a copy does not change the original."""
     store = EntryStore()
     for number in range(1, 8):
         store.append(number, FIELDS, fresh=store.needs_block(2, 0, 3))

@@ -116,7 +116,7 @@ def test_pieces_of_the_index_come_and_go_in_any_order() -> None:
 
 
 def test_records_and_views_outlive_their_group() -> None:
-    """What Python still holds when a group is let go is as it was, or empty, and nothing of it is freed twice."""
+    """Objects that Python still holds after a group is freed are unchanged or empty, and nothing is freed twice."""
     group = native.Group(0, 0)
     consumer = group.consumer(b"c", 1)
     group.assign_all(pack_all([1, 2, 3]), consumer, 5, [1, 1, 1])

@@ -1,4 +1,4 @@
-"""What a stream remembers of its producers' messages, and for how long."""
+"""A stream's memory of its producers' messages, and its length."""
 
 import pytest
 from hypothesis import given
@@ -53,7 +53,7 @@ def test_near_misses_are_other_messages(one: list[bytes], two: list[bytes]) -> N
     ],
 )
 def test_messages_have_the_names_that_redis_gives_them(words: bytes, digest: str) -> None:
-    """What a Redis has copied, or its replica, is known as the same message (8.8's files have these bytes)."""
+    """A message that a Redis or its replica has copied is known as the same (8.8's files have these bytes)."""
     assert content_digest(words.split()).hex() == digest
 
 

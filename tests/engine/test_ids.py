@@ -65,7 +65,7 @@ def test_an_id_may_be_written_as_c_reads_numbers(word: bytes, halves: tuple[int,
 
 @pytest.mark.parametrize("word", REFUSED)
 def test_what_is_no_id_is_refused(word: bytes) -> None:
-    """Empty halves, blanks behind, signs, hexadecimals and numbers past 64 bits are no ids."""
+    """Empty halves, trailing blanks, signs, hexadecimals and numbers past 64 bits are not ids."""
     assert ids.parse(word) is None
 
 

@@ -1,4 +1,4 @@
-"""How many entries a group has not been given: exact, or unknown, never wrong."""
+"""The number of entries that a group has not been given: exact or unknown, never wrong."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_a_deletion_ahead_makes_the_lag_unknown_until_it_is_passed(client: Clien
 
 
 def test_a_deletion_behind_does_not_matter(client: Client) -> None:
-    """What the group has passed may go."""
+    """Entries that the group has passed may be deleted."""
     fill(client, "1", "2", "3", "4")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     take(client, 3)
@@ -136,7 +136,7 @@ def test_an_emptied_stream_has_no_lag(client: Client) -> None:
 
 
 def test_the_lag_after_entries_were_deleted_and_the_group_was_not_started(client: Client) -> None:
-    """A deletion before the first live entry is no gap."""
+    """A deletion before the first live entry does not make a gap."""
     fill(client, "1", "2", "3")
     client.call("XDEL", "s", "1")
     client.call("XGROUP", "CREATE", "s", "g", "0")

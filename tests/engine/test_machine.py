@@ -1,8 +1,8 @@
 """Random sequences of all stream commands through the node, against the plain model; and their log, replayed.
 
-After every command its reply is compared; after every step the rules of the state are checked and everything XINFO
-shows is compared; at the end of every sequence a second node is made from the log alone and must be equal to the first
-in everything a command can show. At any moment the log so far may have been made a snapshot.
+After every command its reply is compared. After every step the rules of the state are checked and everything XINFO
+shows is compared. At the end of every sequence a second node is made from the log alone and must equal the first in
+everything a command can show. At any moment the log so far may have been made a snapshot.
 
 A longer campaign (`make test-long`): 50,000 sequences of 50 commands, see ``support.campaign``.
 """
@@ -125,7 +125,7 @@ class StreamMachine(RuleBasedStateMachine):
         what=st.sampled_from([*["nothing"] * 7, "delete", "rename", *["copy"] * 3, "dump", "expire", "destroy"]),
     )
     def disturb(self, key: bytes, what: str) -> None:
-        """What ends much of a state at once; rare, so that states grow."""
+        """End much of a state at once; rare, so that states grow."""
         other = KEYS[1 - KEYS.index(key)]
         if what == "delete":
             self.same(["DEL", key], lambda: self.model.delete(key))
@@ -508,8 +508,8 @@ class StreamMachine(RuleBasedStateMachine):
     def look(self, key: bytes) -> bool:
         """Compare all that XINFO FULL shows; whether there can be news.
 
-        Most steps change one key or none. What was compared once is not compared again while the model is the same and
-        the log has not grown: a change that is not in the log is found when it is replayed. The same bytes as before
+        Most steps change one key or none. A comparison is not repeated while the model is the same and the log has not
+        grown: a change that is not in the log is found when it is replayed. The same bytes as before
         are not read again.
         """
         wanted = refusal(lambda: self.model.xinfo_full(key, 0))
@@ -582,7 +582,7 @@ def plain(value: object) -> object:
 
 
 def sequences(number: int, *, random: bool) -> settings:
-    """How many sequences of 50 commands; always the same ones unless ``random``."""
+    """Settings for a number of sequences of 50 commands; always the same ones unless ``random``."""
     skipped: Iterable[HealthCheck] = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
     return settings(
         max_examples=number,

@@ -1,4 +1,4 @@
-"""Where memory cannot be had, the native core says so, and what it was to change is as before."""
+"""The native core reports a failed allocation, and the object to change is as before."""
 
 from collections.abc import Callable
 from random import Random
@@ -29,7 +29,7 @@ def filled() -> Any:
 
 
 def everything(store: Any) -> list[Any]:
-    """What the store shows, and that it can go on."""
+    """The content of the store, and a check that it can go on."""
     return [[seen(node) for node in store.nodes()], store.length, store.ids(), store.reply(0, 2**128, -1)]
 
 

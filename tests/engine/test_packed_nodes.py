@@ -89,7 +89,7 @@ def _spoilt(part: bytes, random: Random) -> bytes:
 
 
 def said(packed: list[Any]) -> list[Any]:
-    """What a node says for sure: with a tombstone, whose bytes may have an older id, neither bytes nor places."""
+    """The certain content of a node: with a tombstone, whose bytes may have an older id, neither bytes nor places."""
     return [packed[0], *packed[2:5]] if packed[2] else packed
 
 

@@ -78,7 +78,7 @@ def test_what_is_written_is_read_back(seed: int, piece: int) -> None:
 
 @given(histories)
 def test_any_life_of_a_stream_is_read_back(history: list[Any]) -> None:
-    """Whatever commands make of a stream, but for nodes without a live entry, which no server is to be given."""
+    """A stream of any commands is read back, except nodes without a live entry, which no server is to be given."""
     world = World(SMALL)
     client = world.client()
     for at, step in enumerate(history, 1):
@@ -358,7 +358,7 @@ def test_payloads_for_redis_are_what_it_would_dump() -> None:
 
 
 def test_elements_of_listpacks_are_as_large_as_is_counted() -> None:
-    """What is written is read back, and its size is that by which nodes close."""
+    """A written listpack is read back, and its size is the one by which nodes close."""
     words = [b"", b"0", b"127", b"128", b"-1", b"4095", b"-4097", b"32767", b"8388608", b"-2147483649", b"%d" % 2**62]
     words += [b"w" * size for size in (1, 62, 63, 64, 125, 126, 127, 4094, 4095, 4096, 16377, 16382, 70000)]
     for word in words:
@@ -368,7 +368,7 @@ def test_elements_of_listpacks_are_as_large_as_is_counted() -> None:
 
 
 def test_checksum_goes_on_over_pieces() -> None:
-    """Whatever the pieces are."""
+    """The checksum is the same for any pieces."""
     source = PiecedSource([b"12", b"", b"3456", b"789"])
     assert [source.take(size) for size in (1, 4, 4)] == [b"1", b"2345", b"6789"]
     assert (source.checksum(), source.offset, source.is_over()) == (0xE9C6D914C4B8D9CA, 9, True)

@@ -42,7 +42,7 @@ def in_pieces(path: Path, size: int) -> Iterator[bytes]:
 
 
 def saved(ask: Any) -> Path:
-    """Where the server has written its file."""
+    """The path of the server's saved file."""
     ask("SAVE")
     return Path(ask("CONFIG", "GET", "dir")[1].decode()) / ask("CONFIG", "GET", "dbfilename")[1].decode()
 
@@ -147,7 +147,7 @@ def compare(ask: Any, client: Client, version: int) -> None:
 
 @pytest.mark.parametrize(("kind", "body", "_"), OLD_FORMS)
 def test_old_forms_are_what_redis_takes_them_for(real_redis: ServerProcess, kind: int, body: bytes, _: Any) -> None:
-    """What Redis before 7.0 wrote is loaded alike by RESTORE of both."""
+    """A dump from a Redis before 7.0 is loaded alike by RESTORE of both."""
     ours = World().client().call
     with real_redis.client(protocol=2) as client:
         ask = asking(client)

@@ -52,7 +52,7 @@ def program(random: Random) -> Iterator[str]:
 
 
 def difference(wire: Wire, commands: list[str]) -> list[Any]:
-    """What differs between the stream that a server makes by these commands and what is restored here of its DUMP.
+    """The difference between the stream that a server makes by these commands and the one restored here from its DUMP.
 
     Redis 7.0 lets XSETID put the last id below the largest deleted one, which our counters never are.
     """

@@ -18,7 +18,7 @@ VALUES = (
     *(b"x" * 16377, b"x" * 16378, b"\r\n", b"\0\xff"),
 )
 NAMES = ([b"f"], [b"a", b"b", b"c"], [b"a", b"b", b"d"], [b"a", b"a"], [b"", b"1"], [b"n" * 200])
-# How much an id grows: within a millisecond, over one, to where differences change their size or wrap
+# The growth of an id: within a millisecond, over one, to where differences change their size or wrap
 STEPS = (1, 1, 1, 2, 130, 2**16, 2**31, 2**63, 1 << 64, 3 << 64, (1 << 64) + 5, 2**20 << 64)
 
 
@@ -92,7 +92,7 @@ class Twins:
 
 
 def plain(value: Any) -> Any:
-    """What a method returned, to be compared."""
+    """A method's result, in a form to compare."""
     if isinstance(value, memoryview):
         return bytes(value)
     if hasattr(value, "__next__"):

@@ -1,4 +1,4 @@
-"""What makes a snapshot, but for a test: it kills itself after so many operations on the disk.
+"""A snapshot maker for a test: it kills itself after so many operations on the disk.
 
 The variable MILLSTREAM_TEST_KILL says which: ``append 3`` is the third append.
 """

@@ -195,7 +195,7 @@ class Lines:
 
 
 def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
-    """What a connection does with bytes: plain commands together, the others one by one."""
+    """Run bytes as a connection does: plain commands together, the others one by one."""
     world, reader, replies = client.world, CommandReader(), bytearray()
     for piece in pieces:
         reader.feed(piece)
@@ -291,7 +291,7 @@ def test_many_commands_run_together() -> None:
 
 
 def test_a_transaction_of_plain_commands_is_one_record() -> None:
-    """Whatever is between them, and however many runs they take."""
+    """A transaction is one record with any commands between and any number of runs."""
     world = World()
     client = world.client()
     for line in (*GROUP, "XADD s 1-2 a b"):
@@ -590,7 +590,7 @@ def test_each_command_of_the_runner_counts_under_its_name() -> None:
     assert [getattr(run, field) for field in PlainRun.__annotations__] == list(run)
 
 
-# What the runner is told to do with 40 records that another consumer holds
+# Cases of the runner with 40 records that another consumer holds
 CLAIMS = {
     "claim": pack("XCLAIM", "s", "g", "d", 0, *[f"{at}-1" for at in range(10, 30)]),
     "claim ids": pack("XCLAIM", "s", "g", "d", 0, *[f"{at}-1" for at in range(10, 30)], "IDLE", 5, "JUSTID"),

@@ -246,7 +246,7 @@ def test_copying_a_stream_onto_the_key_serves_readers(world: World) -> None:
     "line", ["XGROUP SETID s g 0", "XSETID s 9-0", "XACK s g 1-0", "XTRIM s MAXLEN 5", "XGROUP CREATE s h 0"]
 )
 def test_what_wakes_nobody(world: World, line: str) -> None:
-    """Moving a group back, setting ids and acknowledging are no signals, as in Redis."""
+    """Moving a group back, setting ids and acknowledging wake no reader, as in Redis."""
     add(world, "1-0")
     world.client().call("XREADGROUP", "GROUP", "g", "x", "STREAMS", "s", ">")
     one, two = reader(world), worker(world)

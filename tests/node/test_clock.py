@@ -94,7 +94,7 @@ def test_a_claim_from_the_future_is_due_when_its_time_comes() -> None:
 
 @pytest.mark.parametrize("jump", [1000, YEAR])
 def test_a_claim_is_due_soon_after_the_clock_has_jumped_forward(jump: int) -> None:
-    """Who waits for a claim that the jump has made due gets it within 100 ms, though no command comes."""
+    """A reader that waits for a claim due by the jump gets it within 100 ms, though no command comes."""
     world = World()
     holder, waiter, later = world.client(), world.client(), world.client()
     for key in ("s", "t"):

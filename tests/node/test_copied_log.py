@@ -37,7 +37,7 @@ class Whole:
 
 
 def sent(files: LogFiles) -> bytes:
-    """What goes out of the files of a log."""
+    """The bytes of a log's files as they are sent."""
     return head(files) + b"".join(file.read_at(0, size) for file, size in files.files)
 
 
@@ -191,7 +191,7 @@ def test_a_head_that_somebody_made_up(change: dict[str, object], reason: str) ->
 
 
 def test_files_that_do_not_follow_each_other(growing: Growing) -> None:
-    """Of the one before, records from its end backwards would have been taken for those up to the next."""
+    """Records of an earlier file's end would have been taken for those up to the next."""
     growing.add(40)
     files = growing.log.files(40)
     first, second, third, *_ = files.manifest.segments

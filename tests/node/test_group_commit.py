@@ -99,7 +99,7 @@ class GroupCommits(RuleBasedStateMachine):
         self.refusing = None
 
     def report(self, report: Report) -> None:
-        """What both shells do with a report."""
+        """Handle a report as both shells do."""
         if self.commit.done(report, self.now):
             self.opened = self.commit.gate.released
 
@@ -164,7 +164,7 @@ class GroupCommits(RuleBasedStateMachine):
 
     @invariant()
     def something_is_always_due(self) -> None:
-        """What waits is worked on: by the thread, at once, or when a timer rings."""
+        """Work that waits is done by the thread, at once, or when a timer rings."""
         commit = self.commit
         if commit.failure is not None or self.thread is not None:
             return
@@ -236,7 +236,7 @@ def test_only_a_quick_disk_is_waited_for() -> None:
 
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 def test_only_always_waits(policy: Fsync) -> None:
-    """Where replies wait for no sync, no sync is waited for."""
+    """Replies under other policies wait for no sync."""
     machine = GroupCommits()
     machine.start(policy, 1000, may_wait=True)
     machine.log.appended = 1

@@ -1,4 +1,4 @@
-"""What one command, transaction or script may change at once: no more than a record may hold, refused before."""
+"""The limit on changes of one command, transaction or script: no more than a record may hold, refused before."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_what_a_command_makes_of_little_is_weighed_too(world: World) -> None:
     ["LMOVE l m LEFT RIGHT", "SUNIONSTORE d s", "ZUNIONSTORE d 1 z", "ZRANGESTORE d z 0 -1", "SORT l STORE d ALPHA"],
 )
 def test_what_is_moved_or_stored_is_weighed(world: World, line: str) -> None:
-    """What a command finds under its keys, it logs anew: of five such in a transaction not all fit."""
+    """A command logs the values of its keys again, so not all of five in a transaction fit."""
     client = world.client()
     for _ in range(5):
         client.call("RPUSH", "l", PART)

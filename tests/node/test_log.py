@@ -1,4 +1,4 @@
-"""What the node logs, what a reply must wait for, and that a node made from the log is the same node."""
+"""The node's log, the waits of replies, and the equality of a node made from the log."""
 
 import logging
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_seen_and_active_times_survive(world: World, client: Client) -> None:
 
 
 def test_a_woken_reader_waits_for_the_record_of_its_delivery(world: World) -> None:
-    """What a waiter is given is logged before it is sent, in a record behind the one that woke it."""
+    """A delivery to a waiter is logged before it is sent, in a record after the one that woke it."""
     waiter, other = world.client(), world.client()
     other.call("XREADGROUP", "GROUP", "g", "x", "STREAMS", "s", ">")
     waiter.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">")
@@ -128,7 +128,7 @@ def test_a_woken_reader_waits_for_the_record_of_its_delivery(world: World) -> No
 
 
 def test_the_death_of_a_key_is_logged(world: World, client: Client) -> None:
-    """Whoever notices: a command that looks, or the cron; recovery never has to look at a clock."""
+    """A key's death is logged by a command that looks or by the cron; recovery never has to look at a clock."""
     client.call("SET", "looked", "x", "PX", 50)
     client.call("SET", "unseen", "x", "PX", 50)
     position = world.log.appended
@@ -178,7 +178,7 @@ def test_a_recovered_node_goes_on_where_the_first_stopped(world: World, client: 
 
 
 def test_a_recovered_node_answers_behind_its_log(world: World) -> None:
-    """What was recovered counts as written: replies wait for no less than the log's position."""
+    """A recovered state counts as written: replies wait for the log's position at least."""
     node = Node(Config(), world.log)
     assert node.recover(world.log.payloads) == 3
     outcome = node.execute(node.sessions.open(world.clock.now()), [b"XLEN", b"s"], world.clock.now())
@@ -261,7 +261,7 @@ def test_looking_inside_a_transaction_waits_too(world: World, client: Client) ->
 
 
 def test_a_transaction_that_attempts_and_looks_waits_for_its_own_record(world: World, client: Client) -> None:
-    """What it logged softly it shows itself, so its reply waits for that."""
+    """A reply that shows softly logged changes of its own transaction waits for their record."""
     client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
     world.clock.advance(10)
     client.call("MULTI")

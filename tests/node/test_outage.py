@@ -57,7 +57,7 @@ WRITING = [row for row in every() if "write" in row.flags and row.handler is not
 
 @pytest.mark.parametrize("row", WRITING, ids=lambda row: row.name)
 def test_every_writing_command_is_refused(world: World, client: Client, row: Command) -> None:
-    """Whatever its words, before it is looked at what they mean: nothing is logged, and nothing changes."""
+    """A writing command is refused before its words are read: nothing is logged, and nothing changes."""
     low(world)
     words = [*row.name.split("|"), *["s"] * (abs(row.arity) - len(row.name.split("|")))]
     assert refused(client.call(*words))
@@ -217,7 +217,7 @@ def test_waits_end_by_time_and_claims_wait_for_space(world: World, client: Clien
 
 
 def test_claims_of_those_who_left_are_forgotten(world: World, client: Client) -> None:
-    """Who was due meanwhile and hung up is not looked at again."""
+    """A client that was due meanwhile and hung up is not looked at again."""
     client.call("XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", ">")
     claimer = world.client()
     claimer.send("XREADGROUP", "GROUP", "g", "b", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">")

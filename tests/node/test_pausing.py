@@ -18,7 +18,7 @@ def world() -> World:
 
 @pytest.fixture
 def client(world: World) -> Client:
-    """Who pauses."""
+    """The client that pauses."""
     return world.client()
 
 
@@ -49,7 +49,7 @@ def test_all_holds_back_everything_until_its_time_is_over(world: World, client: 
     "line", ["SET k x", "XADD s * f v", "XREADGROUP GROUP g c STREAMS s >", "PUBLISH c m", "EVAL return 0", "DEL none"]
 )
 def test_write_holds_back_what_may_write(world: World, client: Client, line: str) -> None:
-    """Whatever the command would have done."""
+    """A command that may write is held back, even if it would change nothing."""
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
     words = ["EVAL", "return 0", "0"] if line.startswith("EVAL") else line.split()
     other = world.client()

@@ -1,4 +1,4 @@
-"""What stands in the way of plain commands, and whom they reach: both ways side by side, one scene for each reason.
+"""Obstacles to plain commands, and the clients they reach: both ways side by side, one scene for each reason.
 
 ``test_batch.py`` has what single commands do, at random; here is what others do to them between two.
 """
@@ -197,7 +197,7 @@ def test_what_stands_in_the_way_is_seen(name: str) -> None:
 
 @needs_runner
 def test_plain_commands_are_plain_again_when_nothing_stands_in_the_way() -> None:
-    """Who watched, waited, paused or queued leaves nothing behind."""
+    """A client that watched, waited, paused or queued leaves nothing behind."""
     world = World()
     client, other = world.client(), world.client()
     for words in (*READY, "WATCH k", "UNWATCH", "MULTI", "DISCARD", "CLIENT PAUSE 10 ALL"):

@@ -45,7 +45,7 @@ def additions(random: Random, last: int) -> list[Step]:
 
 
 def facts(space: Keyspace) -> list[tuple[Any, ...]]:
-    """What adding changes of each stream."""
+    """The facts of each stream that an addition changes."""
     found = [(base.index, key, value) for base in space.databases for key, value in base.keys.items()]
     return [(db, key, s.last_id, s.entries_added, s.max_deleted) for db, key, s in found if isinstance(s, Stream)]
 
@@ -135,7 +135,7 @@ def test_what_is_not_plain_is_left_to_the_ordinary_way(steps: list[Step]) -> Non
 
 
 def outcome(apply: Callable[[Keyspace], object]) -> tuple[object, list[tuple[Any, ...]], Keyspace]:
-    """What applying gives, or how it fails, and the keyspace after it."""
+    """The result of applying, or its failure, and the keyspace after it."""
     space = streams(b"a")
     try:
         given = apply(space)

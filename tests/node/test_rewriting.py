@@ -213,7 +213,7 @@ def test_a_directory_that_is_gone_is_named_with_what_to_do(log: Log) -> None:
 
 
 def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
-    """That is no failure, and nothing is made."""
+    """An empty log raises no error, and nothing is made."""
     log, _ = Log.open(tmp_path / "data")
     rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
     rewriter.start()
@@ -223,7 +223,7 @@ def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
 
 
 def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is raised is told with its place, the log is as it was, and the next rewriting works."""
+    """Any error is logged with its place, the log is as it was, and the next rewriting works."""
 
     def defect(job: object) -> None:
         raise RuntimeError(f"a defect, not {job}")

@@ -23,7 +23,7 @@ def client(world: World) -> Client:
 
 
 def test_a_transaction_is_one_record(world: World, client: Client) -> None:
-    """Whatever is inside is in the log together, or not at all."""
+    """The commands of a transaction are in the log together, or not at all."""
     assert client.call("MULTI") == OK
     assert client.call("XADD", "s", "1-0", "f", "v") == QUEUED
     client.call("XGROUP", "CREATE", "s", "g", "0")

@@ -94,7 +94,7 @@ class Writer:
 
 
 def looked_at_now(world: World, twin: "Node", waiter: "Waiter") -> object:
-    """What a waiting command would answer if it began now, asked of a node made from the log."""
+    """The answer of a waiting command if it began now, asked of a node made from the log."""
     session = twin.sessions.open(world.clock.now())
     session.db = waiter.places[0][0]
     for words in ([b"MULTI"], waiter.argv, [b"EXEC"]):  # where nobody waits

@@ -17,7 +17,7 @@ STEPS = 120
 
 
 class Work:
-    """What happens around those who wait.
+    """Events around waiting clients.
 
     Args:
         seed: of all that is random.
@@ -94,13 +94,13 @@ class Place:
         return self.sent(), outcome and b"".join(outcome.buffers)
 
     def sent(self) -> list[tuple[int, bytes]]:
-        """What goes to others, in order."""
+        """The replies to others, in order."""
         found = [(session.id, b"".join(outcome.buffers)) for session, outcome in self.world.node.outbox]
         self.world.deliver()
         return found
 
     def pass_time(self, milliseconds: int) -> object:
-        """What is sent to each when that is over; of those whose time is up together none is before the other."""
+        """The replies to each client after some time passed; those with the same deadline have no order."""
         self.world.clock.advance(milliseconds)
         self.world.node.tick(self.world.clock.now())
         return sorted(self.sent(), key=operator.itemgetter(0))

@@ -1,4 +1,4 @@
-"""What the tests of the log share: a data directory in memory, a reference workload and the rule it is judged by."""
+"""The common parts of the log's tests: a data directory in memory, a reference workload and its rule."""
 
 import contextlib
 import random
@@ -55,7 +55,7 @@ def segment_in(files: dict[str, bytes]) -> str:
 
 @dataclass
 class Promises:
-    """What was given to the log and what it promised: the measure of every recovery.
+    """The log's input and its promises: the measure of every recovery.
 
     Attributes:
         appended: payloads in order of position.

@@ -111,7 +111,7 @@ def test_every_problem_is_listed(home: Path) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_without_a_manifest_the_log_files_are_still_read(home: Path, how: str) -> None:
-    """What could be saved by hand is shown."""
+    """Files that could be saved by hand are shown."""
     if how == "missing":
         (home / "MANIFEST").unlink()
     else:

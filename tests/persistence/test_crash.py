@@ -13,12 +13,12 @@ from persistence.reference import HOME, Caller, Promises
 from support import campaign
 from support.simdisk import Crash, Fault, PowerCut, SimDisk
 
-# How the reference workload is run
+# Ways of running the reference workload
 WAYS: dict[str, dict[str, bool]] = {"synced": {}, "lazy": {"lazy": True}, "rewriting": {"rewrites": True}}
 
 
 def operations(way: str) -> int:
-    """How many disk operations the reference workload does."""
+    """The number of disk operations of the reference workload."""
     disk = SimDisk()
     caller = Caller(disk, Promises(), **WAYS[way])
     caller.run()
@@ -71,7 +71,7 @@ def crash_everywhere(crash: Crash, seeds: range, way: str) -> int:
 
 
 def cut_short(point: int, way: str) -> tuple[SimDisk, Promises]:
-    """What a power cut after so many operations leaves, the exception passed through all of the log's code."""
+    """The disk after a power cut after so many operations, and the promises; the exception passes through all the code."""
     disk, promises = SimDisk(crash_after=point), Promises()
     caller = Caller(disk, promises, **WAYS[way])
     with pytest.raises(PowerCut):
@@ -184,7 +184,7 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
     """After an error nothing more is promised, and the next start finds all that was.
 
     The restart finds the page cache of the failed one (PROCESS), where a failed sync looks like one that worked, and
-    loses power later; or it loses power at once (TORN).
+    loses power later. Or it loses power at once (TORN).
     """
     crashes = (Crash.PROCESS, Crash.TORN)
     saw = set()

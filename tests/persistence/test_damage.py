@@ -28,7 +28,7 @@ def recovered(files: dict[str, bytes]) -> tuple[list[bytes], RecoveryReport, Sim
 
 
 def edges(payloads: list[bytes]) -> list[int]:
-    """Where each record ends in a single log file; the first edge is the header's."""
+    """The end of each record in a single log file; the first edge is the header's."""
     ends = [HEADER_SIZE]
     for payload in payloads:
         ends.append(ends[-1] + FRAME_SIZE + len(payload))
@@ -282,7 +282,7 @@ def test_missing_records_between_whole_ones_are_seen() -> None:
 
 
 def test_a_damaged_seal_between_records_costs_none_of_them() -> None:
-    """What stands behind it is the very next record, so nothing was torn off there, and nothing may be cut."""
+    """A seal before the very next record means that nothing was torn off there, and nothing may be cut."""
     files = written([b"a"])
     name = segment_in(files)
     seal = len(files[name]) - SEAL

@@ -1,4 +1,4 @@
-"""What is made is for its owner alone, whatever the umask; what others may read is said at the start."""
+"""Files that the log makes are for their owner alone, under any umask; the start reports wider rights."""
 
 import logging
 import os
@@ -93,5 +93,5 @@ def test_what_others_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_rights_that_cannot_be_seen_are_no_failure(tmp_path: Path) -> None:
-    """Whoever uses the directory says better what is wrong with it."""
+    """Rights that cannot be read raise no error here: the directory's use gives a better one."""
     assert exposed(tmp_path / "nowhere") == ""

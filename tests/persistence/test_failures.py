@@ -52,7 +52,7 @@ def test_a_failed_sync_poisons_and_promises_nothing() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EDQUOT])
 def test_no_space_that_shows_only_in_sync_is_a_failure_like_any_other(fault: Fault) -> None:
-    """The file system took the bytes and lost them: the state is unknown, so this is no DiskFullError."""
+    """The file system took the bytes and lost them: the state is unknown, so this is not a DiskFullError."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"a")
@@ -154,7 +154,7 @@ def test_a_roll_does_what_the_next_test_goes_through() -> None:
 
 @pytest.mark.parametrize("step", range(len(ROLL)))
 def test_a_full_disk_at_any_step_of_adding_a_file(step: int) -> None:
-    """Where files are written it mends; where names are synced or the state is unknown it poisons. Never both."""
+    """A full disk is mended while files are written; it poisons when names are synced or the state is unknown."""
     disk = SimDisk(step)
     log, promises = rolling(disk)
     next_is(disk, *[None] * step, Fault.ENOSPC)

@@ -42,7 +42,7 @@ def test_frame_bytes_are_as_documented() -> None:
 
 
 def test_a_frame_tells_how_many_records_were_durable() -> None:
-    """The proof that damage before it is no torn write."""
+    """The count proves that damage before it is not a torn write."""
     pieces = b"".join(encode_records(HEADER, [b"a", b"b"], 9, 7))
     heads = [decode_head(HEADER, pieces, at) for at in (0, FRAME_SIZE + 1)]
     assert [(head.number, head.proven) for head in heads] == [(9, 7), (10, 7)]
@@ -62,7 +62,7 @@ def test_any_payload_comes_back(payload: bytes, number: int, behind: int) -> Non
 
 @given(st.binary(max_size=80))
 def test_no_other_bytes_are_a_frame_or_a_header(data: bytes) -> None:
-    """Reading what is no log raises the documented error or finds nothing."""
+    """Reading bytes that are not a log raises the documented error or finds nothing."""
     assert decode_head(HEADER, data, 0) is None
     with pytest.raises(FormatError):
         FileHeader.decode(data)

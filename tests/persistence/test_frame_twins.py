@@ -63,7 +63,7 @@ def test_both_read_the_same_of_many_that_are_damaged() -> None:
 
 
 def test_what_fits_into_no_frame_is_refused() -> None:
-    """A number beyond its field, a payload that is no bytes: an error, and nothing is made."""
+    """A number beyond its field and a payload that is not bytes raise an error, and nothing is made."""
     header = FileHeader(b"mark", 7, 1, MAGIC)
     for index, durable in [(2**32, 0), (-1, 0), (0, 2), (2**32 - 1, -1)]:
         with pytest.raises(OverflowError):

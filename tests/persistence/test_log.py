@@ -110,7 +110,7 @@ def test_a_log_grows_over_many_files(home: Path) -> None:
 
 
 def test_payloads_can_be_read_while_the_log_goes_on(home: Path) -> None:
-    """What is appended after opening is not part of what was recovered."""
+    """An append after opening is not part of the recovered records."""
     log, _ = reopen(home)
     log.append(b"old")
     log.close()
@@ -146,7 +146,7 @@ def test_too_large_a_record_is_refused_before_it_gets_a_position(log: Log) -> No
 
 
 def test_progress_tells_both_passes_to_the_end(home: Path) -> None:
-    """Whoever waits for a start sees how far it is."""
+    """A user who waits for a start sees its progress."""
     log, _ = reopen(home, segment_bytes=1 << 20)
     for _ in range(50):
         log.append(bytes(100_000))
@@ -177,7 +177,7 @@ def test_second_opener_is_told_who_has_the_directory_and_where(log: Log, home: P
 
 
 def test_an_unreadable_lock_file_still_locks(log: Log, home: Path) -> None:
-    """What the lock file says is a courtesy; that it is locked is what counts."""
+    """The lock itself counts, and not the text in the lock file."""
     (home / "lock").write_bytes(b"\xff{")
     with pytest.raises(LogLockedError, match="in use by another process"):
         Log.open(home)

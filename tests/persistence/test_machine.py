@@ -50,7 +50,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def sync(self) -> None:
-        """What was written is promised from here."""
+        """Promise all that was written."""
         self.promises.durable = self.log.sync()
 
     @rule()

@@ -51,7 +51,7 @@ def rewritten() -> dict[str, bytes]:
 
 
 def opened(disk: SimDisk) -> list[bytes]:
-    """What a start recovers."""
+    """The records that a start recovers."""
     disk.locked.clear()
     log, recovery = Log.open(HOME, disk)
     payloads = list(recovery.payloads())
@@ -355,7 +355,7 @@ def test_a_snapshot_that_is_damaged_while_it_is_made_is_none(place: int) -> None
 
 @pytest.mark.parametrize("told", [1, 2])
 def test_a_snapshot_whose_making_was_given_up_is_none(told: int) -> None:
-    """What its maker raises goes through; one that only ends there has no seal."""
+    """An error of its maker goes through; a maker that only ends there leaves no seal."""
     disk, target = SimDisk(), new_entry(11, entropy(3))
     sizes = synced_sizes(disk, target)[:told]
     (inode,) = disk.names.values()

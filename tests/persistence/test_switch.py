@@ -41,7 +41,7 @@ def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
 
 
 def recovered(disk: SimDisk) -> list[bytes]:
-    """What a start finds."""
+    """The records that a start finds."""
     disk.locked.clear()
     log, recovery = Log.open(HOME, disk)
     payloads = list(recovery.payloads())
@@ -50,7 +50,7 @@ def recovered(disk: SimDisk) -> list[bytes]:
 
 
 def swept(log: Log) -> None:
-    """What a rewriting does in any case at its end."""
+    """Do as every rewriting does at its end."""
     with contextlib.suppress(DiskError):
         log.remove_obsolete()
 
@@ -58,7 +58,7 @@ def swept(log: Log) -> None:
 @pytest.mark.parametrize("crash", [Crash.PROCESS, Crash.DROPPED, Crash.REORDERED], ids=lambda crash: crash.name)
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_a_switch_that_failed_anywhere_and_was_swept_behind_starts(fault: Fault, crash: Crash) -> None:
-    """Whatever step of taking a snapshot over fails: the removal that follows leaves every file a start needs."""
+    """A fault at any step of taking a snapshot over leaves every file that a start needs."""
     failed = 0
     for step in itertools.count(1):
         disk = SimDisk(step)
@@ -123,7 +123,7 @@ def test_no_descriptor_for_a_manifest_is_tried_again() -> None:
 
 
 def test_removal_beside_a_manifest_of_another_process_removes_nothing() -> None:
-    """What is obsolete is so by the manifest on disk, not by one that was in memory once."""
+    """Obsolete files are decided by the manifest on disk, not by an older one in memory."""
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     manifest = read_manifest(disk, HOME)

@@ -1,7 +1,7 @@
 """An S3-compatible server for tests, and what stands before it: it refuses, cuts, forgets to list and counts.
 
 The server is moto's, a process of its own, one for a test session. It keeps everything in memory, checks no credentials
-and handles requests at the same time without locks. So the door before it lets one PUT through at a time.
+and does not order concurrent requests. So the door before it lets one PUT through at a time.
 """
 
 import contextlib

@@ -67,7 +67,7 @@ def test_what_goes_is_what_was_shown(
 
 @pytest.mark.usefixtures("orders")
 def test_people_are_told_who_still_needs_them(server: ServerProcess, client: redis.Redis) -> None:
-    """The question comes before anything goes; no terminal does not mean yes; a group that has everything is not named."""
+    """The question comes first; no terminal does not mean yes; a group that has everything is not named."""
     refused = run(server, "orders", "--maxlen", "4")
     assert (refused.exit_code, client.xlen("orders")) == (2, 10)
     assert "'slow' has 2 entries of them pending" in refused.stderr

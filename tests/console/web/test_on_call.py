@@ -182,7 +182,7 @@ def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
 
 
 def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:
-    """The preview names its entries in hand and the streams without other readers; the worker ends when it leaves the list."""
+    """The preview names its entries in hand and streams without other readers; a worker off the list has ended."""
     person.does("Drain a worker before a deploy")
     worker = crew.worker("well")
     person.click("Workers")
