@@ -103,7 +103,7 @@ def test_the_start_says_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: s
 
 
 def test_the_start_says_how_to_get_the_native_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start says so only if the user did not choose the slower core."""
+    """The start names the remedy if the user did not choose the slower core."""
     monkeypatch.setattr(core, "NAME", core.PYTHON)
     monkeypatch.setattr(core, "IS_CHOSEN", False)
     assert core.REMEDY in core_note()

@@ -144,7 +144,7 @@ def test_real_redis_is_as_new_between_tests(real_redis: ServerProcess) -> None:
 
 
 class Lingering:
-    """Objects that a test left: only the collector finds them, and freeing them costs time."""
+    """An object that a test left: only the collector finds it, and freeing it costs time."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -13,7 +13,7 @@ def test_what_the_tiers_name_is_there() -> None:
 
 
 def test_ci_runs_both_tiers() -> None:
-    """What `make test` leaves out is run before anything lands."""
+    """The tests that `make test` leaves out run before a change lands."""
     lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert "make test" in lines
     assert "make test-rest" in lines

@@ -177,7 +177,7 @@ def test_a_command_line_that_is_invalid(server: ServerProcess, words: tuple[str,
 
 
 def test_what_is_missing_is_told_of(server: ServerProcess, client: redis.Redis) -> None:
-    """The counters give the number of missing entries; gaps in ids, the highest deleted id and pending ids give places."""
+    """Counters give the number of missing entries; id gaps, the highest deleted id and pending ids give places."""
     for ident in ("1-0", "5-0", "5-1", "5-2", "5-3", "9-0", "10-0", "11-0"):
         client.execute_command("XADD", "s", ident, "a", "b")
     whole = facts(server, "gaps", "s")

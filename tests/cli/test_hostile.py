@@ -39,7 +39,7 @@ BACKUP = {
 
 
 class Hands:
-    """The data and commands of one seed.
+    """A stranger who writes data and runs commands, by one seed.
 
     Args:
         url: of a server with nothing in it that matters.
@@ -132,7 +132,7 @@ class Hands:
         return 2 * count
 
     def queries(self, count: int) -> int:
-        """Look at the records of Spark's drivers."""
+        """Write records of Spark's drivers and look at them."""
         for number in range(count):
             self.client.hset(queries.QUERIES, f"q{number}", record(self.chance, QUERY))
         for form in ("table", "json"):

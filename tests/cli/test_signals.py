@@ -1,4 +1,4 @@
-"""Signals to a process that ends in order: the number that counts as one wish, and the one that means at once."""
+"""Signals to a process that ends in order: those that count as one request, and those that end it at once."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The cost of a stream command is that of the part it touches, however large the stream or its groups' pending lists."""
+"""The cost of a stream command is that of the part it touches, however large the stream or its groups are."""
 
 import pytest
 

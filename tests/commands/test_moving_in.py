@@ -203,7 +203,7 @@ def test_a_key_that_is_renamed_into_a_wait_serves_it(world: World, client: Clien
 
 
 def test_a_moved_element_breaks_watches_of_both_lists(world: World, client: Client) -> None:
-    """A move breaks watches of both lists and an empty one of neither; LTRIM breaks them though nothing goes, as in Redis."""
+    """A move breaks watches of both lists, an empty one of neither; an LTRIM of nothing breaks them, as in Redis."""
     for line, breaks in (("LMOVE l m LEFT LEFT", True), ("LMOVE none m LEFT LEFT", False), ("LTRIM l 0 -1", True)):
         for key in ("l", "m") if breaks and "LMOVE" in line else ("l",):
             run(client, "DEL l m", "RPUSH l a b", f"WATCH {key}", "MULTI", "PING")

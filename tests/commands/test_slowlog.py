@@ -158,7 +158,7 @@ def test_no_secret_is_kept_though_the_command_is_refused(line: str) -> None:
 
 
 def test_words_are_kept_as_bytes_and_cut() -> None:
-    """Words of any bytes are kept: no UTF-8, control characters, a NUL, megabytes; the client's name and address, too."""
+    """Words of any bytes are kept, also invalid UTF-8, a NUL and megabytes; so are the client's name and address."""
     found = client()
     found.session.addr = "/tmp/\udcff:0"
     found.session.name = b"\xff\x1b[2J"

@@ -1,6 +1,6 @@
 """Streams as plainly as they can be written: lists, dictionaries, loops. The oracle of the state machine.
 
-It shares no code with the engine and is slow on purpose. An id is a pair ``(ms, seq)``, a group's pending records are
+It shares no code with the engine and is slow on purpose. An id is a pair ``(ms, seq)``. A group's pending records are
 one list in the order in which CLAIM would take them, and everything else is found by looking through it. Replies are in
 the
 form of :mod:`support.resp`, with maps as lists of ``[key, value]``.
@@ -58,7 +58,7 @@ class Model:
         return 1
 
     def restore(self, key: bytes, new: bytes) -> None:
-        """Restore a DUMP of one key as another; the key's expiry is not kept."""
+        """Restore a DUMP of one key as another; its expiry is not kept."""
         self.copy(key, new)
         self.deaths.pop(new, None)
         self.streams[new].rebuild_nodes()

@@ -191,7 +191,7 @@ def test_a_head_that_somebody_made_up(change: dict[str, object], reason: str) ->
 
 
 def test_files_that_do_not_follow_each_other(growing: Growing) -> None:
-    """Records of an earlier file's end would have been taken for those up to the next."""
+    """Files out of order are refused, since records of one would be taken for those of another."""
     growing.add(40)
     files = growing.log.files(40)
     first, second, third, *_ = files.manifest.segments

@@ -124,15 +124,15 @@ class Life:
     """One node on one disk, and what it promised.
 
     Args:
-        disk: to run on.
-        lazy: syncs every third group, as ``everysec`` does between its seconds.
-        rewrites: rewrites its log all the while, one step after each group.
-        plain: a group comes in one piece, as from a client that does not wait for replies, while another waits.
+        disk: The disk to run on.
+        lazy: Syncs every third group, as ``everysec`` does between its seconds.
+        rewrites: Rewrites its log all the while, one step after each group.
+        plain: A group comes in one piece, as from a client that does not wait for replies, while another waits.
 
     Attributes:
-        rewritten: how often the log was rewritten.
-        promised: log position of the last reply that was let out under ``always``.
-        shown: the keyspace's content when the last command had run, and the log's position then.
+        rewritten: The number of rewritings of the log.
+        promised: Log position of the last reply that was let out under ``always``.
+        shown: The keyspace's content after the last command, and the log's position then.
     """
 
     disk: SimDisk

@@ -105,6 +105,6 @@ def test_what_no_command_writes_is_refused(step: tuple[Any, ...]) -> None:
 
 
 def test_own_records_are_believed() -> None:
-    """A log of years ago starts, even if newer rules would refuse its content."""
+    """An old log starts, even if newer rules would refuse its content."""
     old = ("gnew", 0, b"s", b"g", FIVE, 2**64 - 1)
     assert differing(made(STREAM, old), from_log([codec.pack(0, [STREAM, old])])) == []

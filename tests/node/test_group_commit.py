@@ -244,7 +244,7 @@ def test_only_always_waits(policy: Fsync) -> None:
 
 
 def test_syncs_that_take_seconds_are_counted() -> None:
-    """What `aof_delayed_fsync` of INFO shows, under the name that Redis's alarms go by."""
+    """Syncs over two seconds count in `aof_delayed_fsync` of INFO, the name that Redis's alarms use."""
     machine = GroupCommits()
     machine.start("always", 1000)
     for seconds in (0.001, 1.9, 2.1, 60.0):

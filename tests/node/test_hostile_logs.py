@@ -125,7 +125,7 @@ def test_what_a_snapshot_could_not_bring_back_is_not_taken(name: str, *, apart: 
     "record", [b"\x93\x01\x00\x80", b"\x93\x01\xc0\x90", b"\x93\x01\xff\x90", b"\x93\x01\x00\xc4\x00"], ids=bytes.hex
 )
 def test_a_record_has_a_time_and_transitions(record: bytes) -> None:
-    """A start would use what is no time, and `log check` would refuse what a start takes."""
+    """A record without a valid time is refused by a start and by `log check` alike."""
     with pytest.raises(ValueError, match="time"):
         from_copy([record])
 

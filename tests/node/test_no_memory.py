@@ -176,7 +176,7 @@ def test_a_record_that_finds_no_memory_is_applied_up_to_a_step() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_scripts_commands_are_whole_or_not_done_whichever_allocation_fails(case: str) -> None:
-    """A command that is not done is left to the ordinary way, a missing value ends the script, and Lua gets no error."""
+    """A command that is not done takes the ordinary way, a missing value ends the script, and Lua gets no error."""
     *lines, last = [pack(*line.split()) for line in CASES[case]]
     allocation, succeeded = 0, 0
     while succeeded < 5:

@@ -78,10 +78,10 @@ class Caller:
     """A caller that keeps the contract of ``Log``, step by step, and keeps the promises.
 
     Args:
-        disk: to run on.
-        promises: to keep.
-        when_full: called when the disk is full, before the write is tried again.
-        lazy: sync only every third commit, as ``everysec`` does between its seconds.
+        disk: The disk to run on.
+        promises: The promises to keep.
+        when_full: A function called when the disk is full, before the write is tried again.
+        lazy: Sync only every third commit, as ``everysec`` does between its seconds.
     """
 
     disk: SimDisk

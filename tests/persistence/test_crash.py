@@ -71,7 +71,7 @@ def crash_everywhere(crash: Crash, seeds: range, way: str) -> int:
 
 
 def cut_short(point: int, way: str) -> tuple[SimDisk, Promises]:
-    """The disk after a power cut after so many operations, and the promises; the exception passes through all the code."""
+    """The disk after a power cut at an operation, and the promises; the exception passes through all the code."""
     disk, promises = SimDisk(crash_after=point), Promises()
     caller = Caller(disk, promises, **WAYS[way])
     with pytest.raises(PowerCut):
@@ -83,8 +83,8 @@ def cut_short(point: int, way: str) -> tuple[SimDisk, Promises]:
 def moments(way: str) -> list[tuple[SimDisk, Promises]]:
     """The same for every operation, from one run.
 
-    What the log's code does on its way out of a power cut is no matter of what the cut leaves on the medium, so it is
-    enough that one kind of crash goes through :func:`cut_short`.
+    The cut's content on the medium does not depend on the log's code after the cut. So it is enough that one kind of
+    crash goes through :func:`cut_short`.
     """
     found: list[tuple[SimDisk, Promises]] = []
 

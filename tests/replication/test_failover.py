@@ -38,7 +38,7 @@ def over(wire: Wire) -> bool:
 
 
 def add(url: str, ids: list[bytes]) -> None:
-    """Add entries one by one until the server is not a primary any more; return the ids of those that it confirmed."""
+    """Add entries one by one until the server is not a primary any more, and collect the confirmed ids."""
     with Wire(url) as wire:
         while isinstance(reply := wire.ask("XADD", "written", "*", "f", "v"), bytes) and reply[:1].isdigit():
             ids.append(reply)

@@ -103,7 +103,7 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
 
 
 def test_the_capability_says_what_is_in_a_log() -> None:
-    """A replica of another log version gets an RDB file; a wrong claim would fail at each copy."""
+    """The capability changes with the log's formats; with a stale one each copy would fail."""
     forms = [f"{name}({', '.join(signature(applier).parameters)})" for name, applier in sorted(OPS.items())]
     forms += [f"record {codec.VERSION}", f"file {FORMAT_VERSION}", f"manifest {FORMATS}"]
     made = sha256("\n".join(forms).encode()).hexdigest()[:16]

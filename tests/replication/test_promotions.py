@@ -38,14 +38,14 @@ class Writer:
     """Adds to a stream of its own, reads it in a group, acknowledges what it read before, and has that confirmed.
 
     Attributes:
-        key: of the stream.
-        confirmation: a word of :data:`CONFIRMING`.
-        added: ids whose adding was confirmed.
-        delivered: consumer of each id whose delivery was confirmed.
-        acked: ids whose acknowledgement was confirmed.
-        maybe: ids that were acknowledged with an outcome that is not known.
-        units: how many were confirmed.
-        failure: the first error reply or exception that ended it.
+        key: The name of the stream.
+        confirmation: A word of :data:`CONFIRMING`.
+        added: Ids whose adding was confirmed.
+        delivered: Consumer of each id whose delivery was confirmed.
+        acked: Ids whose acknowledgement was confirmed.
+        maybe: Acknowledged ids with an unknown outcome.
+        units: Number of confirmed units.
+        failure: The first error reply or exception that ended it.
     """
 
     key: str
@@ -172,12 +172,12 @@ def promote(
     """Under writers, have the second lead in place of the first, and the first be ready to follow.
 
     Args:
-        servers: the primary and its replica.
-        link: over which the one follows the other.
-        writers: who write to the primary.
-        way: one of :data:`WAYS`.
-        consumer: a name for what they read meanwhile.
-        units: how many are confirmed before it happens, at least.
+        servers: The primary and its replica.
+        link: The link over which the one follows the other.
+        writers: The writers to the primary.
+        way: One of :data:`WAYS`.
+        consumer: A name for the reader.
+        units: Least number of units confirmed before it happens.
     """
     old, new = servers
     goal = sum(writer.units for writer in writers) + units

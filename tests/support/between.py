@@ -20,11 +20,11 @@ class Between:
         seed: of what chance decides: whether a cut is a reset, with which bytes on their way are lost.
 
     Attributes:
-        port: where it listens.
-        target: may be changed at any time, for connections that come.
-        passed: bytes that came from the target, of all connections.
-        holds: whether it has taken bytes from the target since it was stopped, which it passes when it is to go on.
-        cuts: how many connections it has cut.
+        port: The port that it listens on.
+        target: The port for new connections, which may change at any time.
+        passed: Bytes from the target, of all connections.
+        holds: True if it has bytes from the target since it was stopped; it passes them when it goes on.
+        cuts: The number of cut connections.
     """
 
     def __init__(self, target: int, seed: int = 0) -> None:

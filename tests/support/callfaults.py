@@ -28,13 +28,13 @@ class CallFault:
     """One fault.
 
     Attributes:
-        who: ``server``, or ``child`` for the process that makes snapshots, ``taking`` for the one that makes one of a
-            primary's copy, ``diverged`` for the one that writes what no other server has.
+        who: ``server``; or ``child`` for the process that makes snapshots. ``taking`` is the one that makes one of a
+            primary's copy, ``diverged`` the one that writes data that no other server has.
         call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink``, ``ftruncate`` or ``pread``.
-        at: which of these calls on the directory, from 1.
-        how: an errno; 0 for half of a write; negative for an errno that is reported though the call was done; or
+        at: The number of the call on the directory, from 1.
+        how: An errno; 0 for half of a write; negative for an errno that is reported though the call was done; or
             :data:`KILL`.
-        times: how many calls in a row fail.
+        times: The number of calls in a row that fail.
     """
 
     who: str

@@ -51,15 +51,15 @@ def run(
     """Run the pieces that are not done yet.
 
     Args:
-        name: of the campaign, unique.
-        piece: what is run with each seed, raising if something is wrong; a function at the top of its module if there
-            is more than one process. It may return how much it tried, which is then counted.
-        seeds: of all pieces. Those that come to be are run beside what is recorded; when one goes, it starts over,
-            since what it counted is in the sum.
-        version: of the pieces; another one forgets what is recorded.
-        processes: how many pieces run at a time; with one they run in this process.
-        folder: where the record is.
-        unit: what is counted, in the plural.
+        name: The unique name of the campaign.
+        piece: The function that runs with each seed and raises if something is wrong. It is at the top of its module if
+            there is more than one process. It may return the size of its work, which is then counted.
+        seeds: The seeds of all pieces. New ones run next to the recorded ones. If one goes, the campaign starts over,
+            since the sum contains its count.
+        version: The version of the pieces; another one forgets the record.
+        processes: The number of pieces at a time; with one they run in this process.
+        folder: The folder of the record.
+        unit: The unit of the count, in the plural.
     """
     if "MILLSTREAM_SEED" in os.environ:
         seed = int(os.environ["MILLSTREAM_SEED"])
@@ -83,10 +83,10 @@ class Record:
     """The finished pieces of a campaign, kept in a file.
 
     Args:
-        path: of the file; one that cannot be read, or is of another version, counts as none.
-        version: of the pieces.
-        seeds: of all pieces.
-        unit: what is counted, in the plural.
+        path: The path of the file; one that cannot be read, or is of another version, counts as none.
+        version: The version of the pieces.
+        seeds: The seeds of all pieces.
+        unit: The unit of the count, in the plural.
     """
 
     def __init__(self, path: Path, version: int, seeds: Sequence[int], unit: str = "pieces") -> None:

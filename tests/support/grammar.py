@@ -48,11 +48,11 @@ class Grammar:
     """Makes commands.
 
     Args:
-        chance: where everything random comes from.
-        keys: names of keys to choose from.
-        most: how many words one command has at most.
-        pattern: how many bytes a pattern has at most.
-        left_out: commands that are not made.
+        chance: The source of all random choices.
+        keys: Names of keys to choose from.
+        most: The maximum of words in one command.
+        pattern: The maximum of bytes in a pattern.
+        left_out: Commands that are not made.
     """
 
     def __init__(

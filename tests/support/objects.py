@@ -31,12 +31,12 @@ class Asked:
     """A request.
 
     Attributes:
-        method: of HTTP.
-        bucket: that it is for.
-        key: of the object; empty where it is for the bucket.
-        query: of its address.
-        user: whose access key it is signed with.
-        conditional: whether it is to be done on a condition.
+        method: The HTTP method.
+        bucket: Its bucket.
+        key: The key of the object; empty if it is for the bucket.
+        query: The query of its address.
+        user: The owner of the access key that signed it.
+        conditional: True if it depends on a condition.
     """
 
     method: str

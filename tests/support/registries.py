@@ -14,12 +14,12 @@ class SchemaRegistry:
     """The schemas of a registry.
 
     Attributes:
-        url: where it listens.
-        schemas: by id, what it says of each.
-        subjects: name to the id of the latest version.
-        password: that it asks for, as ``user:password`` in Base64; empty for none.
-        failures: how many requests are still to be answered by 503.
-        asked: every path.
+        url: The address that it listens on.
+        schemas: The data of each schema, by id.
+        subjects: The id of the latest version, by name.
+        password: The password that it asks for, as ``user:password`` in Base64; empty for none.
+        failures: The number of requests still to be answered by 503.
+        asked: The path of each request.
     """
 
     url: str = ""

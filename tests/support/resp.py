@@ -1,7 +1,7 @@
 """Reading RESP replies in tests, with nothing of the package's own reader.
 
-Bulk strings are ``bytes``, any null is None, simple strings and errors are the package's ``Simple`` and ``Error``, a
-RESP3 map is ``Pairs``: a list of ``[key, value]`` in the order of the wire, repeated keys kept; a double is a float.
+Bulk strings are ``bytes``, any null is None, simple strings and errors are the package's ``Simple`` and ``Error``. A
+RESP3 map is ``Pairs``, a list of ``[key, value]`` in the order of the wire, with repeated keys. A double is a float.
 """
 
 from millstream.replies import Error, Simple

@@ -15,12 +15,12 @@ class Watched:
     """A master, its replicas and Sentinels.
 
     Args:
-        folder: for the data of all.
-        make: a server, not started yet, from its folder.
-        replicas: how many.
-        sentinels: how many; more than half of them must agree.
-        silence: milliseconds without an answer after which a server counts as gone.
-        way: from the master's port to the one at which Sentinels and replicas reach it.
+        folder: The folder for all data.
+        make: A server, not started yet, from its folder.
+        replicas: The number of replicas.
+        sentinels: The number of Sentinels; more than half of them must agree.
+        silence: Milliseconds without an answer after which a server counts as gone.
+        way: A function from the master's port to the one at which Sentinels and replicas reach it.
 
     Attributes:
         servers: the first master, then its replicas.

@@ -165,7 +165,7 @@ async def test_a_claiming_subscriber_reads_new_entries_too(server: ServerProcess
 
 
 def test_a_stream_without_a_group_is_refused() -> None:
-    """A program that uses a missing feature fails with a clear error when it is imported."""
+    """An unsupported subscription raises when the program is imported."""
     with pytest.raises(ConfigError, match="without a group"):
         RedisBroker().subscriber(stream="s")
     with pytest.raises(TypeError):

@@ -133,7 +133,7 @@ READ_ON: dict[str, tuple[str, str, str]] = {  # place, where the group stands by
 def test_a_group_that_is_read_on_is_set_all_the_same(
     server: ServerProcess, client: redis.Redis, case: str, scripts: bool
 ) -> None:
-    """The undo moves the group in the shown direction only; its lag is known afterwards."""
+    """A rewind of a group that moved goes in the shown direction only; its lag is known afterwards."""
     fill(client)
     place, by_then, became = READ_ON[case]
     with user(client, "~*", "+@all", *(() if scripts else ("-eval",))) as account:

@@ -19,11 +19,11 @@ class Load(Changes):
     A group that has read more than its stream counts is one that no copy can tell of, see docs/replication.md.
 
     Args:
-        seed: the same seed makes the same commands.
-        since: wall milliseconds of times that are given.
-        of_redis: leave out what Redis does without telling its replicas: pending entries read again, and references
-            dropped of entries that are gone.
-        spares: leave out what changes the keys of others.
+        seed: The same seed makes the same commands.
+        since: Wall milliseconds of given times.
+        of_redis: Leave out changes that Redis makes without informing its replicas: pending entries read
+            again, and dropped references of entries that are gone.
+        spares: Leave out changes to the keys of others.
     """
 
     def __init__(self, seed: int, since: int, *, of_redis: bool = False, spares: bool = False) -> None:

@@ -22,9 +22,9 @@ class Pair:
         fsync: the policies of both.
 
     Attributes:
-        ahead: how often a replica was ahead of what its primary came back with.
-        went_on: links that went on without a copy, behind a loss.
-        copies: those that needed one.
+        ahead: Times that a replica was ahead of its recovered primary.
+        went_on: Links that went on without a copy, after a loss.
+        copies: Links that needed a copy.
     """
 
     def __init__(self, seed: int, fsync: tuple[str, str]) -> None:

@@ -16,13 +16,13 @@ class Entry:
 
     Attributes:
         kind: ``good`` is handled, ``bad`` fails, ``killer`` kills its process, each time.
-        deliveries: the server's count.
-        record: its row.
-        end: how it ended, if it did.
-        failures: runs that failed.
-        crashes: times the process died by its own doing.
-        struck: times the process died by another's doing while it was in hand and charged.
-        lone: runs with nothing beside it.
+        deliveries: The server's count.
+        record: Its row.
+        end: Its end, if it ended.
+        failures: Runs that failed.
+        crashes: Times that the process died by its own doing.
+        struck: Times that the process died by another's doing while the entry was in hand and charged.
+        lone: Runs with no other entry in the process.
     """
 
     kind: str
