@@ -45,7 +45,7 @@ def loaded(server: ServerProcess, *words: str) -> set[str]:
     ids=["table", "json", "pending", "advice"],
 )
 def test_a_command_that_looks_loads_little(memory_server: ServerProcess, words: list[str], others: list[str]) -> None:
-    """A command loads ``import redis``, itself, and a table's drawing if it draws one."""
+    """A command loads only redis, its own modules, and those that draw a table if it draws one."""
     with memory_server.client() as client:
         client.flushall()
         fill(client)

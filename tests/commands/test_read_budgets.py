@@ -2,8 +2,7 @@
 
 The rule: before each stream and before each entry, stop when MAXCOUNT entries were given. Also stop when at least one
 was and the reply so far, without its outermost header, has MAXSIZE bytes or more. A stream that is not begun is not
-looked at.
-Compared by hand with Redis of June 2026 to which the published change was added: see docs/compatibility.md.
+looked at. Compared by hand with Redis of June 2026 to which the published change was added: see docs/compatibility.md.
 """
 
 import random

@@ -2,8 +2,7 @@
 
 It shares no code with the engine and is slow on purpose. An id is a pair ``(ms, seq)``. A group's pending records are
 one list in the order in which CLAIM would take them, and everything else is found by looking through it. Replies are in
-the
-form of :mod:`support.resp`, with maps as lists of ``[key, value]``.
+the form of :mod:`support.resp`, with maps as lists of ``[key, value]``.
 """
 
 from collections.abc import Iterator

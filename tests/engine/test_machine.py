@@ -509,7 +509,7 @@ class StreamMachine(RuleBasedStateMachine):
         """Compare all that XINFO FULL shows; whether there can be news.
 
         Most steps change one key or none. A comparison is not repeated while the model is the same and the log has not
-        grown. A change that is not in the log is found when it is replayed. The same bytes as before are not read again.
+        grown. A change that is not in the log is found when it is replayed. The same bytes are not read again.
         """
         wanted = refusal(lambda: self.model.xinfo_full(key, 0))
         logged = self.world.log.appended

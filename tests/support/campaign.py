@@ -1,14 +1,13 @@
 """Long campaigns: independent seeded pieces, so that one that was interrupted goes on where it stopped.
 
 Finished pieces are kept in ``.campaigns/<name>.json`` at the root of the checkout, until all are done; the next run
-then begins anew. A piece's work must depend on its seed alone, never on the pieces before it. When the pieces
-change, raise the campaign's version: the record of another version is forgotten. The commit does not matter: a campaign
-that stopped at a failure goes on with the failed piece when that is mended. To run all of it on one state of the code,
-start over.
+then starts over. A piece's work must depend on its seed alone, never on the pieces before it. When the pieces change,
+raise the campaign's version: the record of another version is forgotten. The commit does not matter: a campaign that
+stopped at a failure goes on with the failed piece when that is mended. To run all of it on one state of the code, start
+over.
 
 A record also has the figures of the last whole run: the count, the seconds, the commit and the day. It has the progress
-of the current run, and whether that stopped at a failure. ``make docs`` writes those figures into
-docs/promises.md.
+of the current run, and whether that stopped at a failure. ``make docs`` writes those figures into docs/promises.md.
 
 ``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
 ``MILLSTREAM_CAMPAIGNS`` names another folder for the records, for runs of another build.

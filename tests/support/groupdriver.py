@@ -1,9 +1,8 @@
 """A driver of group mode without Spark: it calls the source as Spark does, keeps the same logs, and may be killed.
 
 One process loads everything once and forks a driver for each line that it reads, so that a kill costs a tenth of a
-second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink,
-``failpoint`` as ``MILLSTREAM_FAILPOINTS`` has it (or one of :data:`OWN` with ``=kill``). The answer is the exit
-status of the driver.
+second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink, ``failpoint``
+as ``MILLSTREAM_FAILPOINTS`` has it (or one of :data:`OWN` with ``=kill``). The answer is the exit status of the driver.
 
 A line with ``recover`` runs a recovery instead: its arguments, and a function of its own (:func:`verdict`).
 

@@ -378,7 +378,7 @@ def test_code_that_hears_no_signal_is_killed_at_a_stop(real_redis: ServerProcess
 
 
 async def test_a_process_that_has_ended_is_never_killed() -> None:
-    """The silence of an ended process kills nothing, since another process may have its id."""
+    """The silence of an ended process kills nothing: another process may have its id by now."""
     reports, writing = os.pipe()
     script = f"printf 'ready\\nruns\\n' >/dev/fd/{writing}; exit 3"
     process = await asyncio.create_subprocess_exec("sh", "-c", script, pass_fds=(writing,), start_new_session=True)

@@ -2,8 +2,8 @@
 
 A run writes a line into a file before it has its effect by ``once``. So the file has every run with its process and its
 time. The storm records which process it killed or froze and when. The effects on the server must be exactly the
-entries. A run
-whose effect met a connection that a crash of the server had cut (found out when it is next used) writes that down too.
+entries. A run whose effect met a connection that a crash of the server had cut (found out when it is next used) writes
+that down too.
 """
 
 import asyncio
