@@ -19,10 +19,10 @@ GIVEN = ("Message",)
 
 #: ``name.argument`` -> where a page says more.
 MORE = {
-    "subscriber.ack": "[what a crash repeats](../worker/explanation.md#how-much-a-crash-can-repeat)",
+    "subscriber.ack": "[what a crash repeats](../worker/explanation.md#repetition-after-a-crash)",
     "subscriber.batch": "[batches](../worker/how-to.md#handle-entries-in-batches)",
     "subscriber.key": "[order by key](../worker/how-to.md#keep-the-order-of-a-key)",
-    "subscriber.on_ack": "[remove entries nobody needs](../worker/how-to.md#delete-entries-that-nobody-needs-any-more)",
+    "subscriber.on_ack": "[remove entries nobody needs](../worker/how-to.md#delete-entries-that-all-groups-have-handled)",
     "publish.idempotent": "[publish once](../worker/how-to.md#publish-so-that-a-repetition-adds-nothing)",
 }
 

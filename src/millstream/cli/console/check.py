@@ -80,7 +80,7 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
     """Check figures of all groups, of those of STREAM, or of GROUP alone against thresholds.
 
     A threshold is one value, from which on it is critical, or two with a comma, warning and critical; `off` checks
-    nothing. A lag that the server does not know is judged by its possible minimum and maximum. If they leave it open,
+    nothing. A lag that the server does not know is assessed by its possible minimum and maximum. If they leave it open,
     the entries are counted by reading them, as far as the thresholds and --count say. Else the state is unknown.
 
     \b
