@@ -22,7 +22,7 @@ MORE = {
     "subscriber.ack": "[what a crash repeats](../worker/explanation.md#repetition-after-a-crash)",
     "subscriber.batch": "[batches](../worker/how-to.md#handle-entries-in-batches)",
     "subscriber.key": "[order by key](../worker/how-to.md#keep-the-order-of-a-key)",
-    "subscriber.on_ack": "[remove entries nobody needs](../worker/how-to.md#delete-entries-that-all-groups-have-handled)",
+    "subscriber.on_ack": "[remove handled entries](../worker/how-to.md#delete-entries-that-all-groups-have-handled)",
     "publish.idempotent": "[publish once](../worker/how-to.md#publish-so-that-a-repetition-adds-nothing)",
 }
 

@@ -11,8 +11,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LEFT = {
     "src": {"opener": 2, "is no": 0, "long": 76},
-    "tests": {"opener": 567, "is no": 77, "long": 50},
-    "docs": {"opener": 195, "is no": 15, "long": 240},
+    "tests": {"opener": 147, "is no": 17, "long": 16},
+    "docs": {"opener": 103, "is no": 7, "long": 158},
 }
 """Faults that are left of each kind. A change may lower a number and never raises one."""
 
