@@ -297,7 +297,8 @@ class Fetcher(SubscriberPart):
         interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS)
         if self._cursor != _FIRST_CURSOR:
             interval //= 10 if self._native else 20  # each step costs three commands with CLAIM
-        return max(round(interval * (0.8 + 0.4 * self._member.chance.random())), 5)
+        # Never longer than a poll of two seconds: a sweep due shortly after it would cost a short read of its own
+        return max(round(interval * (0.9 + 0.1 * self._member.chance.random())), 5)
 
     async def _claimed(self, entries: list[Any], *, ordered: bool) -> list[Held]:
         """Take claimed entries; XCLAIM and XAUTOCLAIM do not say how often they were delivered, so ask."""
