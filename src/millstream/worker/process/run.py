@@ -115,7 +115,7 @@ async def _run_watched(
 def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
     """End this process in time when its parent is gone."""
     select.select([lifeline], [], [])
-    time.sleep(app.grace + _ORPHANED_SECONDS)
+    time.sleep(app.grace + _ORPHANED_SECONDS)  # a thread of its own; a clean end in that time ends it too
     if not _goes_on(loop):
         app.leave()
     os._exit(EXIT_UNFINISHED)
@@ -123,7 +123,7 @@ def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline:
 
 def _end_if_blocked(app: RunnableApp, loop: asyncio.AbstractEventLoop) -> None:
     """End this process if its event loop stands still after the grace time; one that goes on ends by itself."""
-    # the supervisor kills it when all of that time is over
+    # A thread of its own waits; the supervisor kills the process when all of that time is over
     time.sleep(app.grace + KILL_AFTER / 2)
     while _goes_on(loop):
         time.sleep(_STILL)
