@@ -21,6 +21,7 @@ from millstream.worker.registering import Registering, run_all_hooks, run_hooks
 from millstream.worker.registry import watchdog
 from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
+from millstream.worker.settlement import spare
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, totals
 from millstream.worker.subscriber.standstill import Standstill
@@ -234,7 +235,10 @@ class App(Registering, Publishing):
         here; the app reads nothing more by then.
         """
         assert self._heartbeat is not None, "the app does not run"
-        await self._heartbeat.dismissed.wait()
+        if spare.is_here():
+            await spare.unneeded(self._heartbeat.dismissed, lambda: any(one.busy for one in self._loops))
+        else:
+            await self._heartbeat.dismissed.wait()
 
     def run(
         self, url: str | None = None, *, health: tuple[str, int] | None = None, health_allow: Iterable[str] = ()

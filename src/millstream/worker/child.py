@@ -30,9 +30,11 @@ from millstream.worker.process.run import (
     GRACE,
     PIPELINES,
     READY,
+    SPARE,
     run_in_process,
 )
 from millstream.worker.registry import watchdog
+from millstream.worker.settlement import spare
 from millstream.worker.subscriber import isolation
 
 log = logger("millstream.worker")
@@ -49,6 +51,10 @@ def main(target: str) -> int:
         os.set_inheritable(supervisor, False)
         os.set_blocking(supervisor, False)  # who does not read must not hold up who reports
         kill_after = os.environ.pop("MILLSTREAM_KILL_BLOCKED_AFTER", None)
+        consumer = os.environ.pop("MILLSTREAM_SPARE", None)
+        if consumer is not None:
+            here = os.environ.pop("MILLSTREAM_IS_SPARE", None)
+            spare.spare = spare.Spare(consumer, None if here else lambda: _say(supervisor, SPARE))
         isolation.announce = lambda alone: _say(supervisor, ALONE if alone else BESIDE)
         if kill_after is not None:
             watchdog.supervision = watchdog.Supervision(os.getpid(), float(kill_after), supervisor)

@@ -156,7 +156,7 @@ def subscribe(stream, base, wraps, concurrency, depends):
     retry = Retry(max_deliveries=3, base=0.05)
     app.subscriber(sub, retry=retry, concurrency=concurrency, middlewares=[Timeout("2s")])(handler)
 
-note("start", "-", 0, 0)
+note("start", "spare" if "MILLSTREAM_IS_SPARE" in os.environ else "-", 0, 0)
 for words in SPECS:
     subscribe(*words)
 """
@@ -273,8 +273,9 @@ class Storm:
             os.kill(pid, signal.SIGKILL if self.kills else signal.SIGCONT)
             self.kills = max(self.kills - 1, 0)
 
-    def pids(self) -> list[int]:
-        return [pid for what, _, _, _, pid in self.lines() if what == "start"]
+    def pids(self, kind: str = "-") -> list[int]:
+        """The processes that were started, in order: the workers, or the spares."""
+        return [pid for what, of, _, _, pid in self.lines() if what == "start" and of == kind]
 
     def kill_worker(self) -> None:
         """One of the last two workers dies."""
@@ -292,7 +293,7 @@ class Storm:
         until = time.monotonic() + 60
         eventually(lambda: self.end_stopped() or self.running.poll() is not None or time.monotonic() > until, 61)
         assert self.running.returncode is not None, "SIGTERM does not end it"
-        self.ended |= set(self.pids())
+        self.ended |= {*self.pids(), *self.pids("spare")}
         self.run()
 
     def kill_all(self) -> None:
@@ -313,6 +314,7 @@ class Storm:
             for at in range(24):
                 self.publish(client, f"s{at % len(self.streams)}", 10_000 + at, "return")
             eventually(lambda: self.settled(client), 150, what=f"all is settled; left: {self.left(client)}")
+            self.ended |= {pid for pid in self.pids() if Path(f"/proc/{pid}").exists()}
             self.running.terminate()
             self.running.wait(timeout=60)
             self.check(client)
@@ -363,7 +365,10 @@ class Storm:
                 else:
                     assert done, f"{entry} was acked and never handled"
                 if entry.do in KILLERS:
-                    assert len(begun[stream, entry.x]) <= TRIES + 1 + len(self.ended), f"{entry} ended {begun}"
+                    ended = begun[stream, entry.x]
+                    assert len(ended) <= TRIES + 1 + len(self.ended), f"{entry} ended {ended}"
+                    workers = ended.intersection(self.pids()) - self.ended
+                    assert len(workers) <= 1, f"{entry} ended the workers {workers}"
         self.check_ends()
 
     def check_ends(self) -> None:
@@ -373,7 +378,7 @@ class Storm:
         for what, stream, x, _, pid in self.lines():
             if what == "begin" and (stream, x) in killers:
                 held[pid].add((stream, x))
-        strange = [pid for pid in self.pids()[:-2] if pid not in self.ended and not held[pid]]
+        strange = [pid for pid in self.pids() if pid not in self.ended and not held[pid]]
         assert not strange, f"{strange} ended for nobody:\n{self.tasks.output.read_text()[-5000:]}"
 
 

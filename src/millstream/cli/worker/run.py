@@ -38,6 +38,12 @@ from millstream.errors import ConfigError, UsageError
     "crash of that entry alone. Default: 2m, and off with --reload; a worker under a debugger is left alone.",
 )
 @click.option(
+    "--spare/--no-spare",
+    default=True,
+    help="Run entries that may have ended a worker in a spare process, so that the workers go on. It is started when it "
+    "is needed. Default: on, and off with --reload.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -72,6 +78,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     workers: int,
     grace: str | None,
     kill_blocked_after: str | None,
+    spare: bool,
     log_level: str,
     health_port: int | None,
     health_host: str,
@@ -137,7 +144,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
 
     async def supervise() -> int:
         driver = "millstream.pipelines.driver"
-        return await Supervisor(target, workers, seconds, environment, watched, driver, kill_after).run()
+        return await Supervisor(target, workers, seconds, environment, watched, driver, kill_after, spare).run()
 
     sys.exit(asyncio.run(supervise()))
 

@@ -51,6 +51,9 @@ ALONE = b"alone\n"
 BESIDE = b"beside\n"
 """Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over."""
 
+SPARE = b"spare\n"
+"""One more: the spare process has work."""
+
 
 class RunnableApp(Watched, Startable, Protocol):
     """An app to run, as far as this module needs to know it."""

@@ -11,7 +11,9 @@ itself.
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -43,6 +45,17 @@ _BACKOFF_LIMIT = 30.0
 _DRIVER = 0
 """The slot of the process that runs the pipelines; workers are numbered from 1."""
 
+_SPARE = -1
+"""The slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker calls for it."""
+
+_NAMES = {_DRIVER: "the process of the pipelines", _SPARE: "the spare process"}
+_BESIDE = {
+    _DRIVER: "the subscribers go on without the pipelines",
+    _SPARE: "the workers go on, and run by themselves what it does not take",
+}
+"""The consequence where such a process cannot be started."""
+_UNTIL = " before a worker has work for it"
+
 _MODULE = "millstream.worker.child"
 
 
@@ -58,6 +71,8 @@ class Supervisor:
     watched: str | None = None
     driver: str | None = None  # Module of the process that runs the app's pipelines, if it has some
     kill_after: float | None = None  # Seconds after which a worker that stands still is killed; None never
+    spare: bool = True  # Run entries that may have ended a process in one of their own; not while files are watched
+    _spare: asyncio.Task[None] | None = field(default=None, init=False)
     _edition: int = field(default=0, init=False)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
     _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
@@ -68,6 +83,9 @@ class Supervisor:
     _reading: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
     _lifeline: int = field(default=-1, init=False)
+    _spare_name: str = field(
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}-spare", init=False
+    )
 
     async def run(self) -> int:
         """Run until the stop; 0 when every worker stopped cleanly."""
@@ -88,7 +106,7 @@ class Supervisor:
             await self._stopping.wait()
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
-            await self._stop(slots)
+            await self._stop(slots if self._spare is None else [*slots, self._spare])
         finally:
             watcher.cancel()
             listener.cancel()
@@ -108,6 +126,13 @@ class Supervisor:
             started[_DRIVER] = None
         self._kept = set(started)
         return [asyncio.create_task(self._keep(slot, process)) for slot, process in started.items()]
+
+    def _call_spare(self) -> None:
+        """Start the spare process unless it runs."""
+        wanted = self.spare and self.watched is None and self._reading and not self._stopping.is_set()
+        if wanted and (self._spare is None or self._spare.done()):
+            self._kept.add(_SPARE)
+            self._spare = asyncio.create_task(self._keep(_SPARE, None))
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._ending.at_once(number):
@@ -162,11 +187,16 @@ class Supervisor:
             "MILLSTREAM_LIFELINE": str(self._lifeline),
             "MILLSTREAM_READY": str(theirs),
         }
+        if self.spare and self.watched is None:
+            environment["MILLSTREAM_SPARE"] = self._spare_name
         if slot == _DRIVER:
             # The port after the workers'; no worker's number, or its health port would be moved by it once more.
             host, colon, port = self.environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
             if colon:
                 environment["MILLSTREAM_HEALTH"] = f"{host}:{int(port) + self._reading}"
+        elif slot == _SPARE:
+            environment["MILLSTREAM_IS_SPARE"] = "1"
+            environment.pop("MILLSTREAM_HEALTH", None)
         elif self.workers > 1:
             environment["MILLSTREAM_WORKER"] = str(slot)
         if self.grace is not None:
@@ -188,7 +218,7 @@ class Supervisor:
             os.close(theirs)  # ours would keep the pipe open, and the end of a worker could not be read from it
         if slot in self._voices:
             self._voices[slot].close()
-        self._processes[slot], self._voices[slot] = process, Voice(process, ready)
+        self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare)
         if self._stopping.is_set():  # the signal came while it was being started
             process.terminate()
         return process
@@ -246,6 +276,8 @@ class Supervisor:
             if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 self._give_up(slot, code)
                 return
+            if slot > _DRIVER:
+                self._call_spare()  # it is up by the time that the entries may be claimed
             pause = min(0.5 * 2.0 ** max(quick - 1, 0), _BACKOFF_LIMIT)
             why = "was killed, since its event loop stood still" if blocked else f"ended with {_word(code)}"
             log.warning("%s %s; starting it again in %.1f s", _who(slot), why, pause)
@@ -276,17 +308,18 @@ class Supervisor:
 
     def _dismiss(self, slot: int) -> None:
         """A process ended because it was ordered to, or has no more to do; the last one ends us too."""
-        log.info("%s has ended in order and is not started again", _who(slot))
+        log.info("%s has ended in order and is not started again%s", _who(slot), _UNTIL * (slot == _SPARE))
         self._kept.discard(slot)
         if not self._kept:
             self._stopping.set()
 
     def _give_up(self, slot: int, code: int) -> None:
         """Starting it again cannot help: that is the end, except that subscribers go on without the pipelines."""
-        self._code = self._code or code
+        if slot != _SPARE:
+            self._code = self._code or code
         self._kept.discard(slot)
-        if slot == _DRIVER and self._kept:
-            log.error("%s ended with %s; the subscribers go on without the pipelines", _who(slot), _word(code))
+        if slot in _BESIDE and self._kept:
+            log.error("%s ended with %s; %s", _who(slot), _word(code), _BESIDE[slot])
             return
         log.error("%s ended with %s; giving up", _who(slot), _word(code))
         self._stopping.set()
@@ -319,7 +352,7 @@ def _at_stop(code: int) -> int:
 
 def _who(slot: int) -> str:
     """The name of a slot's process in a log line."""
-    return f"worker {slot}" if slot != _DRIVER else "the process of the pipelines"
+    return _NAMES.get(slot, f"worker {slot}")
 
 
 def _word(code: int) -> str:

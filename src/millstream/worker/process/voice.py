@@ -8,11 +8,11 @@ import asyncio
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from millstream.worker.process.run import ALONE, BESIDE, GRACE, KILL_AFTER, PIPELINES, READY
+from millstream.worker.process.run import ALONE, BESIDE, GRACE, KILL_AFTER, PIPELINES, READY, SPARE
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
 #: Ticks without a report after which the process is asked to let its watchdog run.
@@ -26,9 +26,12 @@ _TICK = 1.0
 class Voice:
     """The reports of one process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, reports: int) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, reports: int, on_spare: Callable[[], None] = lambda: None
+    ) -> None:
         self._process = process
         self._reports = reports
+        self._on_spare = on_spare
         self._rest = b""
         self._watched = False
         self._debugged = False
@@ -71,6 +74,8 @@ class Voice:
             self.spoke.set()
         elif line in (ALONE, BESIDE):
             self.alone = line == ALONE
+        elif line == SPARE:
+            self._on_spare()
         elif line.startswith(GRACE):
             with suppress(ValueError):
                 self.grace = float(line.removeprefix(GRACE))

@@ -22,10 +22,12 @@ from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.line import Command, Line
 from millstream.client.slots import beside
+from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import NO_RECORD, Course, FailureRecord, Retry, course
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.fence_scripts import FORGET
+from millstream.worker.settlement.spare import HandOver
 
 log = logging.getLogger("millstream.worker")
 
@@ -43,10 +45,11 @@ def key(stream: str, group: str) -> str:
 class FailureLog:
     """The rows of one group's record, as one consumer reads and writes them."""
 
-    def __init__(self, member: Membership, fence: Fence, retry: Retry) -> None:
+    def __init__(self, member: Membership, fence: Fence, retry: Retry, hand_over: HandOver | None = None) -> None:
         self._member = member
         self._fence = fence
         self._retry = retry
+        self._hand_over = hand_over  # None where suspects stay in this process
         #: of the hash
         self.key = key(member.stream, member.group)
         #: those of the last look-up that must run alone; their deliveries are taken back until they do
@@ -81,7 +84,7 @@ class FailureLog:
                 self._refused(reply)
                 return
             rows.update(zip(unknown, reply, strict=True))
-        first_crash, alone = [], []
+        first_crash, alone, once = [], [], []
         retry, kept = self._retry, self._kept
         for held in claimed:
             row = rows[held.id]
@@ -91,6 +94,12 @@ class FailureLog:
                 first_crash.append((held, _FIRST if record is None else replace(record, uncharged=True)))
             elif found is Course.ALONE:
                 alone.append(held)
+            elif found is Course.NORMAL and record is not None and (record.uncharged or record.alone):
+                once.append(held)  # handed back since its crash, or failed
+        if self._hand_over is not None and (first_crash or alone or once):
+            await self._hand_over.give([*(held for held, _ in first_crash), *alone, *once], line)
+            first_crash = [row for row in first_crash if row[0].state is State.BUFFERED]
+            alone = [held for held in alone if held.state is State.BUFFERED]
         if not first_crash and not alone:
             return
         failpoints.reach("before_uncharge")

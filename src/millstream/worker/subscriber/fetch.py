@@ -19,6 +19,7 @@ from millstream.client.line import Command, Disconnected, Line, Reply
 from millstream.client.ranges import order_of
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
+from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, hold
 from millstream.worker.subscriber.parts import Common, SubscriberPart
 
@@ -28,6 +29,8 @@ _SWEEP_LIMIT_MS = 2_000
 #: Milliseconds for which reads that are filled with new entries do not ask for stale ones after there were none: a read
 #: with CLAIM costs a server several times as much.
 _CLAIM_PAUSE_MS = 20
+#: Milliseconds between two looks of the spare process for what it was given.
+_GIVEN_MS = 200
 _FIRST_CURSOR = b"0-0"
 _IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.DYING})
 
@@ -84,7 +87,7 @@ class Fetcher(SubscriberPart):
             self._again = [held for held in self._again if held not in early]
             found = [held for held in found if held not in early]
         await self._failures.look_up(self._again, self._rows, self.line)
-        return found
+        return [held for held in found if held.state is State.BUFFERED]
 
     def _questions(self, ids: list[bytes]) -> tuple[Command, ...]:
         """The questions to the server about claimed entries."""
@@ -129,6 +132,8 @@ class Fetcher(SubscriberPart):
 
     async def _find(self, room: int) -> list[Held]:
         member = self._member
+        if spare.is_here():
+            return await self._claim_given(room)
         self._turn = not self._turn
         claimable = share(room, self._turn, alone=self._nothing_new) if self._subscription.read == "both" else room
         found: list[Held] = []
@@ -151,6 +156,8 @@ class Fetcher(SubscriberPart):
 
     def wait_ms(self) -> int:
         """Milliseconds until there is something to do other than read."""
+        if spare.is_here():
+            return _GIVEN_MS
         now = self._member.clock.now().mono
         # what comes with a read counts as ours from the time it was sent, so a read must not wait until that is stale
         soonest = now + min(self._subscription.polling_interval, max(self._member.min_idle // 2, 1))
@@ -159,6 +166,11 @@ class Fetcher(SubscriberPart):
             if self._acks.retries_due and not self._native:
                 soonest = min(soonest, self._acks.retries_due[0][0])
         return max(soonest - now, 1)
+
+    @property
+    def blocks(self) -> bool:
+        """True if a read waits for new entries by itself."""
+        return self._subscription.read != "claimed" and not spare.is_here()
 
     @property
     def _native(self) -> bool:
@@ -252,6 +264,17 @@ class Fetcher(SubscriberPart):
         entries = _checked(
             await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
         )
+        return await self._claimed(entries, ordered=False)
+
+    async def _claim_given(self, room: int) -> list[Held]:
+        """Take what the workers gave to this process, the spare."""
+        member = self._member
+        name, most = member.consumer, room + len(member.held)
+        rows = _checked(await self._ask("XPENDING", member.stream, member.group, "-", "+", most, name))
+        ids = [row[0] for row in rows if row[0] not in member.held][:room]
+        if not ids:
+            return []
+        entries = _checked(await self._ask("XCLAIM", member.stream, member.group, name, 0, *ids))
         return await self._claimed(entries, ordered=False)
 
     async def _sweep(self, now: int, room: int) -> list[Held]:

@@ -163,7 +163,7 @@ class Intake(SubscriberPart):
                     log.info("%s: reading again", self._member.stream)
                 failures = 0
                 self._answered_at = self._member.clock.now().mono
-                if not found and self._subscription.read == "claimed":
+                if not found and not self._fetcher.blocks:
                     await self._sleep(self._fetcher.wait_ms() / 1000)
             except GroupMissing:
                 failures = await self._recover(failures, _GONE)

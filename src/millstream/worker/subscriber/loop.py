@@ -28,7 +28,7 @@ from millstream.worker.model.histogram import Durations
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
-from millstream.worker.settlement import failure_log
+from millstream.worker.settlement import failure_log, spare
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.delays import EntryDelays
@@ -97,6 +97,8 @@ class SubscriberLoop:
     def __init__(self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = ()) -> None:
         sub, gate = subscription.sub, shared.gate
         consumer, self._own_name = subscription.consumer()
+        if spare.spare is not None and spare.is_here():
+            consumer, self._own_name = spare.spare.consumer, True
         self.subscription = subscription  # The subscription that it runs
         self.member = member = Membership(
             stream=sub.stream,
@@ -116,7 +118,9 @@ class SubscriberLoop:
         self._line = open_line(shared.url, near=sub.stream, greet=(("CLIENT", "ID"),))
         fence = Fence(member, failure_log.key(member.stream, member.group), due.key(member.stream, member.group))
         leases = Leases(member, fence)
-        failures = failure_log.FailureLog(member, fence, subscription.retry)
+        # order by key holds within one process
+        hand_over = None if sub.no_ack or subscription.key is not None else spare.HandOver(member, fence)
+        failures = failure_log.FailureLog(member, fence, subscription.retry, hand_over)
         delays = EntryDelays(member, fence)
         acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
         apart = Apart()
@@ -313,6 +317,9 @@ class SubscriberLoop:
         failpoints.reach("before_forget")
         try:
             async with asyncio.timeout(_LEAVE_WITHIN):
+                if spare.is_here():
+                    await member.line.call("EVAL", spare.LEAVE, 1, member.stream, member.group, member.consumer)
+                    return
                 rows = await member.line.call("XPENDING", member.stream, member.group, "-", "+", 1, member.consumer)
                 if not rows:
                     await member.line.call("XGROUP", "DELCONSUMER", member.stream, member.group, member.consumer)

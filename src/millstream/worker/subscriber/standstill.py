@@ -26,6 +26,7 @@ from millstream.worker.handlers.frames import MACHINERY
 from millstream.worker.handlers.invoke import HandlerCalls
 from millstream.worker.handlers.message import Message
 from millstream.worker.model.lifecycle import LEASED, State
+from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, hold
 from millstream.worker.settlement.fence import Fence, FenceStep, by_count
 from millstream.worker.settlement.running import AT_WORK
@@ -145,6 +146,8 @@ async def _take(loop: SubscriberLoop, steps: Sequence[FenceStep], line: Line) ->
 
 async def _unread(loop: SubscriberLoop, line: Line) -> list[Held]:
     """Entries that the server has given us and the loop has not read: the reply lies in the connection."""
+    if spare.is_here():
+        return []  # what workers gave to it was not delivered
     member = loop.member
     most = len(member.held) + 256
     rows = await line.call("XPENDING", member.stream, member.group, "-", "+", most, member.consumer)

@@ -1,0 +1,100 @@
+"""The spare process of ``millstream run``: entries that may have ended a process run there, so no worker ends of them.
+
+A worker that claims such an entry gives it to the spare's consumer, uncharged, and reports that to the supervisor. The
+supervisor starts the spare, a process of the app that runs only what it was given, by the rules of any worker. It ends
+when it has had nothing to do for a while. Meanwhile the workers and all other groups go on.
+
+Nothing depends on the spare: what it does not take is claimed again after ``min_idle_time``. A worker runs by itself
+what it gave away in vain for half a minute, so a spare that cannot start delays an entry and stops nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from millstream.client import emulate
+from millstream.client.line import Line
+from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.fence import Fence, FenceStep, by_count
+
+PATIENCE_MS = 30_000
+"""Milliseconds for which an entry is given away without a run in between."""
+
+_KNOWN = 10_000
+"""Entries of which that time is known; the oldest is forgotten first."""
+
+IDLE = 10.0
+"""Seconds without work after which the spare ends."""
+
+LEAVE = """
+if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
+  redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
+end
+"""
+"""Removes the spare's consumer: in one step, since a worker may give it an entry at any moment."""
+
+
+class Spare(NamedTuple):
+    """The spare process, as one process of the app knows it."""
+
+    consumer: str  # Its name in every group
+    call: Callable[[], None] | None  # Reports that it has work; None in the spare itself
+
+
+#: None where there is no supervisor, or it has no spare.
+spare: Spare | None = None
+
+
+def is_here() -> bool:
+    """True in the spare process."""
+    return spare is not None and spare.call is None
+
+
+async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:
+    """Wait until the spare has had nothing to do for a while, or was ordered to end."""
+    quiet = 0.0
+    while quiet < IDLE and not dismissed.is_set():
+        await asyncio.sleep(0.5)
+        quiet = 0.0 if busy() else quiet + 0.5
+
+
+class HandOver:
+    """Gives the suspects of one group to the spare."""
+
+    def __init__(self, member: Membership, fence: Fence) -> None:
+        self._member = member
+        self._fence = fence
+        self._given: dict[bytes, tuple[int, int]] = {}  # By id: its deliveries, when it was first given with so many
+
+    async def give(self, suspects: Sequence[Held], line: Line) -> None:
+        """Give away those that the spare may still take; they are ours no more."""
+        if spare is None or spare.call is None:
+            return
+        given = [held for held in suspects if self._may_give(held)]
+        if not given:
+            return
+        group = self._member.group
+        steps = [
+            FenceStep(emulate.recount(group, spare.consumer, part[0].deliveries - 1), part) for part in by_count(given)
+        ]
+        await self._fence.take(steps, line)
+        for held in given:
+            held.step(Event.LOSE)
+            self._member.drop(held)
+        self._member.stats.claimed -= len(given)
+        spare.call()
+
+    def _may_give(self, held: Held) -> bool:
+        if held.state is not State.BUFFERED:
+            return False
+        now = self._member.clock.now().mono
+        deliveries, since = self._given.pop(held.id, (0, now))
+        if deliveries != held.deliveries:
+            since = now
+        elif now - since > PATIENCE_MS:
+            return False
+        self._given[held.id] = held.deliveries, since
+        if len(self._given) > _KNOWN:
+            del self._given[next(iter(self._given))]
+        return True

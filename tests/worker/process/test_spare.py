@@ -1,0 +1,114 @@
+"""An entry that ends processes ends one worker at most: its further tries run in the spare process."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import redis
+
+from support.groups import pending
+from support.servers import ServerProcess
+from support.waiting import eventually
+
+APP = """
+import asyncio, os, time
+from millstream import App, Message, Retry, StreamSub
+app = App(grace=0.3, blocked_after=0.2)
+SPARE = "MILLSTREAM_IS_SPARE" in os.environ
+print("start", os.getpid(), SPARE, flush=True)
+
+@app.on_startup
+async def begin() -> None:
+    {begin}
+
+@app.subscriber(StreamSub("bad", group="g", min_idle_time=1500, polling_interval=200), retry=Retry(max_deliveries=2))
+async def bad(do: str, msg: Message) -> None:
+    print("bad", os.getpid(), do, flush=True)
+    await asyncio.sleep(0.1)
+    {how}
+
+@app.subscriber(StreamSub("good", group="g", min_idle_time=1500, polling_interval=200))
+async def good(x: int) -> None:
+    print("good", os.getpid(), time.monotonic(), flush=True)
+"""
+
+WAYS = {
+    "exit": "if do == 'end': os._exit(1)",
+    "kill": "if do == 'end': os.kill(os.getpid(), 9)",
+    "block": "if do == 'end': time.sleep(3600)",
+}
+
+
+def starts(text: str) -> Counter[str]:
+    """The processes that began, workers and spares; a number in the text."""
+    return Counter(re.findall(r"^start \d+ (\w+)$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_entry_ends_one_worker_at_most(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str
+) -> None:
+    """It becomes a dead letter after its tries, its neighbour is handled, and one worker was started again."""
+    tasks.output = tmp_path / "out.txt"
+    target = tasks.app(APP.format(begin="pass", how=WAYS[way]))
+    for do in ("end", "return"):
+        client.xadd("bad", {"do": do})
+    tasks.run(target, server.url, "--workers", "2", "--kill-blocked-after", "1s")
+    eventually(lambda: client.xlen("bad:dead") == 1, 60)
+    eventually(lambda: not pending(client, "bad", "g"), 20)
+    found = tasks.output.read_text()
+    assert starts(found)["False"] == 3, found
+    assert starts(found)["True"], found
+    assert "return" in [line.split()[2] for line in found.splitlines() if line.startswith("bad ")]
+    letters: Any = client.xrange("bad:dead")
+    assert letters[0][1]["_dead.reason"] == "overdue"
+
+
+def test_other_groups_go_on_while_an_entry_blocks_the_spare(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
+) -> None:
+    """One worker alone goes on handling another stream while the spare stands still for a second."""
+    tasks.output = tmp_path / "out.txt"
+    target = tasks.app(APP.format(begin="pass", how=WAYS["block"]))
+    client.xadd("bad", {"do": "end"})
+    tasks.run(target, server.url, "--kill-blocked-after", "2s")
+    eventually(lambda: tasks.output.read_text().count("bad ") == 2, 30)
+    for x in range(20):
+        client.xadd("good", {"x": x})
+    eventually(lambda: tasks.output.read_text().count("good ") == 20, 10)
+    assert not client.xlen("bad:dead"), "the spare had ended before the good ones ran"
+    eventually(lambda: client.xlen("bad:dead") == 1, 30)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-spare",)])
+def test_without_a_spare_a_worker_runs_them_itself(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, options: tuple[str, ...]
+) -> None:
+    """A spare that cannot start, or is not wanted, keeps no entry from its end and no worker from its work."""
+    tasks.output = tmp_path / "out.txt"
+    short = "from millstream.worker.settlement import spare\nspare.PATIENCE_MS = 2000\n"
+    target = tasks.app(short + APP.format(begin="if SPARE: raise OSError('the port is taken')", how=WAYS["exit"]))
+    client.xadd("bad", {"do": "end"})
+    client.xadd("good", {"x": 1})
+    tasks.run(target, server.url, "--workers", "2", *options)
+    eventually(lambda: client.xlen("bad:dead") == 1, 60)
+    found = tasks.output.read_text()
+    assert bool(starts(found)["True"]) is not bool(options)
+    assert found.count("good ") == 1
+
+
+def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any) -> None:
+    """It ends by itself when it has had nothing to do for a while, and its workers go on."""
+    tasks.output = tmp_path / "out.txt"
+    short = "from millstream.worker.settlement import spare\nspare.IDLE = 1.0\n"
+    target = tasks.app(short + APP.format(begin="pass", how=WAYS["exit"]))
+    client.xadd("bad", {"do": "end"})
+    process = tasks.run(target, server.url)
+    eventually(lambda: client.xlen("bad:dead") == 1, 60)
+    ended = "the spare process has ended in order"
+    eventually(lambda: tasks.output.read_text().count("start") > 2 and ended in tasks.output.read_text(), 30)
+    client.xadd("good", {"x": 1})
+    eventually(lambda: tasks.output.read_text().count("good ") == 1, 10)
+    process.terminate()
+    assert process.wait(timeout=30) == 0
