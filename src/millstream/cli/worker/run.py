@@ -40,8 +40,8 @@ from millstream.errors import ConfigError, UsageError
 @click.option(
     "--spare/--no-spare",
     default=True,
-    help="Run entries that may have ended a worker in a spare process, so that the workers go on. It is started when it "
-    "is needed. Default: on, and off with --reload.",
+    help="Run entries that may have ended a worker in a spare process, so that the workers go on. It is started when "
+    "it is needed. Default: on, and off with --reload.",
 )
 @click.option(
     "--log-level",
