@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from millstream.cli.console import nouns
+from millstream.cli.main import COMMANDS
+from millstream.cli.shared.lazy import NounGroup
+from millstream.console.actions.every import BY_NAME
+
 # Modules that a server's start does not need: drawing, Lua, compressors, another's client, snapshot makers
 LATE = {"rich", "lupa", "tempfile", "bz2", "lzma", "redis", "pydantic", "pyarrow", "importlib.resources", "shutil"}
 LATE_OF_OURS = {
@@ -67,6 +72,29 @@ def test_start_loads_nothing_heavy(code: str) -> None:
     loaded = loaded_by(code)
     assert "millstream" in loaded
     assert sorted(loaded & HEAVY) == []
+
+
+@pytest.mark.parametrize("noun", [name for name, (place, _) in COMMANDS.items() if "nouns" in place])
+def test_help_of_a_noun_loads_no_command(noun: str) -> None:
+    """``millstream pending --help`` is as quick as ``millstream --help``: it has the lines without the modules."""
+    loaded = modules_of(f"from millstream.cli.main import main\nmain([{noun!r}, '--help'], standalone_mode=False)")
+    assert sorted({name.partition(".")[0] for name in loaded} & (HEAVY | {"asyncio"})) == []
+    assert [name for name in loaded if name.startswith(("millstream.console.", "millstream.client."))] in (
+        [],
+        ["millstream.console.actions"],
+    )
+
+
+def test_nouns_list_their_declared_actions() -> None:
+    """The list that is read from the source has every action with the line of its declaration."""
+    listed = {
+        f"{group.name} {verb}": line
+        for group in vars(nouns).values()
+        if isinstance(group, NounGroup)
+        for verb, line in group.lines()
+    }
+    missing = {name: one.says for name, one in BY_NAME.items() if listed.get(name) != one.says}
+    assert missing == {"stream add": "Add entries."}  # whose command has more ways to say what is added
 
 
 def test_the_measurement_sees_what_is_loaded() -> None:

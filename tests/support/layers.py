@@ -141,6 +141,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.pending": frozenset({"console", "client"}),
     "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
     "changes.commands": frozenset({"console", "client"}),  # the command of each declared action
+    "changes.words": frozenset({"console"}),  # the words of actions as options
     "changes.audit": frozenset({"console", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.secret_files": frozenset(),  # that nobody else reads

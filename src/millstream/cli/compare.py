@@ -1,15 +1,13 @@
 """``millstream compare``."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerUrl
-
-if TYPE_CHECKING:
-    from millstream.migrate.compare_keys import KeyComparison
+from millstream.client.url import check_url
+from millstream.migrate.compare_keys import KeyComparison, compare_servers
 
 _COLUMNS = (
     Column("db", rank=2),
@@ -43,9 +41,6 @@ def compare(source: str, copy: str, form: str) -> None:
     """
     output = Output(form)
     with exits("millstream compare"):
-        from millstream.client.url import check_url  # noqa: PLC0415 - help does not need it
-        from millstream.migrate.compare_keys import compare_servers  # noqa: PLC0415 - as above
-
         with output.progress({"compared": "comparing"}, unit="keys") as tell:
             found = compare_servers(check_url(source), check_url(copy), tell)
         _show(output, found)

@@ -6,6 +6,7 @@ import click
 
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.paths import LocalPath
+from millstream.dashboards.catalogue import FILES, find, write_all
 
 _WIDE = {"max_content_width": 110}
 _FILES = (Column("name"), Column("file"), Column("tool", rank=2), Column("about", "prose", rank=1))
@@ -39,8 +40,6 @@ def ls(form: str) -> None:
       millstream dashboards ls
       millstream dashboards ls -o json | jq -r '.[].name'
     """
-    from millstream.dashboards.catalogue import FILES  # noqa: PLC0415 - help does not need it
-
     with exits("millstream dashboards ls"):
         rows = [[each.name, each.file, each.tool, each.about] for each in FILES]
         Output(form).table(Table("files", _FILES, rows))
@@ -56,8 +55,6 @@ def show(name: str) -> None:
       millstream dashboards show streams > streams.json        to be imported into Grafana
       millstream dashboards show alerts
     """
-    from millstream.dashboards.catalogue import find  # noqa: PLC0415 - help does not need it
-
     with exits("millstream dashboards show"):
         click.echo(find(name).text(), nl=False)
 
@@ -77,8 +74,6 @@ def write(folder: Path, force: bool) -> None:
       millstream dashboards write monitoring --force           after an upgrade
       prometheus --config.file monitoring/prometheus/scrape.yml
     """
-    from millstream.dashboards.catalogue import FILES, write_all  # noqa: PLC0415 - help does not need it
-
     with exits("millstream dashboards write"):
         written = write_all(folder, force=force)
         same = len(FILES) - len(written)

@@ -40,18 +40,18 @@ COMMANDS: Rows = {
         "millstream.cli.dashboards:dashboards",
         "Dashboards for Grafana and alerts for Prometheus, written into a folder.",
     ),
-    "audit": ("millstream.cli.changes.audit:audit", "Changes with user, time and place; undo."),
+    "audit": ("millstream.cli.console.nouns:audit", "Changes with user, time and place; undo."),
     "worker": (
-        "millstream.cli.worker.worker:worker",
+        "millstream.cli.console.nouns:worker",
         "Workers: their state and work; quiet, drain, stop, pause, resume.",
     ),
-    "dead": ("millstream.cli.worker.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
+    "dead": ("millstream.cli.console.nouns:dead", "Dead letters: look, put back on their streams, remove, export."),
     "sql": ("millstream.cli.spark.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
     "recover": (
         "millstream.cli.spark.recover:recover",
         "Settle pending entries of crashed workers: ack, release or dead-letter them.",
     ),
-    "spark": ("millstream.cli.spark.queries:spark", "Spark queries: running ones, former ones, their progress."),
+    "spark": ("millstream.cli.console.nouns:spark", "Spark queries: running ones, former ones, their progress."),
     "archive": (
         "millstream.cli.spark.archive:archive",
         "Move streams to Parquet, and trim unneeded entries.",

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -13,10 +13,11 @@ from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerUrl
 from millstream.errors import UsageError
-
-if TYPE_CHECKING:
-    from millstream.migrate.connection import Link
-    from millstream.migrate.run import MigrationOptions, MigrationReport
+from millstream.migrate.capabilities import VERSIONS
+from millstream.migrate.command_file import load
+from millstream.migrate.connection import Link, same_place
+from millstream.migrate.rdb_file import FORMATS, export_rdb, import_rdb, rdb_path
+from millstream.migrate.run import Existing, MigrationOptions, MigrationReport, move, to_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -148,8 +149,6 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
 
 def _chosen(*, replace: bool, skip_existing: bool, **choices: Any) -> "MigrationOptions":
     """The options of both, two of which exclude each other; the others have the names of the fields."""
-    from millstream.migrate.run import Existing, MigrationOptions  # noqa: PLC0415 - help does not wait for redis-py
-
     if replace and skip_existing:
         raise UsageError("--replace overwrites what is there and --skip-existing leaves it: give one of them")
     existing: Existing = "replace" if replace else "skip" if skip_existing else "refuse"
@@ -163,11 +162,6 @@ def _between(
     output: Output, source: str, target: str, db: int | None, choices: "MigrationOptions"
 ) -> "MigrationReport":
     """From a server or a file to a server."""
-    from millstream.migrate.command_file import load  # noqa: PLC0415 - help does not wait for redis-py
-    from millstream.migrate.connection import Link, same_place  # noqa: PLC0415 - as above
-    from millstream.migrate.rdb_file import import_rdb, rdb_path  # noqa: PLC0415 - as above
-    from millstream.migrate.run import move  # noqa: PLC0415 - as above
-
     path = rdb_path(source)
     with ExitStack() as stack:
         stack.enter_context(replies_of(*(each for each in (source, target) if "://" in each)))
@@ -189,8 +183,6 @@ def _between(
 
 def _opened(source: str, db: int | None) -> "Link":
     """A link to a source. A mistyped directory must not pass for a store without streams, nor be made."""
-    from millstream.migrate.connection import Link  # noqa: PLC0415 - help does not wait for redis-py
-
     if source.startswith("file://"):
         directory = Path(unquote(urlsplit(source).path))
         if not (directory / "MANIFEST").exists():
@@ -202,10 +194,6 @@ def _file(
     output: Output, source: str, target: str, db: int | None, choices: "MigrationOptions", *, text: bool, version: str
 ) -> "MigrationReport":
     """From a server to a file."""
-    from millstream.migrate.capabilities import VERSIONS  # noqa: PLC0415 - help does not wait for redis-py
-    from millstream.migrate.rdb_file import FORMATS, export_rdb  # noqa: PLC0415 - as above
-    from millstream.migrate.run import to_file  # noqa: PLC0415 - as above
-
     is_rdb = target.endswith(".rdb")
     if is_rdb and (text or version not in FORMATS):
         raise UsageError(f"an RDB file is no text, and Redis {min(FORMATS)} is the oldest that reads it")

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.changes.commands import NounGroup
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
+from millstream.console.changes.audit import AuditEntry, entries
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.console.changes.audit import AuditEntry
 
 _WIDE = {"max_content_width": 110}
 
@@ -37,24 +36,7 @@ _CHANGES = (
 _FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "line", "undo")
 
 
-@click.group(cls=NounGroup, changes="millstream.console.actions.pending", context_settings=_WIDE)
-def audit() -> None:
-    """Changes that were made by these commands and by the console, and the way to undo them.
-
-    Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. Changes by other clients
-    of the server are not there; a user that may write the stream can write anything into it.
-
-    \b
-    Examples:
-      millstream audit ls --since 1d
-      millstream audit undo 8f3c01a94b7e
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
-    """
-
-
-@audit.command(context_settings=_WIDE)
+@click.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
 @click.option("--since", metavar="TIME", help=f"Show changes made at this time or later: {TIME_HELP}.")
 @click.option(
@@ -84,8 +66,6 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
 
 async def _entries(line: "Line", stream: str | None, since_ms: int, limit: int) -> "list[AuditEntry]":
     """Changes, the newest first."""
-    from millstream.console.changes.audit import entries  # noqa: PLC0415 - help does not need it
-
     found: list[AuditEntry] = []
     async with aclosing(entries(line, since_ms=since_ms)) as changes:
         async for one in changes:

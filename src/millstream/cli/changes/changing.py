@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +19,11 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
+from millstream.console.changes import audit
+from millstream.console.changes.audit import Actor, cut, undo_line, until_then
+from millstream.console.changes.making import Prepared, carry_out
+from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, Words, joined
+from millstream.console.changes.writing import raw_line, shell_line
 from millstream.errors import MillstreamError
 from millstream.texts import in_one_line
 
@@ -25,11 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from millstream.client.line import Line
-    from millstream.console.changes.audit import Actor
     from millstream.console.changes.gather import Counting
     from millstream.console.changes.guard import ChangeOutcome
-    from millstream.console.changes.making import Prepared
-    from millstream.console.changes.plan import ChangePlan, Words
 
     Plan = Callable[[Line, Counting], Awaitable[Prepared]]
 
@@ -128,11 +131,6 @@ def prepared_by(options: Ask, output: Output, make: "Plan", unit: str) -> "Prepa
 
 def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "ChangeOutcome":
     """Make a change and return what became of it."""
-    from secrets import token_hex  # noqa: PLC0415 - help does not need it
-
-    from millstream.console.changes.audit import until_then  # noqa: PLC0415 - as above
-    from millstream.console.changes.making import carry_out  # noqa: PLC0415 - as above
-
     name = token_hex(6)
     with output.progress({"change": "Changing"}, unit=unit) as tell:
 
@@ -148,8 +146,6 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
 
 def actor() -> "Actor":
     """The user who runs this command, as far as this machine knows."""
-    from millstream.console.changes.audit import Actor  # noqa: PLC0415 - as above
-
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
@@ -160,10 +156,6 @@ def actor() -> "Actor":
 
 async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
     """Put entries that were added into the audit stream, which has no steps of its own; what to say if it failed."""
-    from secrets import token_hex  # noqa: PLC0415 - as above
-
-    from millstream.console.changes import audit  # noqa: PLC0415 - as above
-
     (whoami,) = await line.near(audit.KEY).calls([("ACL", "WHOAMI")])
     user = whoami.decode(errors="surrogateescape") if isinstance(whoami, bytes) else ""
     entry = audit.audit_command(plan, replace(actor(), user=user), token_hex(6))
@@ -187,9 +179,6 @@ def preview(output: Output, plan: "ChangePlan") -> None:
 
 def _facts(output: Output, plan: "ChangePlan") -> dict[str, object]:
     """The facts of a change; people get them as sentences."""
-    from millstream.console.changes.audit import cut  # noqa: PLC0415 - as above
-    from millstream.console.changes.plan import MOST_SHOWN, joined  # noqa: PLC0415 - as above
-    from millstream.console.changes.writing import raw_line, shell_line  # noqa: PLC0415 - as above
 
     def listed(lines: "Sequence[str]") -> object:
         shown = [*lines[:_SHOWN], *([f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])]
@@ -215,8 +204,6 @@ def _facts(output: Output, plan: "ChangePlan") -> dict[str, object]:
 
 def _undo(plan: "ChangePlan", name: str = "CHANGE") -> str | None:
     """The command line that undoes it; before the change its name is not known yet."""
-    from millstream.console.changes.audit import undo_line  # noqa: PLC0415 - as above
-
     return undo_line(plan, name) or None
 
 

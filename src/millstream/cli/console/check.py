@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millstream.cli.console.checked import STYLES, exit_code
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import url_option
 from millstream.cli.shared.time_options import SPAN_HELP
+from millstream.client.url import db_label
+from millstream.console.model import check as model
+from millstream.console.model.check import AGES, CheckBounds, Figure, Measured
+from millstream.console.reading.counting import count_undecided
+from millstream.console.reading.fleet import letters
+from millstream.console.reading.streams import overview, read_one
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.printable import printable
 from millstream.times import span
@@ -18,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.client.line import Line
-    from millstream.console.model.check import CheckBounds, Figure, Measured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,10 +98,6 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
 
     Exit code: 0 ok, 1 warning, 2 critical or the server does not answer, 3 unknown or the command line is invalid.
     """
-    from millstream.cli.console.checked import STYLES, exit_code  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import db_label  # noqa: PLC0415 - as above
-    from millstream.console.model import check as model  # noqa: PLC0415 - as above
-
     with _ends_as_a_plugin():
         every = {figure: _bounds(figure, given) for figure in model.FIGURES}
         bounds = {figure: each for figure, each in every.items() if each is not None}
@@ -110,11 +112,6 @@ async def _measure(
     line: "Line", stream: str | None, group: str | None, bounds: "dict[Figure, CheckBounds]", count: int
 ) -> "list[Measured]":
     """The figures."""
-    from millstream.console.model import check as model  # noqa: PLC0415 - as above
-    from millstream.console.reading.counting import count_undecided  # noqa: PLC0415 - as above
-    from millstream.console.reading.fleet import letters  # noqa: PLC0415 - as above
-    from millstream.console.reading.streams import overview, read_one  # noqa: PLC0415 - as above
-
     seen = await (overview(line) if stream is None else read_one(line, stream))
     if "lag" in bounds:
         seen = await count_undecided(line, seen, group, bounds["lag"], count)
@@ -142,8 +139,6 @@ def _ends_as_a_plugin() -> "Iterator[None]":
 
 def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
     """The thresholds of a figure; None where it is not to be checked."""
-    from millstream.console.model.check import AGES, CheckBounds  # noqa: PLC0415 - as above
-
     word = given[figure.replace("-", "_")].strip()
     if word == _OFF:
         return None

@@ -7,6 +7,7 @@ import click
 from millstream.cli.console.shown import consumer_table
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Output, exits, output_option, url_option
+from millstream.console.reading import groups
 
 if TYPE_CHECKING:
     from millstream.console.model.streams import ConsumerStatus
@@ -44,7 +45,6 @@ def ls(  # noqa: PLR0917 - click passes every option by name
       millstream consumer ls orders billing --sort idle
       millstream consumer ls orders billing --watch
     """
-    from millstream.console.reading import groups  # noqa: PLC0415 - help does not need it
 
     def show(found: "list[ConsumerStatus]", _: object) -> None:
         output = Output(form)

@@ -9,12 +9,16 @@ import click
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, consumer_table, group_row, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.console.model.advice import Advice, Case, advise
+from millstream.console.model.facts.streams import refused_lines
+from millstream.console.model.rates import rates
+from millstream.console.reading.case import read_case
+from millstream.console.reading.streams import overview, read_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.client.line import Line
-    from millstream.console.model.advice import Advice, Case
     from millstream.console.model.streams import GroupStatus, StreamsSeen
 
 _WIDE = {"max_content_width": 110}
@@ -54,7 +58,6 @@ def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str 
       millstream group ls orders --watch                   with rates, and how long until nothing is left
       millstream group ls --sort age -o json | jq '.[0]'
     """
-    from millstream.console.reading.streams import overview, read_one  # noqa: PLC0415 - help does not need it
 
     async def work(line: "Line") -> "StreamsSeen":
         return await (overview(line) if stream is None else read_one(line, stream))
@@ -68,9 +71,6 @@ def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str 
 
 def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int, form: str, *, many: bool) -> None:
     """One answer of ``ls``."""
-    from millstream.console.model.facts.streams import refused_lines  # noqa: PLC0415 - as above
-    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
-
     rate = rates(before, seen)[1] if before is not None else {}
     every = [group for one in seen.streams for group in one.groups]
     found = sorted(every, key=lambda group: _rank(group, sort, seen.at_ms))[:limit]
@@ -125,8 +125,6 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
       millstream group show orders billing --watch
       millstream group show orders billing -o json | jq '.advice[].remedy'
     """
-    from millstream.console.reading.case import read_case  # noqa: PLC0415 - help does not need it
-
     with exits("millstream group show"):
         look(
             url,
@@ -139,9 +137,6 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
 
 def _whole(case: "Case", before: "Case | None", form: str) -> None:
     """One answer of ``show``."""
-    from millstream.console.model.advice import advise  # noqa: PLC0415 - as above
-    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
-
     seen, lag = case.seen, case.seen.group.lag
     rate = rates(before.seen.streams, seen.streams)[1] if before is not None else {}
     case = replace(case, rate=rate.get((seen.group.stream, seen.group.name)))

@@ -1,4 +1,4 @@
-"""``millstream stream``, ``group``, ``pending``, ``consumer``, ``server``: the tables of their subcommands.
+"""The nouns of the command line, such as ``millstream stream``: the tables of their subcommands.
 
 A subcommand that looks is a row here and a function in a file of its own, which is imported only when it is asked for.
 One that changes something is a declared action (``console/actions``).
@@ -6,8 +6,7 @@ One that changes something is a declared action (``console/actions``).
 
 import click
 
-from millstream.cli.changes.commands import NounGroup
-from millstream.cli.shared.lazy import LazyGroup, Rows
+from millstream.cli.shared.lazy import LazyGroup, NounGroup, Rows
 
 _WIDE = {"max_content_width": 110}
 _ACTIONS = "millstream.console.actions"
@@ -34,6 +33,44 @@ CONSUMER: Rows = {
 SERVER: Rows = {
     "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, costs of commands."),
     "slow": ("millstream.cli.console.server:slow", "List the slow commands."),
+}
+AUDIT: Rows = {
+    "ls": ("millstream.cli.changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM."),
+}
+WORKER: Rows = {
+    "ls": ("millstream.cli.worker.worker:ls", "List the workers that are alive, and the handlers that are paused."),
+    "show": (
+        "millstream.cli.worker.worker:show",
+        "Show one worker: its subscribers, their running entries with the time of each run, its last error.",
+    ),
+}
+DEAD: Rows = {
+    "ls": (
+        "millstream.cli.worker.dead:ls",
+        "List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.",
+    ),
+    "show": (
+        "millstream.cli.worker.dead:show",
+        "Show one letter whole: fields, error, traceback, times, and its earlier deaths.",
+    ),
+    "export": (
+        "millstream.cli.worker.dead:export",
+        "Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.",
+    ),
+}
+SPARK: Rows = {
+    "ls": (
+        "millstream.cli.spark.queries:ls",
+        "List the queries that report to this server, those that reported last first.",
+    ),
+    "metrics": (
+        "millstream.cli.spark.queries:metrics",
+        "Print the reports of queries to this server in Prometheus format, for a textfile collector.",
+    ),
+    "show": (
+        "millstream.cli.spark.queries:show",
+        "Show QUERY: its rates, the time of each phase of its last batch, and its place.",
+    ),
 }
 
 
@@ -115,4 +152,90 @@ def server() -> None:
 
     Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
     5 refused, 130 interrupted.
+    """
+
+
+@click.group(cls=NounGroup, rows=AUDIT, changes=f"{_ACTIONS}.pending", context_settings=_WIDE)
+def audit() -> None:
+    """Changes that were made by these commands and by the console, and the way to undo them.
+
+    Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. Changes by other clients
+    of the server are not there; a user that may write the stream can write anything into it.
+
+    \b
+    Examples:
+      millstream audit ls --since 1d
+      millstream audit undo 8f3c01a94b7e
+
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
+    """
+
+
+@click.group(
+    cls=NounGroup,
+    rows=WORKER,
+    changes=f"{_ACTIONS}.workers",
+    own="millstream.cli.worker.orders",
+    context_settings=_WIDE,
+)
+def worker() -> None:
+    """Workers: their state, their entries in hand, and their orders.
+
+    Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker/reference.md),
+    and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
+
+    \b
+    Examples:
+      millstream worker ls
+      millstream worker show web-1-4711
+      millstream worker pause orders billing --reason 'the card provider is down'
+      millstream worker resume orders billing
+      millstream worker drain web-1-4711               finish what it has, then end
+      millstream worker reap orders --idle 1d          remove consumers of processes that are gone
+
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
+    """
+
+
+@click.group(
+    cls=NounGroup,
+    rows=DEAD,
+    changes=f"{_ACTIONS}.letters",
+    own="millstream.cli.worker.letter_changes",
+    context_settings=_WIDE,
+)
+def dead() -> None:
+    """Dead letters: entries that workers gave up on.
+
+    They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is
+    the stream or its dead-letter stream; --key names one that has another name. ID is the letter's own id, as `ls`
+    shows it.
+
+    \b
+    Examples:
+      millstream dead ls                                       which dead-letter streams there are
+      millstream dead ls orders --since 1h                     what died in the last hour
+      millstream dead show orders 1763721600000-0              all of one, with traceback and payload
+      millstream dead retry orders 1763721600000-0             put one back
+      millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
+      millstream dead edit orders 1763721600000-0              correct one in your editor, and put it back
+      millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
+      millstream dead export orders > dead.jsonl               everything, one JSON object a line
+
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
+    """
+
+
+@click.group(cls=LazyGroup, rows=SPARK)
+def spark() -> None:
+    """Spark queries: running ones, former ones, and their progress.
+
+    \b
+    Examples:
+      millstream spark ls
+      millstream spark ls -o json | jq '.[] | select(.state == "failed")'
+      millstream spark show orders-lake
     """

@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.changes.commands import with_words
+from millstream.cli.changes.words import with_words
 from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import shown
 from millstream.console.actions.parameters import CHOOSING, GONE, choice_of
+from millstream.console.model.facts.pending import pending_facts
+from millstream.console.model.pending import PendingChoice, PendingEntry, PendingOrder, PendingPage, PendingSummary
+from millstream.console.reading import pending
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.client.line import Line
-    from millstream.console.model.pending import PendingChoice, PendingEntry, PendingOrder, PendingPage, PendingSummary
 
 _WIDE = {"max_content_width": 110}
 
@@ -112,9 +114,6 @@ class _Asked:
 
     async def ask(self, line: "Line") -> "tuple[PendingSummary, PendingPage]":
         """Number of pending entries, and the requested page."""
-        from millstream.console.model.pending import PendingChoice  # noqa: PLC0415 - as above
-        from millstream.console.reading import pending  # noqa: PLC0415 - as above
-
         total = await pending.summary(line, self.stream, self.group)
         choice = None if self.choice == PendingChoice() else self.choice
         where = (line, self.stream, self.group)
@@ -155,8 +154,6 @@ class _Asked:
 
 def _row(entry: "PendingEntry", form: str) -> dict[str, object]:
     """A pending entry as a row."""
-    from millstream.console.model.facts.pending import pending_facts  # noqa: PLC0415 - as above
-
     if entry.entry is None:
         return pending_facts(entry)
     pairs = entry.entry.fields

@@ -18,13 +18,17 @@ from millstream._version import __version__
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Output, exits, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.client.recorded.report import FORMAT
+from millstream.console.reporting.gather import Gathering, ReportBounds
+from millstream.console.reporting.recording import ReportWriter
+from millstream.console.reporting.redact import Redactor
 from millstream.errors import UsageError
+from millstream.printable import without_password
 from millstream.texts import size_text
 
 if TYPE_CHECKING:
     from millstream.cli.shared.output import Tell
     from millstream.client.line import Line
-    from millstream.console.reporting.gather import ReportBounds
 
 _DOING = {"streams": "Streams", "groups": "Groups", "entries": "Entries"}
 _NAMED = 10  # of what was left out
@@ -90,8 +94,6 @@ def report(  # noqa: PLR0917 - click passes every option by name
     server, 5 refused.
     """
     with exits("millstream report"):
-        from millstream.console.reporting.gather import ReportBounds  # noqa: PLC0415 - help does not need it
-
         seconds = span("--timeout", timeout, "s") / 1000
         include = Include(payloads, addresses, max_size << 20)
         name = file or f"millstream-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json.gz"
@@ -141,12 +143,6 @@ def _write(
     file: IO[str], url: str, include: Include, bounds: "ReportBounds", tell: "Tell"
 ) -> tuple[dict[str, str], int]:
     """Ask and write; what was left out and why, and characters written."""
-    from millstream.client.recorded.report import FORMAT  # noqa: PLC0415 - help does not need it
-    from millstream.console.reporting.gather import Gathering  # noqa: PLC0415 - as above
-    from millstream.console.reporting.recording import ReportWriter  # noqa: PLC0415 - as above
-    from millstream.console.reporting.redact import Redactor  # noqa: PLC0415 - as above
-    from millstream.printable import without_password  # noqa: PLC0415 - as above
-
     writer = ReportWriter(file, Redactor(payloads=include.payloads, addresses=include.addresses), include.characters)
 
     async def work(line: "Line") -> None:

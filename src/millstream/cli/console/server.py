@@ -6,6 +6,7 @@ import click
 
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.console.reading.server import server
 
 if TYPE_CHECKING:
     from millstream.console.model.server import ServerStatus
@@ -58,7 +59,6 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
       millstream server show --watch 5
       millstream server show -o json | jq '.costs[0]'
     """
-    from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
 
     def every(found: "list[ServerStatus]", _: object) -> None:
         for one in found:
@@ -126,7 +126,6 @@ def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str)
       millstream server slow --sort time --limit 100
       millstream server slow -o json | jq -r '.[].command'
     """
-    from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
 
     def every(found: "list[ServerStatus]", _: object) -> None:
         output = Output(form)

@@ -10,7 +10,10 @@ import click
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.secret_files import check_secret
 from millstream.cli.shared.servers import GIVEN, USED, context_named, usual_url, without_secret
+from millstream.client.recorded.report import open_report
+from millstream.client.url import REPORT, check_shared
 from millstream.errors import UsageError
+from millstream.printable import has_password, without_password
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,6 @@ def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
 
 def given_servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[GivenServer]:
     """The servers that are meant, checked; without any, the one of the context or of the environment."""
-    from millstream.client.recorded.report import open_report  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import REPORT, check_shared  # noqa: PLC0415 - as above
-
     found = [one for word in words for one in _named_by(word)]
     found += [GivenServer(f"{REPORT}{name}") for name in reports]
     for one in found:
@@ -56,9 +56,6 @@ def _named_by(word: str) -> list[GivenServer]:
 
 def check_changes(urls: Sequence[str]) -> None:
     """Return where changes may be allowed on these servers: a report takes none, and production is asked about."""
-    from millstream.client.url import REPORT  # noqa: PLC0415 - as above
-    from millstream.printable import without_password  # noqa: PLC0415 - as above
-
     if any(url.startswith(REPORT) for url in urls):
         raise UsageError("--allow-changes: a report is only read; leave one of the two out")
     confirm(f"Show {', '.join(map(without_password, urls))} with changes allowed?", "allow them", yes=True)
@@ -76,8 +73,6 @@ def _from_file(name: str) -> list[str]:
 
 def _urls_of(path: Path) -> list[str]:
     """The URLs in a file, which nobody else may read where one of them has a password."""
-    from millstream.printable import has_password  # noqa: PLC0415 - help does not need it
-
     with path.open("rb") as file:
         urls = _urls(file.read().decode())
         if any(map(has_password, urls)):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import Column, Table
+from millstream.console.model.facts.streams import consumer_facts, group_facts
 
 if TYPE_CHECKING:
     from millstream.console.model.lag import Lag
@@ -62,15 +63,11 @@ def lag_text(lag: "Lag", form: str) -> object:
 
 def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form: str) -> Mapping[str, object]:
     """A group as a row of :data:`GROUPS`."""
-    from millstream.console.model.facts.streams import group_facts  # noqa: PLC0415 - help does not need it
-
     return {**group_facts(group, now_ms, rate), "lag": lag_text(group.lag, form)}
 
 
 def consumer_table(found: "Sequence[ConsumerStatus]", form: str) -> Table:
     """Consumers as a table; people read of the one without a name what it stands for."""
-    from millstream.console.model.facts.streams import consumer_facts  # noqa: PLC0415 - as above
-
     nobody = "(nobody)" if form == "table" else ""
     rows = [consumer_facts(one) | {"consumer": one.name or nobody} for one in found]
     return Table("consumers", CONSUMERS, [[row[c.name] for c in CONSUMERS] for row in rows], empty="No consumers.")

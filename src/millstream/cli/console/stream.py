@@ -7,10 +7,14 @@ import click
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, lag_text, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.console.model.facts.search import search
+from millstream.console.model.facts.streams import refused_lines, stream_facts
+from millstream.console.model.names import milliseconds
+from millstream.console.model.rates import GroupRate, rates
+from millstream.console.reading.streams import overview, read_one
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.console.model.rates import GroupRate
     from millstream.console.model.streams import StreamsSeen, StreamStatus
 
 _WIDE = {"max_content_width": 110}
@@ -66,7 +70,6 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
       millstream stream ls --watch                         every 2 seconds, with entries added a second
       millstream stream ls -o json | jq '.[] | select(.lag == null) | .key'
     """
-    from millstream.console.reading.streams import overview  # noqa: PLC0415 - help does not need it
 
     async def work(line: "Line") -> "StreamsSeen":
         return await overview(line, pattern, limit=limit if sort == "key" else None)
@@ -93,8 +96,6 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
       millstream stream find billing
       millstream stream find web-1 -o json | jq -r '.[] | select(.kind == "consumer") | .group'
     """
-    from millstream.console.model.facts.search import search  # noqa: PLC0415 - help does not need it
-    from millstream.console.reading.streams import overview  # noqa: PLC0415 - as above
 
     async def work(line: "Line") -> "StreamsSeen":
         return await overview(line)
@@ -113,12 +114,8 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
 
 def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int | None, form: str) -> None:
     """One answer of ``ls``."""
-    from millstream.console.model.facts.streams import refused_lines  # noqa: PLC0415 - as above
-
     added: dict[str, float] = {}
     if before is not None:
-        from millstream.console.model.rates import rates  # noqa: PLC0415 - one answer alone has none
-
         added = rates(before, seen)[0]
     found = sorted(seen.streams, key=lambda one: _rank(one, sort, seen.at_ms))[:limit]
     wanted = (*_FOR_PEOPLE, *(("added_per_second",) if before is not None else ()))
@@ -147,8 +144,6 @@ def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
 
 def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> dict[str, object]:
     """A stream as a row."""
-    from millstream.console.model.facts.streams import stream_facts  # noqa: PLC0415 - as above
-
     lag = one.worst_lag
     return {**stream_facts(one, now_ms, added), "lag": None if lag is None else lag_text(lag, form)}
 
@@ -167,18 +162,12 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
       millstream stream show orders --watch 5
       millstream stream show orders -o json | jq .groups
     """
-    from millstream.console.reading.streams import read_one  # noqa: PLC0415 - help does not need it
-
     with exits("millstream stream show"):
         look(url, watch, lambda line: read_one(line, stream), lambda seen, before: _whole(seen, before, form), form)
 
 
 def _whole(seen: "StreamsSeen", before: "StreamsSeen | None", form: str) -> None:
     """One answer of ``show``."""
-    from millstream.console.model.facts.streams import stream_facts  # noqa: PLC0415 - as above
-    from millstream.console.model.names import milliseconds  # noqa: PLC0415 - as above
-    from millstream.console.model.rates import rates  # noqa: PLC0415 - as above
-
     one = seen.streams[0]
     added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())
     known = stream_facts(one, seen.at_ms, added.get(one.key))

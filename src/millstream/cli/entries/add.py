@@ -15,8 +15,16 @@ from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
+from millstream.client.capabilities import find
+from millstream.client.jsontext import parse_record
+from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
+from millstream.console.changes.writing import raw_line
+from millstream.console.model.names import command_words
+from millstream.console.payloads.entry import EntryPayload
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.texts import in_one_line
+from millstream.worker.handlers.message import PayloadError
+from millstream.worker.handlers.publish import fields_of, producer_of
 
 if TYPE_CHECKING:
     from millstream.client.line import Command, Line
@@ -97,8 +105,6 @@ def add(
       millstream stream tail orders -n 100 -o jsonl | jq -c .fields | millstream stream add copy --from -
       millstream stream add orders item=tea --no-create --maxlen 100000 --dry-run
     """
-    from millstream.console.model.names import command_words  # noqa: PLC0415 - help does not need it
-
     with exits("millstream stream add"), ExitStack() as stack:
         how = AddOptions(
             stream,
@@ -142,8 +148,6 @@ def add(
             if added.count or file is not None:
                 output.report({"stream": stream, "added": added.count, "first_id": added.first, "last_id": added.last})
         if not added.count and file is None:
-            from millstream.console.changes.plan import TargetMissingError  # noqa: PLC0415 - help does not need it
-
             raise TargetMissingError(f"nothing was added: there is no stream {stream!r} (--no-create)")
     sys.exit(0 if not added.missing else FAILED)
 
@@ -162,8 +166,6 @@ class AddOptions:
 
     def command(self, flat: list[bytes]) -> "Command":
         """The XADD of an entry."""
-        from millstream.worker.handlers.publish import producer_of  # noqa: PLC0415 - help does not need it
-
         words: list[str | int] = ["NOMKSTREAM"] if self.no_create else []
         key = self.idempotent
         if self.idempotent_by is not None:
@@ -194,8 +196,6 @@ class AddedEntries:
 
 async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
     """Add them, some in a round trip."""
-    from millstream.client.capabilities import find  # noqa: PLC0415 - as above
-
     near = line.near(how.stream)
     can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
     if can is not None and not can.idmp and "idmp" not in can.unknown:  # else the server says itself why it refuses
@@ -209,8 +209,6 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
             if not isinstance(reply, Exception):
                 added.take(reply)
         if (refused := next((reply for reply in answers if isinstance(reply, Exception)), None)) is not None:
-            from millstream.console.changes.plan import ChangeRefusedError  # noqa: PLC0415 - as above
-
             kind = NotAddedError if added.count else ChangeRefusedError
             raise kind(f"{how.stream}: {refused}; {added.count} entries were added")
         if wrong is not None:
@@ -219,8 +217,6 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
 
 async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
     """Put it into the audit stream: one entry, however many were added."""
-    from millstream.console.changes.plan import ChangePlan, Undo  # noqa: PLC0415 - as above
-
     if not added.count:
         return
     words = tuple(typed)
@@ -301,8 +297,6 @@ def _lines(file: IO[bytes], headers: dict[str, str] | None) -> Iterator[list[byt
 
 def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> list[bytes]:
     """Names and values of one JSON object."""
-    from millstream.client.jsontext import parse_record  # noqa: PLC0415 - as above
-
     try:
         found = parse_record(text)
     except ValueError as reason:
@@ -316,9 +310,6 @@ def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> lis
 
 
 def _flat(content: Mapping[str, Any], headers: dict[str, str] | None) -> list[bytes]:
-    from millstream.worker.handlers.message import PayloadError  # noqa: PLC0415 - as above
-    from millstream.worker.handlers.publish import fields_of  # noqa: PLC0415 - as above
-
     try:
         return fields_of(content, headers)
     except PayloadError as reason:
@@ -336,8 +327,6 @@ def _bytes_in(value: object) -> object:
 
 
 def _key_of(flat: list[bytes], name: str) -> str:
-    from millstream.console.payloads.entry import EntryPayload  # noqa: PLC0415 - as above
-
     found = EntryPayload(list(zip(flat[::2], flat[1::2], strict=True))).at(name)
     if not found or found[0] in {None, ""}:
         raise UsageError(f"--idempotent-by {name}: an entry has no such field")
@@ -346,8 +335,6 @@ def _key_of(flat: list[bytes], name: str) -> str:
 
 def _preview(output: Output, how: AddOptions, entries: Iterable[list[bytes]]) -> None:
     """Read all of them, and show the first."""
-    from millstream.console.changes.writing import raw_line  # noqa: PLC0415 - as above
-
     rows: list[tuple[object, ...]] = []
     lines: list[str] = []
     count = 0

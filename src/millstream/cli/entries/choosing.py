@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millstream.console.payloads import choice
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ def choosing_options(command: Command) -> Command:
 
 def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> "EntryChoice":
     """The options as one choice."""
-    from millstream.console.payloads import choice  # noqa: PLC0415 - help does not need it
-
     form: Any = None if decoding == "auto" else decoding
     try:
         return choice.choice_of(form, where, grep)

@@ -6,6 +6,7 @@ import click
 
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.console.reading.gaps import read_gaps
 
 if TYPE_CHECKING:
     from millstream.console.model.entry.gaps import StreamGaps
@@ -39,8 +40,6 @@ def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
       millstream stream gaps orders
       millstream stream gaps orders --scan 1000000 -o json | jq .missing
     """
-    from millstream.console.reading.gaps import read_gaps  # noqa: PLC0415 - help does not need it
-
     with exits("millstream stream gaps"):
         _show(Output(form), ask(url, lambda line: read_gaps(line, stream, scan=scan)))
 

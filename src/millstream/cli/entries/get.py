@@ -9,6 +9,11 @@ from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.console.changes.positions import entry_id
+from millstream.console.changes.writing import shell_line
+from millstream.console.model.names import command_words
+from millstream.console.reading.asking import NotReadableError
+from millstream.console.reading.entries import find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,17 +58,10 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
       millstream stream get orders 1763721600000-0 -o json | jq .groups
       millstream stream get orders 1763721600000-0 --as hex
     """
-    from millstream.console.changes.positions import entry_id  # noqa: PLC0415 - help does not need it
-    from millstream.console.reading.asking import NotReadableError  # noqa: PLC0415 - help does not need it
-    from millstream.console.reading.entries import find  # noqa: PLC0415 - as above
-
     with exits("millstream stream get"):
         whole = entry_id(id)
         found = ask(url, lambda line: find(line, stream, whole))
         if found.entry is None and not found.pending:
-            from millstream.console.changes.writing import shell_line  # noqa: PLC0415 - only an error needs it
-            from millstream.console.model.names import command_words  # noqa: PLC0415 - as above
-
             gaps = shell_line(command_words("stream gaps", stream))
             raise NotReadableError(
                 f"the stream {stream!r} has no entry {whole}; `{gaps}` shows what was deleted or trimmed"

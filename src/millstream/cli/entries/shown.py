@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import FORMATS, Column, Output, Table
 from millstream.cli.shared.printing import in_one_line, json_text, size_text, time_text
+from millstream.console.payloads.choice import EntryChoice, row_of, values_of
 from millstream.printable import printable
 
 if TYPE_CHECKING:
     from millstream.console.model.entries import EntryView
-    from millstream.console.payloads.choice import EntryChoice
 
 ENTRY_FORMATS = (*FORMATS, "raw")
 
@@ -55,8 +55,6 @@ class EntryOutput:
 
     def line(self, entry: "EntryView") -> str:
         """An entry in one line, for people."""
-        from millstream.console.payloads.choice import values_of  # noqa: PLC0415 - help does not need it
-
         payload = self._choice.payload(entry)
         parts = [time_text(_time(entry)), entry.id]
         if self._many:
@@ -66,8 +64,6 @@ class EntryOutput:
         return "  ".join(parts)
 
     def _row(self, entry: "EntryView") -> tuple[object, ...]:
-        from millstream.console.payloads.choice import row_of  # noqa: PLC0415 - help does not need it
-
         return row_of(entry, self._choice.payload(entry), self._names)
 
     def _cells(self, entry: "EntryView") -> tuple[object, ...]:

@@ -11,6 +11,11 @@ from millstream.cli.entries.shown import ENTRY_FORMATS, EntryOutput, flushed
 from millstream.cli.shared.asking import ask_repeatedly
 from millstream.cli.shared.output import Output, exits, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
+from millstream.client.ranges import behind
+from millstream.console.changes.positions import entry_id
+from millstream.console.model.names import NEVER
+from millstream.console.reading import entries, following
+from millstream.console.reading.entries import group_positions
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,8 +80,6 @@ def tail(
       millstream stream tail orders --since 2026-03-01T12:00:00 --until 2026-03-01T12:05:00 -o csv --field amount
       millstream stream tail orders -f -o jsonl | jq .fields.amount
     """
-    from millstream.console.changes.positions import entry_id  # noqa: PLC0415 - help does not need it
-
     with exits("millstream stream tail"):
         if follow and until is not None:
             raise UsageError("--follow goes on for ever and --until ends: give one of them")
@@ -123,9 +126,6 @@ def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":
 
 async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived, None]":
     """Yield the present entries, then the added ones; none is repeated, and none between the two is left out."""
-    from millstream.console.model.names import NEVER  # noqa: PLC0415 - help does not need it
-    from millstream.console.reading import entries, following  # noqa: PLC0415 - as above
-
     fits = wanted.choice.fits
     last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow)
     if missing := [stream for stream in wanted.streams if last[stream] == NEVER and wanted.follow]:
@@ -147,9 +147,6 @@ async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived,
 
 async def _starts(line: "Line", wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
     """The start of each stream's range, as for XRANGE."""
-    from millstream.client.ranges import behind  # noqa: PLC0415 - as above
-    from millstream.console.reading.entries import group_positions  # noqa: PLC0415 - as above
-
     if wanted.group is not None:
         places = await group_positions(line, streams, wanted.group)
     elif wanted.after is not None:

@@ -7,6 +7,8 @@ import click
 from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
 from millstream.cli.shared.servers import server_and_rest
 from millstream.errors import UsageError
+from millstream.maintenance.backup.backup import back_up
+from millstream.maintenance.backup.copying import leftovers
 
 _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
@@ -42,9 +44,6 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
     of that name, 130 interrupted.
     """
     with exits("millstream backup"):
-        from millstream.maintenance.backup.backup import back_up  # noqa: PLC0415 - help does not need it
-        from millstream.maintenance.backup.copying import leftovers  # noqa: PLC0415 - as above
-
         found, rest = server_and_rest(tuple(word for word in (source, dest) if word is not None))
         if len(rest) != 1:
             raise UsageError("name what to copy, unless --context does, and where to: SOURCE DEST")

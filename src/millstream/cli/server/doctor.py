@@ -11,11 +11,14 @@ from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exit
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.errors import UsageError
+from millstream.maintenance.health.directory import diagnose_directory
+from millstream.maintenance.health.findings import Finding, worst
+from millstream.maintenance.health.machine import diagnose_machine
+from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.printable import printable
 
 if TYPE_CHECKING:
     from millstream.cli.shared.output import Tell
-    from millstream.maintenance.health.findings import Finding
 
 PROBLEM = 3
 _FINDINGS = (
@@ -78,8 +81,6 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
     Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
     """
     with exits("millstream doctor"):
-        from millstream.maintenance.health.findings import worst  # noqa: PLC0415 - help does not need it
-
         output = Output(form)
         with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
             findings = list(_findings(target, span("--pending-older", pending_older), streams, replicas, tell))
@@ -97,18 +98,12 @@ def _findings(
     target: str | None, pending_ms: int, streams: int, replicas: tuple[str, ...], tell: "Tell"
 ) -> Iterator["Finding"]:
     if target is not None and "://" in target:
-        from millstream.maintenance.health.server import Limits, diagnose_server  # noqa: PLC0415 - only a URL needs a client
-
         yield from diagnose_server(target, Limits(pending_ms, streams), replicas)
         return
     if replicas:
         raise UsageError("--replica goes with the URL of a primary")
-    from millstream.maintenance.health.machine import diagnose_machine  # noqa: PLC0415 - help does not need it
-
     yield from diagnose_machine()
     if target is not None:
-        from millstream.maintenance.health.directory import diagnose_directory  # noqa: PLC0415 - as above
-
         if not target:
             raise UsageError("an empty name is no directory")
         yield from diagnose_directory(Path(target), tell)

@@ -11,7 +11,14 @@ from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import Output, exits
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.client.discovery.sentinel import parse_service
+from millstream.client.url import SENTINELS
+from millstream.console import words
+from millstream.console.model.replies import refusal
+from millstream.console.reading.asking import calls
+from millstream.console.reading.server import server
 from millstream.errors import MillstreamError, UsageError
+from millstream.printable import without_password
 
 if TYPE_CHECKING:
     from millstream.client.line import Command, Line
@@ -81,9 +88,6 @@ def _refuse_watched(url: str) -> None:
     It takes a new primary that it has not chosen for one that must follow, and turns it back: for half a minute both
     follow each other, and nobody leads.
     """
-    from millstream.client.discovery.sentinel import parse_service  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import SENTINELS  # noqa: PLC0415 - as above
-
     host, port, name = "SENTINEL", _SENTINEL_PORT, "NAME"
     if url.startswith(SENTINELS):
         service = parse_service(url)
@@ -98,8 +102,6 @@ def _refuse_watched(url: str) -> None:
 
 
 def _shown(url: str) -> str:
-    from millstream.printable import without_password  # noqa: PLC0415 - help does not need it
-
     return without_password(url)
 
 
@@ -115,9 +117,6 @@ def _words(to: str | None, timeout: int) -> "Command":
 
 async def _hand_over(line: "Line", words: "Command", limit: float, output: Output) -> str:
     """Wait for the end; the address of the new primary."""
-    from millstream.console.model.replies import refusal  # noqa: PLC0415 - help does not need it
-    from millstream.console.reading.asking import calls  # noqa: PLC0415 - as above
-
     over = asyncio.get_running_loop().time() + limit  # the server's time is not up before
     refused = refusal((await calls(line, [words]))[0])
     if refused is not None:
@@ -159,11 +158,9 @@ def _why_refused(status: "ServerStatus") -> str:
 
 def _late(status: "ServerStatus") -> str:
     """The replicas that did not hold all, and how far they were; empty for none."""
-    from millstream.console.words import DASH, size, span  # noqa: PLC0415 - help does not need it
-
     return "; ".join(
-        f"{each.address} lacked {DASH if each.behind_bytes is None else size(each.behind_bytes)}"
-        + ("" if each.lag_seconds is None else f" and was last heard of {span(each.lag_seconds * 1000)} before")
+        f"{each.address} lacked {words.DASH if each.behind_bytes is None else words.size(each.behind_bytes)}"
+        + ("" if each.lag_seconds is None else f" and was last heard of {words.span(each.lag_seconds * 1000)} before")
         for each in status.replicas
         if each.behind_bytes != 0 or each.state != "online"
     )
@@ -183,8 +180,6 @@ async def _may_be_shut_out(line: "Line") -> bool:
 
 async def _setting(line: "Line", name: str) -> bytes | None:
     """The value of a parameter; None where the server does not tell."""
-    from millstream.console.reading.asking import calls  # noqa: PLC0415 - help does not need it
-
     (reply,) = await calls(line, [("CONFIG", "GET", name)])
     value = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
     return value if isinstance(value, bytes) else None
@@ -192,15 +187,11 @@ async def _setting(line: "Line", name: str) -> bytes | None:
 
 async def _is_watched(line: "Line") -> bool:
     """True if a Sentinel listens; not where the server does not tell."""
-    from millstream.console.reading.asking import calls  # noqa: PLC0415 - help does not need it
-
     (reply,) = await calls(line, [("PUBSUB", "NUMSUB", _HELLO)])
     return isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], int) and reply[1] > 0
 
 
 async def _status(line: "Line") -> "ServerStatus":
-    from millstream.console.reading.server import server  # noqa: PLC0415 - help does not need it
-
     return (await server(line))[0]
 
 

@@ -11,11 +11,18 @@ import click
 from millstream.cli.shared.output import FAILED, OK, USAGE, Column, Output, Table, exits, output_option
 from millstream.cli.shared.printing import in_one_line, time_text
 from millstream.errors import UsageError
+from millstream.maintenance.log.cut import CutReport
+from millstream.maintenance.log.cut import cut as make_cut
+from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
+from millstream.maintenance.log.dump import Choice
+from millstream.maintenance.log.dump import dump as found
+from millstream.maintenance.log.examine import Examination, advice, examine_directory, kind_of
+from millstream.maintenance.log.moment import ANY, parse_moment
+from millstream.maintenance.log.walk import records_behind
+from millstream.persistence.disk import RealDisk, disk_error
+from millstream.persistence.frozen_view import FrozenView
 
 if TYPE_CHECKING:
-    from millstream.maintenance.log.cut import CutReport
-    from millstream.maintenance.log.data_loss import DataLoss
-    from millstream.maintenance.log.examine import Examination
     from millstream.maintenance.log.records import LogRecord
 
 
@@ -101,8 +108,6 @@ def check(directory: Path, form: str) -> None:
     invalid.
     """
     with exits("millstream log check"):
-        from millstream.maintenance.log.examine import advice, examine_directory  # noqa: PLC0415 - help does not need it
-
         output = Output(form)
         with output.progress(_DOING) as tell:
             found = examine_directory(directory, tell=tell)
@@ -181,8 +186,6 @@ def _kind_of_file(name: str) -> str:
 
 
 def _problems(found: "Examination") -> Table:
-    from millstream.maintenance.log.examine import kind_of  # noqa: PLC0415 - as in check()
-
     rows = [(Path(p.path).name, p.offset, kind_of(p), p.refuses, p.text) for p in found.report.problems]
     return Table("problems", _PROBLEMS, rows, empty="Nothing is wrong.")
 
@@ -263,10 +266,6 @@ def dump(  # noqa: PLR0917 - click passes every option by name
     of a pipe left.
     """
     with exits("millstream log dump"):
-        from millstream.maintenance.log.dump import Choice  # noqa: PLC0415 - help does not need it
-        from millstream.maintenance.log.dump import dump as found  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.moment import ANY, parse_moment  # noqa: PLC0415 - as above
-
         now = time.time_ns() // 1_000_000
         places = [ANY if word is None else parse_moment(word, now) for word in (start, end)]
         records = found(directory, Choice(places[0], places[1], key, streams, past_damage))
@@ -311,12 +310,6 @@ def cut(directory: Path, place: str, yes: bool) -> None:
     Exit code: 0 it was cut, 1 it was not, 2 usage.
     """
     with exits("millstream log cut"):
-        from millstream.maintenance.log.cut import cut as make_cut  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.data_loss import data_loss_in  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.walk import records_behind  # noqa: PLC0415 - as above
-        from millstream.persistence.disk import RealDisk, disk_error  # noqa: PLC0415 - help does not need it
-        from millstream.persistence.frozen_view import FrozenView  # noqa: PLC0415 - as above
-
         name, colon, offset = place.rpartition(":")
         if not colon or not offset.isdecimal():
             raise UsageError(f"{place!r} is invalid: give FILE:OFFSET as `millstream log check` shows it")

@@ -8,6 +8,7 @@ import click
 from millstream.cli.console.servers import servers
 from millstream.cli.console.watching import look_at_all, watch_option
 from millstream.cli.shared.output import FAILED, Column, Output, Table, context_option, exits, output_option
+from millstream.console.reading.server import followers
 from millstream.errors import Disconnected
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
 
     Exit code: 0 all servers answered, 1 some did not, 2 the command line is invalid, 3 none did, 130 interrupted.
     """
-    from millstream.console.reading.server import followers  # noqa: PLC0415 - help does not need it
-
     failed: list[ReplicationPlace] = []
 
     def every(found: "list[ReplicationPlace]") -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from millstream.cli.shared.output import Column, Output, exits, output_option
+from millstream.maintenance.backup.restore import restore as make
+from millstream.maintenance.log.moment import parse_moment
 
 _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
@@ -36,9 +38,6 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
     Exit code: 0 the directory is made and checked, 1 it is not, 2 usage, 130 interrupted.
     """
     with exits("millstream restore"):
-        from millstream.maintenance.backup.restore import restore as make  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.moment import parse_moment  # noqa: PLC0415 - help does not need it
-
         output = Output(form)
         moment = parse_moment(until, time.time_ns() // 1_000_000) if until is not None else None
         with output.progress(_DOING) as tell:

@@ -3,7 +3,6 @@
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +10,14 @@ from millstream.cli.shared.extras import check_extra
 from millstream.cli.shared.paths import LocalPath
 from millstream.errors import ConfigError, UsageError
 
-if TYPE_CHECKING:
+try:
+    from millstream.commands.context.config import PARAMETERS
     from millstream.server.beside import Companion
+    from millstream.server.process import run_server
     from millstream.server.settings import Settings
+    from millstream.server.tls import Tls
+except ConfigError as error:  # of the core that the environment asks for: a server that did not start ends with 1
+    sys.exit(f"millstream serve: {error}")
 
 DEFAULT_DIR = Path("millstream-data")
 _LARGEST_PORT = 65535
@@ -23,8 +27,6 @@ _FILE = click.Path(path_type=Path)
 
 def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
     """``name=value`` words as a dictionary of parameters that can be set."""
-    from millstream.commands.context.config import PARAMETERS  # noqa: PLC0415 - only this command pays for it
-
     found: dict[str, str] = {}
     for word in values:
         name, equals, value = word.partition("=")
@@ -159,13 +161,6 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console is a
     process of its own that ends with the server; it needs: pip install 'millstream[console]'.
     """
-    try:
-        from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
-    except ConfigError as error:  # of the core that the environment asks for
-        sys.exit(f"millstream serve: {error}")
-    from millstream.server.settings import Settings  # noqa: PLC0415 - the same
-    from millstream.server.tls import Tls  # noqa: PLC0415 - the same
-
     if memory and directory is not None:
         raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")
     if no_tcp and unixsocket is None and tls_port is None:
@@ -214,8 +209,6 @@ def serve(  # noqa: PLR0917 - click passes every option by name
 
 def _console(settings: "Settings", port: int, password: str) -> "Companion":
     """The console beside the server: a process of its own, which ends with it."""
-    from millstream.server.beside import Companion  # noqa: PLC0415 - `serve --help` does not need it
-
     check_extra("console", "--console")
     if settings.port is None and settings.unixsocket is None:
         raise UsageError(

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
+from millstream.client.line import Line, wrong_reply
+from millstream.client.open import open_line
+from millstream.client.url import check_shared, find_url, unreached
 from millstream.errors import Disconnected, MillstreamError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from millstream.client.line import Line
 
 T = TypeVar("T")
 
@@ -26,20 +28,11 @@ def replies_of(*urls: str) -> "Iterator[None]":
     except _KNOWN:
         raise
     except Exception as error:
-        from millstream.client.line import wrong_reply  # noqa: PLC0415 - help does not need it
-
         raise wrong_reply(error, *urls) from error
 
 
 def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     """Do something with a line to the server."""
-    from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import (  # noqa: PLC0415 - as above
-        check_shared,
-        find_url,
-        unreached,
-    )
-
     found = check_shared(find_url(url))
 
     async def main() -> T:
@@ -57,7 +50,6 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
 
 def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitable[T]]") -> T:
     """Do something with a line to each of several servers, by their URLs, which were checked."""
-    from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
 
     async def main() -> T:
         lines = {url: open_line(url) for url in urls}
@@ -72,13 +64,6 @@ def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitab
 
 def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, None]]") -> "Iterator[T]":
     """Yield the results of a dialogue with the server, one after the other; the line waits while the caller is busy."""
-    from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import (  # noqa: PLC0415 - as above
-        check_shared,
-        find_url,
-        unreached,
-    )
-
     found = check_shared(find_url(url))
     with asyncio.Runner() as runner:
         line = runner.run(_opened(lambda: open_line(found)))

@@ -1,10 +1,19 @@
-"""Groups of subcommands that import only the one that is asked for, so that help and short commands are quick."""
+"""The one place that loads subcommands: a command's module is imported when it runs, or its help or words are shown.
 
+So a module with a command imports at its top all that it uses.
+"""
+
+import ast
 import importlib
+import importlib.util
 import os
+from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
+
+from millstream.cli.shared.output import exits
 
 Rows: TypeAlias = dict[str, tuple[str, str]]
 """Name -> (module:attribute, one line for the list of commands)."""
@@ -21,19 +30,70 @@ class LazyGroup(click.Group):
         """Names in the order of the table."""
         return list(self.rows)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module."""
         if cmd_name not in self.rows:
             return None
         module, _, attribute = self.rows[cmd_name][0].partition(":")
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found: Any = getattr(loaded(ctx, cmd_name, module), attribute)
         assert isinstance(found, click.Command)
         return completed(found)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands from the table, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self.rows.items()])
+            formatter.write_dl(self.lines())
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Each command with its line."""
+        return [(name, line) for name, (_, line) in self.rows.items()]
+
+
+class NounGroup(LazyGroup):
+    """A noun with its subcommands: rows, and the actions that are declared for it in the module ``changes``.
+
+    Their commands are in ``COMMANDS`` of the module ``own``; without one, the declarations alone make them.
+    """
+
+    def __init__(self, *args: Any, changes: str, own: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._module = changes
+        self._own = own
+
+    @cached_property
+    def _changes(self) -> dict[str, str]:
+        """Verb -> one line, from the source of the declarations: an import of them takes longer than all other help."""
+        found = importlib.util.find_spec(self._module)
+        assert found is not None
+        assert found.origin is not None
+        tree = ast.parse(Path(found.origin).read_bytes())
+        marks = [mark for each in tree.body for mark in getattr(each, "decorator_list", ())]
+        texts = [[word.value for word in mark.args] for mark in marks if mark.func.id == "action"]
+        named = [(name.split(), line) for name, line, *_ in texts]
+        return {verb: line for (noun, verb), line in named if noun == self.name and verb not in self.rows}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Those that look first."""
+        return [*super().list_commands(ctx), *self._changes]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module, or that of the action."""
+        if cmd_name in self.rows or cmd_name not in self._changes:
+            return super().get_command(ctx, cmd_name)
+        if self._own:
+            return completed(loaded(ctx, cmd_name, self._own).COMMANDS[cmd_name])
+        loaded(ctx, cmd_name, self._module)
+        return completed(loaded(ctx, cmd_name, "millstream.cli.changes.commands").declared(f"{self.name} {cmd_name}"))
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Those that look first."""
+        return [*super().lines(), *self._changes.items()]
+
+
+def loaded(ctx: click.Context, name: str, module: str) -> Any:
+    """The module of a command; the process ends in one sentence where it asks for a core that is not there."""
+    with exits(" ".join(["millstream", *ctx.command_path.split()[1:], name])):
+        return importlib.import_module(module)
 
 
 def completed(command: click.Command) -> click.Command:

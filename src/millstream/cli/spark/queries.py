@@ -9,6 +9,7 @@ from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.exposition import gauge
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.errors import UsageError
+from millstream.spark.monitoring.store import find, look
 
 _QUERIES = (
     Column("name"),
@@ -49,19 +50,7 @@ _LAST = 10  # batches that people see
 _FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", "total_rows", "at_ms", "error")
 
 
-@click.group()
-def spark() -> None:
-    """Spark queries: running ones, former ones, and their progress.
-
-    \b
-    Examples:
-      millstream spark ls
-      millstream spark ls -o json | jq '.[] | select(.state == "failed")'
-      millstream spark show orders-lake
-    """
-
-
-@spark.command()
+@click.command()
 @url_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as -o json does.")
 @output_option
@@ -81,8 +70,6 @@ def ls(url: str, as_json: bool, form: str) -> None:
 
     Exit code: 0 done, 1 not done, 2 the command line is invalid, 3 no server, 5 refused.
     """
-    from millstream.spark.monitoring.store import look  # noqa: PLC0415 - help must not wait for it
-
     with exits("millstream spark ls"):
         if as_json and form not in ("table", "json"):
             raise UsageError(f"--json and -o {form} are both given: leave one out")
@@ -113,7 +100,7 @@ _METRICS = (
 """The names of what `millstream run` exports, so that the same dashboards and alerts fit."""
 
 
-@spark.command()
+@click.command()
 @url_option
 def metrics(url: str) -> None:
     """Print the reports of queries to this server in Prometheus format, for a textfile collector.
@@ -129,8 +116,6 @@ def metrics(url: str) -> None:
 
     Exit code: 0 done, 2 the command line is invalid, 3 no server, 5 refused.
     """
-    from millstream.spark.monitoring.store import look  # noqa: PLC0415 - help must not wait for it
-
     with exits("millstream spark metrics"):
         with replies_of(url):
             rows = look(url)
@@ -148,7 +133,7 @@ def _label_of(row: Mapping[str, Any]) -> str:
     return str(row["name"] or row["id"])
 
 
-@spark.command()
+@click.command()
 @click.argument("query")
 @url_option
 @output_option
@@ -164,8 +149,6 @@ def show(query: str, url: str, form: str) -> None:
 
     Exit code: 0 done, 1 not done, 2 the command line is invalid, 3 no server, 4 no such query, 5 refused.
     """
-    from millstream.spark.monitoring.store import find  # noqa: PLC0415 - help must not wait for it
-
     with exits("millstream spark show"):
         with replies_of(url):
             facts = find(url, query)

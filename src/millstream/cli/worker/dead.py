@@ -8,7 +8,7 @@ from typing import IO, Any, TypeVar, cast
 
 import click
 
-from millstream.cli.changes.commands import NounGroup, with_words
+from millstream.cli.changes.words import with_words
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.worker.letters import readable, users_part
@@ -84,32 +84,8 @@ def _where(command: Command) -> Command:
     return command
 
 
-@click.group(cls=NounGroup, changes="millstream.cli.worker.letter_changes", context_settings=_WIDE)
-def dead() -> None:
-    """Dead letters: entries that workers gave up on.
-
-    They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is
-    the stream or its dead-letter stream; --key names one that has another name. ID is the letter's own id, as `ls`
-    shows it.
-
-    \b
-    Examples:
-      millstream dead ls                                       which dead-letter streams there are
-      millstream dead ls orders --since 1h                     what died in the last hour
-      millstream dead show orders 1763721600000-0              all of one, with traceback and payload
-      millstream dead retry orders 1763721600000-0             put one back
-      millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
-      millstream dead edit orders 1763721600000-0              correct one in your editor, and put it back
-      millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
-      millstream dead export orders > dead.jsonl               everything, one JSON object a line
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
-    """
-
-
 @with_words(*FITTING)
-@dead.command(context_settings=_WIDE)
+@click.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of letters shown."
@@ -138,7 +114,7 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
             output.say(f"There are more; --limit {limit * 10} shows more of them.")
 
 
-@dead.command(context_settings=_WIDE)
+@click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("id", metavar="ID")
 @_where
@@ -166,7 +142,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
 
 
 @with_words(*FITTING)
-@dead.command(context_settings=_WIDE)
+@click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.option(
     "--to", "file", type=click.Path(path_type=Path), help="New file for the letters; standard output unless given."

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from millstream.client.jsontext import parse_record
+from millstream.client.payloads import envelope
 
 _FRAME = re.compile(r'  File "(?P<path>.*)", line \d+, in ')
 #: Packages that call a handler: our own, those that inject its arguments, and the standard library between them.
@@ -15,8 +16,6 @@ _BETWEEN = re.compile(r"[/\\]python3\.\d+[/\\](?!site-packages)(?!dist-packages)
 
 def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
     """Headers and payload of an entry in FastStream's envelope; no headers and None for any other."""
-    from millstream.client.payloads import envelope  # noqa: PLC0415 - help does not need it
-
     for name, value in pairs:
         if name == envelope.FIELD and value.startswith(envelope.MAGIC):
             try:

@@ -14,6 +14,7 @@ from millstream.cli.shared.servers import only_given_url
 from millstream.cli.shared.time_options import span
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError, UsageError
+from millstream.worker.process.supervisor import Supervisor
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -134,8 +135,6 @@ def run(  # noqa: PLR0917 - click passes every option by name
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
     try:
         # Among the settings that may be invalid, since it reads one: MILLSTREAM_FAILPOINTS, deeper down
-        from millstream.worker.process.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
-
         if url:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)
     except ConfigError as error:

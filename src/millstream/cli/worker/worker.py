@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.changes.commands import NounGroup
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.worker.registry import lookup, protocol
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
@@ -66,28 +66,7 @@ _TIMES = (
 )
 
 
-@click.group(cls=NounGroup, changes="millstream.cli.worker.orders", context_settings=_WIDE)
-def worker() -> None:
-    """Workers: their state, their entries in hand, and their orders.
-
-    Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker/reference.md),
-    and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
-
-    \b
-    Examples:
-      millstream worker ls
-      millstream worker show web-1-4711
-      millstream worker pause orders billing --reason 'the card provider is down'
-      millstream worker resume orders billing
-      millstream worker drain web-1-4711               finish what it has, then end
-      millstream worker reap orders --idle 1d          remove consumers of processes that are gone
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
-    """
-
-
-@worker.command(context_settings=_WIDE)
+@click.command(context_settings=_WIDE)
 @watch_option
 @url_option
 @output_option
@@ -116,7 +95,7 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
         look(url, watch, _everything, show, form)
 
 
-@worker.command(context_settings=_WIDE)
+@click.command(context_settings=_WIDE)
 @click.argument("id", metavar="ID")
 @url_option
 @output_option
@@ -149,15 +128,11 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
 
 async def _one(line: "Line", wanted: str) -> dict[str, Any]:
     """One worker's facts about itself."""
-    from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
-
     known = {facts["id"]: facts for facts in await protocol.workers(line)}
     return known[lookup.pick(list(known), (wanted,))[0]]
 
 
 async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[HandlerPause]]":
-    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
-
     return *await protocol.read_workers(line), await protocol.pauses(line)
 
 

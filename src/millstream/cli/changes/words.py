@@ -1,0 +1,42 @@
+"""Words of declared actions as arguments and options of click; commands that only look take some of them too."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from millstream.console.changes.actions import Word
+
+
+def parameter(word: "Word", name: str) -> click.Parameter:
+    """A word as click knows it."""
+    if word.kind == "argument":
+        metavar = word.metavar
+        several = metavar.endswith("...")
+        return click.Argument([name], metavar=metavar, nargs=-1 if several else 1, required=not metavar.startswith("["))
+    if word.flag:
+        return click.Option([word.option, name], is_flag=True, help=word.says)
+    kind: Any = click.Choice(word.values) if word.values else None
+    if word.least is not None:
+        kind = click.IntRange(word.least) if isinstance(word.least, int) else click.FloatRange(word.least)
+    return click.Option(
+        [word.option, name],
+        type=kind,
+        metavar=word.metavar or None,
+        required=word.required,
+        default=word.usual,
+        show_default=word.usual is not None,
+        help=word.says,
+    )
+
+
+def with_words(*words: "Word") -> Callable[[click.Command], click.Command]:
+    """Give a command of another kind options that actions have too; its function gets what was typed of them."""
+
+    def add(command: click.Command) -> click.Command:
+        arguments = sum(isinstance(each, click.Argument) for each in command.params)
+        command.params[arguments:arguments] = [parameter(word, word.name) for word in words]
+        return command
+
+    return add
