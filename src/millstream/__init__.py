@@ -5,6 +5,7 @@ The names here are the worker's, ``connect`` for a client of a server or of the 
 ``millstream.spark``). Everything is loaded on first use, so ``import millstream`` costs next to nothing.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from millstream._version import __version__ as __version__
@@ -63,8 +64,6 @@ def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib  # noqa: PLC0415 - part of what is put off
-
     return getattr(importlib.import_module(_WHERE[name]), name)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from millstream._version import __version__
-from millstream.cli.shared.lazy import LazyGroup, Rows
+from millstream.cli.shared.lazy import LazyGroup, Rows, completing
 from millstream.printable import without_secrets
 
 # name -> (module:attribute, one line for the list of commands)
@@ -92,10 +92,8 @@ class MainGroup(LazyGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """As click does; where a shell asks what may follow, with what we know of that."""
-        if "_MILLSTREAM_COMPLETE" in os.environ:
-            from millstream.cli.shared.completing import prepare  # noqa: PLC0415 - only a shell needs it
-
-            prepare()
+        if (words := completing()) is not None:
+            words.prepare()
         return super().main(*args, **options)
 
 

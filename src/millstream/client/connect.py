@@ -14,10 +14,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.client import bounded
+from millstream.client.discovery.cluster import async_cluster, sync_cluster
+from millstream.client.discovery.sentinel import async_master, sync_master
 from millstream.client.url import CLUSTERS, EMBEDDED, PLAIN, SENTINELS, check_url, kind_of
 from millstream.errors import ConfigError, LogLockedError
 
@@ -45,8 +48,6 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
     """
     if url.startswith(CLUSTERS):
         options.setdefault("socket_connect_timeout", bounded.LIMIT)
-        from millstream.client.discovery.cluster import sync_cluster  # noqa: PLC0415 - only its users load it
-
         cluster: Any = sync_cluster(url, **options)
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
     return sync_client(url, **options)
@@ -80,8 +81,6 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
             url, options = _attach(url, locked, options)
     options.setdefault("socket_connect_timeout", bounded.LIMIT)
     if url.startswith(SENTINELS):
-        from millstream.client.discovery.sentinel import sync_master  # noqa: PLC0415 - only its users load it
-
         return sync_master(url, **options)
     if url.startswith(CLUSTERS):
         raise ConfigError(
@@ -97,8 +96,6 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
 
 def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client, with the same choices as :func:`sync_client`."""
-    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
-
     options.setdefault("socket_timeout", None)
     options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
     if check_url(url).startswith(EMBEDDED):
@@ -111,12 +108,8 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
             url, options = _attach(url, locked, options)
     options.setdefault("socket_connect_timeout", bounded.LIMIT)
     if url.startswith(SENTINELS):
-        from millstream.client.discovery.sentinel import async_master  # noqa: PLC0415 - only its users load it
-
         return async_master(url, **options)
     if url.startswith(CLUSTERS):
-        from millstream.client.discovery.cluster import async_cluster  # noqa: PLC0415 - only its users load it
-
         cluster: Any = async_cluster(url, **options)
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
     options.setdefault("connection_class", _kind(url, bounded.AsyncPlain, bounded.AsyncEncrypted, bounded.AsyncUnix))

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 from millstream.client.cluster_line import ClusterLine, NearLine
 from millstream.client.line import Command, Line
+from millstream.client.recorded.line import RecordedLine
+from millstream.client.recorded.report import open_report
 from millstream.client.url import CLUSTERS, REPORT
 
 
 def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
     """A line to the server or the cluster that a URL names."""
     if url.startswith(REPORT):
-        from millstream.client.recorded.line import RecordedLine  # noqa: PLC0415 - only readers of reports load it
-        from millstream.client.recorded.report import open_report  # noqa: PLC0415 - as above
-
         return RecordedLine(open_report(url))
     if not url.startswith(CLUSTERS):
         return Line(url, greet=greet, redial=redial)

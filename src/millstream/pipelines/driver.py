@@ -21,10 +21,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import millstream.spark
 from millstream.ending import Ending
 from millstream.errors import ConfigError
 from millstream.logs import logger
 from millstream.pipelines.health import PipelineHealth
+from millstream.spark.options import read, write
 from millstream.worker.child import prepared
 from millstream.worker.monitoring.health import ALLOW_VARIABLE, HealthError, serving
 from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
@@ -56,27 +58,22 @@ def main(target: str) -> int:
 def check(app: "App") -> None:
     """Raise an error that would come later anyway, before seconds are spent on Spark's start."""
     try:
-        from millstream.spark.options.read import parse  # noqa: PLC0415 - as above
-        from millstream.spark.sessions.local import java_problem  # noqa: PLC0415 - may not be there
-        from millstream.spark.source import MillstreamSource  # noqa: F401, PLC0415 - needs PySpark
+        problem = millstream.spark.java_problem()
     except ModuleNotFoundError as error:
         raise ConfigError(f"pipelines need {error.name}: pip install 'millstream[spark]'") from None
-    problem = java_problem()
     if problem is not None:
         raise ConfigError(problem)
     for pipeline in app.pipelines:
         try:
             for form, options in pipeline.options():
                 if form == "millstream":
-                    parse(options)
+                    read.parse(options)
             _check_sink(app, pipeline)
         except ConfigError as error:
             raise ConfigError(f"pipeline {pipeline.name!r}: {error}") from None
 
 
 def _check_sink(app: "App", pipeline: "Pipeline") -> None:
-    from millstream.spark.options import write  # noqa: PLC0415 - needs PySpark
-
     if pipeline.sink is None or pipeline.sink.format != "millstream":
         return
     write.parse(pipeline.sink.chosen(app.url))
@@ -90,16 +87,14 @@ def _check_sink(app: "App", pipeline: "Pipeline") -> None:
 def run(app: "App", confs: dict[str, str]) -> int:
     """Run every pipeline until the stop, or until all have ended; the exit code."""
     from millstream.pipelines.runner import PipelineRunner  # noqa: PLC0415 - needs PySpark
-    from millstream.spark.monitoring.listener import watch  # noqa: PLC0415 - as above
-    from millstream.spark.sessions.local import session  # noqa: PLC0415 - as above
 
     _let_workers_import()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call from Java at INFO
     # Spark's own log would hide ours: the cause of a query's end is logged here in one line.
-    spark = session("millstream run", quick=False, quiet=False, **{"spark.log.level": "OFF"} | confs)
+    spark = millstream.spark.session("millstream run", quick=False, quiet=False, **{"spark.log.level": "OFF"} | confs)
     runners = [PipelineRunner(pipeline, spark) for pipeline in app.pipelines]
     try:
-        with closing(watch(spark, app.url)) as watched:
+        with closing(millstream.spark.watch(spark, app.url)) as watched:
             ended = _ended_by_signal()
             with _endpoint(PipelineHealth(runners, lambda: watched.facts, ended.is_set)):
                 _look_after(runners, ended)

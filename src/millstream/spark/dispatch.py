@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
+from millstream.spark.group.model import GroupOptions
+from millstream.spark.hashes.options import parse
 from millstream.spark.options import common, names
 from millstream.spark.options import read as opts
 from millstream.spark.views.columns import VIEWS
@@ -25,8 +27,7 @@ def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
     """The view, the group mode, or the hashes that are asked for; None for the plain read."""
     given = {name.lower(): value for name, value in raw.items()}
     if "hashes" in given:
-        from millstream.spark.hashes.options import parse  # noqa: PLC0415 - only its users pay for it
-        from millstream.spark.hashes.source import Hashes  # noqa: PLC0415 - as above
+        from millstream.spark.hashes.source import Hashes  # noqa: PLC0415 - only its users pay for it
 
         return Hashes(parse(given))
     if "keycolumn" in given:
@@ -58,8 +59,7 @@ def _word(given: dict[str, str], name: str, words: tuple[str, ...]) -> str:
 
 
 def _group_mode(given: dict[str, str]) -> "GroupMode":
-    from millstream.spark.group.model import GroupOptions  # noqa: PLC0415 - only its users pay for it
-    from millstream.spark.group.source import GroupMode  # noqa: PLC0415 - as above
+    from millstream.spark.group.source import GroupMode  # noqa: PLC0415 - only its users pay for it
 
     query, consumer = given.pop("queryname", "").strip(), given.pop("consumer", "").strip()
     idle = given.pop("minidletime", None)

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from millstream.client import url as url_text
 from millstream.errors import ConfigError, MillstreamError
 from millstream.spark import dispatch, tables
+from millstream.spark.model.bounds import Bounds, bounds_of
 from millstream.spark.model.offsets import Range, dump, load
 from millstream.spark.model.packing import packed
 from millstream.spark.options import names, write
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
-    from millstream.spark.model.bounds import Bounds
+    from millstream.spark.arrow.columns import Layout
     from millstream.spark.read.planner import Planner
 
 
@@ -195,12 +196,12 @@ class _Reads:
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
         self._parsed = parsed
         self._schema = schema
-        self._check_schema()
+        self._layout()  # which checks the schema
 
-    def _check_schema(self) -> None:
+    def _layout(self) -> "Layout":
         from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
 
-        Layout.of(self._schema, headers=self._parsed.headers)
+        return Layout.of(self._schema, headers=self._parsed.headers)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition; the same ones however often it is called."""
@@ -208,10 +209,9 @@ class _Reads:
         ranges = getattr(partition, "ranges", ())
         if not ranges:
             return iter(())
-        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
         from millstream.spark.read.reader import read_ranges  # noqa: PLC0415 - as above
 
-        return read_ranges(self._parsed, Layout.of(self._schema, headers=self._parsed.headers), ranges)
+        return read_ranges(self._parsed, self._layout(), ranges)
 
 
 def _partitions(parsed: opts.Options, ranges: list[Range]) -> list[InputPartition]:
@@ -250,8 +250,6 @@ class FilteredReader(BatchReader):
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802 - Spark's name
         """Remember the bounds that filters set for ids, times and streams; Spark applies all of them again."""
-        from millstream.spark.model.bounds import bounds_of  # noqa: PLC0415 - only its users pay for it
-
         self._bounds = bounds_of(filters)
         return filters
 

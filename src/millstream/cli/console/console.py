@@ -14,6 +14,7 @@ from millstream.cli.console.servers import check_changes, given_servers
 from millstream.cli.shared.output import Output, context_option, exits
 from millstream.cli.shared.paths import ArchivePlace
 from millstream.cli.shared.secret_files import first_line
+from millstream.console.watching.servers import ConsoleServer
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,9 +97,8 @@ def console(  # noqa: PLR0917 - click passes every option by name
     Exit code: 0 ended as asked, 1 it could not start, 2 the command line is invalid.
     """
     with exits("millstream console", extra="console"):
-        from millstream.console.watching.servers import ConsoleServer  # noqa: PLC0415 - as above
-        from millstream.console.web.serving.process import run  # noqa: PLC0415 - as above
-        from millstream.console.web.settings import Access, ConsoleSettings, digest  # noqa: PLC0415 - as above
+        from millstream.console.web.serving.process import run  # noqa: PLC0415 - needs the extra "console"
+        from millstream.console.web.settings import Access, ConsoleSettings, digest  # noqa: PLC0415 - needs the extra "console"
 
         password = _password(password_file)
         _check_bind(host, asks=password is not None or user_header is not None)

@@ -96,10 +96,14 @@ def loaded(ctx: click.Context, name: str, module: str) -> Any:
         return importlib.import_module(module)
 
 
+def completing() -> Any:
+    """The module that completes words, where a shell asks for that; None elsewhere."""
+    name = "millstream.cli.shared.completing"
+    return importlib.import_module(name) if "_MILLSTREAM_COMPLETE" in os.environ else None
+
+
 def completed(command: click.Command) -> click.Command:
     """A command whose words are completed, where a shell asks for that."""
-    if "_MILLSTREAM_COMPLETE" in os.environ:
-        from millstream.cli.shared.completing import attach  # noqa: PLC0415 - only a shell needs it
-
-        attach(command)
+    if (words := completing()) is not None:
+        words.attach(command)
     return command

@@ -241,18 +241,17 @@ class Output:
             self.say(f"({', '.join(left_out)}: no room here; a wider terminal, or -o json, shows them)")
 
     def _page(self, columns: Sequence[Column], rows: list[list[str]], widths: Mapping[int, int]) -> None:
-        from rich.table import Table as Grid  # noqa: PLC0415 - as in console()
-        from rich.text import Text  # noqa: PLC0415 - as in console()
+        from rich import table, text  # noqa: PLC0415 - as in console()
 
         # wide enough for what is not to be broken: the terminal breaks such a line, and copies it whole
         console = self.console(width=max(self.console().width, sum(widths.values()) + GAP * len(widths)))
-        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        grid = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
         for at, width in widths.items():
             figure = columns[at].kind in {"count", "bytes", "span"}
-            heading = Text(in_one_line(columns[at].heading.upper()))
+            heading = text.Text(in_one_line(columns[at].heading.upper()))
             grid.add_column(heading, justify="right" if figure else "left", overflow="fold", width=width)
         for row in rows:
-            grid.add_row(*(Text(row[at]) for at in widths))
+            grid.add_row(*(text.Text(row[at]) for at in widths))
         if self._out.isatty():
             console.print(grid)
             return

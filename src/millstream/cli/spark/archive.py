@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import millstream.spark
 from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.extras import check_extra
 from millstream.cli.shared.output import FORMATS as SHOWN
@@ -14,6 +15,8 @@ from millstream.cli.shared.servers import server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import span
 from millstream.errors import UsageError
+from millstream.spark.archiving.tables.shape import Wanted
+from millstream.spark.archiving.trim import Keep
 
 FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONS = ("none", "month", "day", "hour")
@@ -154,9 +157,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
         _check(streams, pattern, seconds, batch, file_size)
         if kind in FORMATS[1:]:
             check_extra("lake", f"--format {kind}")
-        from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - help does not wait for Arrow
-        from millstream.spark.archiving.tables.shape import Wanted  # noqa: PLC0415 - as above
-        from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
+        from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - needs Arrow, an extra
 
         names = None if fields is None else tuple(name.strip() for name in fields.split(","))
         shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
@@ -193,7 +194,7 @@ def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: i
 
 
 def _outlook(settings: "ArchiveSettings") -> "list[Outlook]":
-    from millstream.spark.archiving.job import look  # noqa: PLC0415 - help does not wait for Arrow
+    from millstream.spark.archiving.job import look  # noqa: PLC0415 - as above
 
     with replies_of(settings.url):
         return look(settings)
@@ -207,10 +208,9 @@ def _look(settings: "ArchiveSettings", output: Output) -> None:
 
 def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
     from millstream.spark.archiving.job import run  # noqa: PLC0415 - as above
-    from millstream.spark.sessions import local  # noqa: PLC0415 - help does not wait for Spark
 
     _outlook(settings)  # what would be refused is refused at once, not after Spark's start
-    spark = local.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
+    spark = millstream.spark.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
     # After Spark, which has its own idea of Ctrl-C.
     with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:
         report = run(settings, spark, ended, tell, lambda text: click.echo(text, err=True))

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import click
 
+import millstream.spark
 from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import Output, exits, output_option, url_option
@@ -64,9 +65,7 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     refused, 130 interrupted.
     """
     with exits("millstream recover"):
-        from millstream.spark import session  # noqa: PLC0415 - as above
-        from millstream.spark.recovery.recover import recover as run  # noqa: PLC0415 - as above
-        from millstream.spark.recovery.user_function import load_function  # noqa: PLC0415 - as above
+        from millstream.spark.recovery.user_function import load_function  # noqa: PLC0415 - needs PySpark, an extra
 
         if (verdict is None) == (function is None):
             raise UsageError("say --verdict ack|release|dead, or --function module:name, and not both")
@@ -80,11 +79,15 @@ def recover(  # noqa: PLR0917 - click passes every option by name
             confirm(f"Settle every entry of {group!r} that was idle for {min_idle}?", "settle them", yes=True)
         called = None if function is None else load_function(function)
         # one decision for all entries needs no Java
-        spark = None if called is None else session("millstream recover", quiet=True, spark__log__level="ERROR")
+        spark = (
+            None
+            if called is None
+            else millstream.spark.session("millstream recover", quiet=True, spark__log__level="ERROR")
+        )
         output = Output(form)
         own = replies_of(url) if called is None else nullcontext()  # of the user's function the traceback says more
         with own, output.progress({"recover": "Settling"}, unit="entries") as tell:
-            outcome = run(
+            outcome = millstream.spark.recover(
                 spark, url, stream, group, idle_ms, called,
                 verdict=verdict, reason=reason, dead=key, slice_size=size,
                 progress=lambda done, total: tell("recover", done, total),

@@ -12,9 +12,10 @@ from millstream.cli.shared.time_options import instant
 from millstream.client.url import SERVERS
 from millstream.errors import UsageError
 from millstream.paths import archive_place
+from millstream.spark.archiving.replay_model import Replay
 
 if TYPE_CHECKING:
-    from millstream.spark.archiving.replay_model import Replay, ReplayResult
+    from millstream.spark.archiving.replay_model import ReplayResult
 
 _COLUMNS = (
     Column("read", "count"),
@@ -92,8 +93,6 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     'millstream[spark]'. docs/archive.md says what is promised.
     """
     with exits("millstream replay"):
-        from millstream.spark.archiving.replay_model import Replay  # noqa: PLC0415 - help does not wait for Arrow
-
         if ids == "keep" and id_field is not None:
             raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
         for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
@@ -130,7 +129,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 
 
 def _run(what: "Replay", output: Output) -> "ReplayResult":
-    from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
+    from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - needs Arrow, an extra
 
     asked = (what.source, what.target) if what.source.startswith(SERVERS) else (what.target,)
     bar = output.progress({"replayed": "replaying"}, unit="entries")

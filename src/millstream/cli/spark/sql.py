@@ -40,7 +40,7 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
     refused, 130 interrupted. A query that asks for no table needs no server.
     """
     with exits("millstream sql"):
-        from millstream.spark.sessions.sql import run  # noqa: PLC0415 - as above
+        from millstream.spark.sessions.sql import run  # noqa: PLC0415 - needs PySpark, an extra
 
         options = {"url": url}
         if stream is not None:

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -71,8 +72,6 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
 
 def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
     """The asyncio client."""
-    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
-
     cluster = parse_cluster(url)
     nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
     options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}

@@ -30,7 +30,6 @@ from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Offset, StreamSta
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
-from millstream.spark.sessions.local import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,6 +101,8 @@ def archive(
     forms = {name: settings.pop(name) for name in [each.name for each in fields(Wanted)] if name in settings}
     given: dict[str, Any] = {"once": True, "wanted": Wanted(**forms)} | settings
     chosen = ArchiveSettings(url, streams, archive_place(to), **given)
+    from millstream.spark.sessions.local import session  # noqa: PLC0415 - most runs, and all looks, need no PySpark
+
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 

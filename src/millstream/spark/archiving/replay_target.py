@@ -6,7 +6,10 @@ have happened, and the second of two runs stops.
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import redis
+from redis import exceptions as refusals
 
 from millstream.client.url import CLUSTERS, SENTINELS, SERVERS
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
@@ -17,9 +20,6 @@ from millstream.spark.connection.retry import retrying
 from millstream.spark.model.offsets import ZERO, Id, parse_id
 from millstream.spark.options.common import find_url
 from millstream.spark.options.read import parse as parse_options
-
-if TYPE_CHECKING:
-    import redis
 
 CURSOR_DAYS = 7
 """How long the target remembers a replay that is done."""
@@ -53,8 +53,6 @@ class ReplayTarget:
 
     def begin(self, done: ReplayResult) -> Id:
         """The id after which this replay goes on."""
-        import redis  # noqa: PLC0415 - help does not wait for it
-
         try:
             client = self._connected()
             noted: Any = client.hgetall(self._key)
@@ -96,8 +94,6 @@ class ReplayTarget:
 
     def write(self, batch: ReplayBatch, done: ReplayResult) -> None:
         """Add a batch and move the cursor, both or neither."""
-        import redis  # noqa: PLC0415 - help does not wait for it
-
         try:
             self._again(lambda: self._transact(batch, done))
         except redis.ResponseError as reason:
@@ -108,8 +104,6 @@ class ReplayTarget:
         self._after, self._written = batch.last, done.written
 
     def _transact(self, batch: ReplayBatch, done: ReplayResult) -> None:
-        import redis  # noqa: PLC0415 - help does not wait for it
-
         client = self._connected()
         written = done.written + len(batch.entries)
         while True:
@@ -142,8 +136,6 @@ class ReplayTarget:
         The cursor moved all the same, so it is set back to the last entry that is there: else the next run would pass
         over the others. Entries are added in order, and what hinders one hinders those after it.
         """
-        import redis  # noqa: PLC0415 - help does not wait for it
-
         added = next((at for at, reply in enumerate(replies) if isinstance(reply, redis.RedisError)), len(replies))
         if added == len(replies):
             return
@@ -169,8 +161,6 @@ class ReplayTarget:
 
     def _check_room(self, pipe: Any, first: Id) -> None:
         """Before a transaction, which would be half done if the server refused an id in its midst."""
-        import redis  # noqa: PLC0415 - help does not wait for it
-
         try:
             last = parse_id(pipe.xinfo_stream(self._what.into)["last-generated-id"].decode())
         except redis.ResponseError:
@@ -213,8 +203,6 @@ class ReplayTarget:
 
     def _again(self, work: Callable[[], None]) -> None:
         """Repeat a harmless call while the server is away, and at another server that has the target now."""
-        from redis import exceptions as refusals  # noqa: PLC0415 - help does not wait for it
-
         elsewhere = (
             refusals.AskError,  # and MOVED
             refusals.TryAgainError,
@@ -243,8 +231,6 @@ class ReplayTarget:
 
 def _unknown() -> tuple[type[Exception], ...]:
     """Errors after which it is not known which server it is."""
-    import redis  # noqa: PLC0415 - help does not wait for it
-
     return redis.RedisError, OSError, KeyError
 
 

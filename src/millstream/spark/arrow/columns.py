@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
@@ -32,7 +35,6 @@ from millstream.spark.options.names import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql.types import StructField, StructType
 
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where Spark's timestamps end."""
@@ -162,10 +164,6 @@ def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]
 
 def as_arrow(schema: "StructType") -> pa.Schema:
     """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that."""
-    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - with the next one
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
-
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except PySparkTypeError:  # names a type that may be deep in a column, and not the column

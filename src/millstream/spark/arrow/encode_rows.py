@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_type
 
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
@@ -46,8 +47,6 @@ class RowLayout:
     @classmethod
     def of(cls, schema: "StructType", target: str | None, *, headers: bool = False) -> "RowLayout":
         """The layout of a DataFrame."""
-        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - heavy, and only where rows are written
-
         kinds = {}
         for column in schema:
             try:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import redis
+
 T = TypeVar("T")
 
 RETRY_SECONDS = 30.0
@@ -20,8 +22,6 @@ _LONGEST_PAUSE = 1.0
 
 def lost_contact(reason: BaseException) -> bool:
     """True if an error means that the server is away or not ready, rather than that it refused a command."""
-    import redis  # noqa: PLC0415 - only on the error path
-
     if isinstance(reason, redis.AuthenticationError):  # for redis-py a kind of ConnectionError
         return False
     return isinstance(reason, OSError | redis.ConnectionError | redis.TimeoutError | redis.BusyLoadingError)

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from millstream import failpoints
 from millstream.spark.arrow.decode import decode
 from millstream.spark.connection.bulk_reader import BulkReader
@@ -18,7 +21,6 @@ from millstream.spark.model.offsets import DataLossError
 from millstream.spark.options import names
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from millstream.spark.arrow.columns import Layout
@@ -83,9 +85,6 @@ def with_deliveries(
     batches: "Iterator[pa.RecordBatch]", part: "ClaimPartition", schema: "StructType"
 ) -> "Iterator[pa.RecordBatch]":
     """The same batches with the delivery count of each entry, if the schema has that column."""
-    import pyarrow as pa  # noqa: PLC0415 - only executors need it
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
-
     target = to_arrow_schema(schema, timezone="UTC")
     counts = {str(run.first): count for run, count in zip(part.runs, part.deliveries, strict=True)}
     for batch in batches:

@@ -11,7 +11,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream.errors import ConfigError
+from millstream.spark.arrow.columns import Layout
 from millstream.spark.group.model import ClaimPartition, GroupOptions
+from millstream.spark.group.pending import held_parts
+from millstream.spark.group.planner import GroupPlanner
+from millstream.spark.group.reader import read_claim, with_deliveries
 from millstream.spark.model.claims import dump, load
 from millstream.spark.options import names
 from millstream.spark.options.schema import checked_schema, entry_schema
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-
-    from millstream.spark.group.planner import GroupPlanner
 
 
 DELIVERIES = StructField(names.DELIVERIES, LongType())
@@ -63,25 +65,18 @@ class HeldReader(DataSourceReader):
     """The entries that a consumer holds, read without changing anything."""
 
     def __init__(self, options: GroupOptions, schema: StructType) -> None:
-        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
-
         self._options = options
         self._schema = schema
         Layout.of(_without_deliveries(schema), headers=options.parsed.headers)
 
     def partitions(self) -> list[InputPartition]:
         """The parts, by the entries that the consumer holds now."""
-        from millstream.spark.group.pending import held_parts  # noqa: PLC0415 - the client only where it is used
-
         consumer = self._options.consumer
         parts = held_parts(self._options)
         return [ClaimPartition(key, runs, consumer, counts) for key, runs, counts in parts] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition."""
-        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
-        from millstream.spark.group.reader import read_claim, with_deliveries  # noqa: PLC0415 - as above
-
         if not isinstance(partition, ClaimPartition):
             return iter(())
         layout = Layout.of(_without_deliveries(self._schema), headers=self._options.parsed.headers)
@@ -100,8 +95,6 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A query's source in group mode. Spark keeps one of these at the driver for planning; tasks only read."""
 
     def __init__(self, options: GroupOptions, schema: StructType) -> None:
-        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
-
         self._options = options
         self._schema = schema
         self._planner: GroupPlanner | None = None
@@ -109,8 +102,6 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Layout.of(schema, headers=options.parsed.headers)
 
     def _plan(self) -> "GroupPlanner":
-        from millstream.spark.group.planner import GroupPlanner  # noqa: PLC0415 - the client only where it is used
-
         if self._planner is None:
             self._planner = GroupPlanner(self._options)
             self._planner.connect()
@@ -151,9 +142,6 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition; the same ones however often it is called."""
-        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
-        from millstream.spark.group.reader import read_claim  # noqa: PLC0415 - as above
-
         assert isinstance(partition, ClaimPartition)
         return read_claim(
             self._options.parsed, Layout.of(self._schema, headers=self._options.parsed.headers), partition

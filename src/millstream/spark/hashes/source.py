@@ -8,6 +8,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from millstream.errors import ConfigError
 from millstream.spark.hashes.options import HashOptions
+from millstream.spark.hashes.reader import HashLayout, read, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,22 +51,16 @@ class HashReader(DataSourceReader):
     """Plans and reads hashes."""
 
     def __init__(self, options: HashOptions, schema: StructType) -> None:
-        from millstream.spark.hashes.reader import HashLayout  # noqa: PLC0415 - Arrow only where rows are made
-
         self._options = options
         self._schema = schema
         HashLayout.of(schema, options)
 
     def partitions(self) -> list[InputPartition]:
         """Shares of the keys, by how many there are now; which they are, each task finds out when it reads."""
-        from millstream.spark.hashes.reader import shares  # noqa: PLC0415 - the client only where it is used
-
         count = shares(self._options)
         return [HashPart(number, count) for number in range(count)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one share, as the hashes are now."""
-        from millstream.spark.hashes.reader import read  # noqa: PLC0415 - as above
-
         assert isinstance(partition, HashPart)
         return read(self._options, self._schema, partition.number, partition.of)

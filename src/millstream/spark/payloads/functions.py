@@ -11,13 +11,22 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_type
+
 from millstream.errors import ConfigError, MillstreamError, NotLetInError, NotReachedError
 from millstream.spark.payloads.avro_types import AvroColumns, Fit
 from millstream.spark.payloads.registry import Registry, schema_of
 
+try:
+    import fastavro
+except ImportError:  # of an extra
+    fastavro = None  # type: ignore[assignment] # a module or None
+
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
 FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
@@ -81,9 +90,6 @@ def _parsed(schema: str) -> Any:
 
 def _applied(column: "Column | str", schema: Any, registry: str | None, mode: str) -> "Column":
     """The column of a function that runs in Spark's Python workers."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as Spark's documents call it; heavy
-    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415 - as above
-
     if mode.upper() not in (FAILFAST, PERMISSIVE):
         raise ConfigError(f"mode is {mode!r}: it must be {FAILFAST} or {PERMISSIVE}")
     columns = AvroColumns(schema)
@@ -100,10 +106,8 @@ def _applied(column: "Column | str", schema: Any, registry: str | None, mode: st
 
 
 def _check(schema: Any) -> None:
-    try:
-        import fastavro  # noqa: PLC0415 - only its users have it
-    except ImportError:
-        raise ConfigError("Avro is read by fastavro, which is not installed: pip install 'millstream[avro]'") from None
+    if fastavro is None:
+        raise ConfigError("Avro is read by fastavro, which is not installed: pip install 'millstream[avro]'")
     try:
         fastavro.parse_schema(schema)
     except Exception as reason:  # noqa: BLE001 - of several kinds, all of them about the schema
@@ -112,9 +116,6 @@ def _check(schema: Any) -> None:
 
 def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | None, *, permissive: bool) -> "pa.Array":
     """The values that payloads hold."""
-    import pyarrow as pa  # noqa: PLC0415 - only workers need it
-    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
-
     target = to_arrow_type(kind, timezone="UTC")
     reading = _Payloads(schema, AvroColumns(schema).fit, registry)
     rows = [None if data is None else reading.attempt(data, permissive=permissive) for data in values.to_pylist()]
@@ -126,8 +127,6 @@ def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | N
 
 def _one(row: Any, target: "pa.DataType", *, permissive: bool) -> "pa.Array":
     """One value of a column that some do not fit, as a number of more than 32 bits in an ``int``."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
     try:
         return pa.array([row], target)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as reason:
@@ -140,9 +139,6 @@ class _Payloads:
     """Reads payloads, each with the schema that it was written with."""
 
     def __init__(self, schema: Any, fit: Fit | None, registry: str | None) -> None:
-        import fastavro  # noqa: PLC0415 - only its users have it
-
-        self._fastavro = fastavro
         self._schema = fastavro.parse_schema(schema)
         self._fit = fit
         self._registry = registry
@@ -180,12 +176,12 @@ class _Payloads:
             if found is None:
                 shown = Registry(self._registry).shown
                 raise UndecodableError(f"a payload was written with schema {ident}, which {shown} does not know")
-            self._writers[ident] = self._fastavro.parse_schema(found)
+            self._writers[ident] = fastavro.parse_schema(found)
         return self._writers[ident]
 
     def _read(self, data: io.BytesIO, writer: Any, reader: Any, what: str) -> Any:
         try:
-            found = self._fastavro.schemaless_reader(data, writer, reader)
+            found = fastavro.schemaless_reader(data, writer, reader)
             found = found if self._fit is None else self._fit(found)
         except Exception as reason:  # noqa: BLE001 - of many kinds, whatever the bytes are
             size = len(data.getvalue())

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import redis
+
 from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
@@ -35,8 +37,6 @@ class StreamInfo:
     def _contact(self, work: Callable[[], T]) -> T:
         if self._met:
             return retrying(work)
-        import redis  # noqa: PLC0415 - planning only; looking up the source must stay cheap
-
         try:
             self._check_echo()
             found = work()

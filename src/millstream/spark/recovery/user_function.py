@@ -4,13 +4,14 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from millstream.errors import UsageError
 from millstream.spark.recovery.settle import WORDS, EntryDecision
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def load_function(spec: str) -> Callable[..., Any]:
@@ -27,8 +28,6 @@ def load_function(spec: str) -> Callable[..., Any]:
         if missing.name != module:
             raise
         raise UsageError(f"{spec!r}: there is no module {module!r} in {here} or installed") from None
-    from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is used
-
     # By value: executors need not have the module's file.
     cloudpickle.register_pickle_by_value(found)  # type: ignore[no-untyped-call]  # untyped in pyspark
     function = getattr(found, name, None)
@@ -57,9 +56,6 @@ class SparkDecisions:
 
     def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
         """The decisions on a slice."""
-        from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
-
         result = self._function(self._reader.load())
         if not isinstance(result, DataFrame):
             raise UsageError(f"the function gave {type(result).__name__}, and must give a DataFrame of id and verdict")

@@ -26,14 +26,16 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 from millstream.errors import ConfigError
 from millstream.spark.oldest import spark_problem
 from millstream.spark.sessions.java_output import held_back
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 JAVA_NEEDED = 17
 PACKAGE = "openjdk-17-jre-headless"
@@ -159,8 +161,6 @@ def _folder_of_settings() -> Path | None:
 
     With one Java writes no class archive: it would end with exit code 1 and a message that it cannot be initialized.
     """
-    import pyspark  # noqa: PLC0415 - only where a session is made
-
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     places = [os.environ.get("SPARK_CONF_DIR") or str(Path(home, "conf"))]
     places += [os.environ.get(name, "") for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")]
@@ -182,8 +182,6 @@ def _java() -> str:
 
 def _class_archive() -> Path | None:
     """The class archive for this PySpark and this Java; None if the cache cannot be used."""
-    import pyspark  # noqa: PLC0415 - only where a session is made
-
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -214,14 +212,10 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
     problem = java_problem()
     if problem is not None:
         raise ConfigError(problem)
-    import pyspark  # noqa: PLC0415 - only where a session is made
-
     problem = spark_problem(pyspark.__version__)
     if problem is not None:
         raise ConfigError(problem)
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - as the next
-    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - as the next
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - missing from versions that are refused above
 
     # By the environment, not by a conf: the workers that look for data sources and plan reads heed nothing else, and
     # would otherwise be whatever python3 is on PATH, where this package may not be installed.
@@ -261,9 +255,6 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
 
 def _launch(chosen: Mapping[str, str], errors: int) -> None:
     """Start the Java process that the session will use, unless there is one."""
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - as above
-
     if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
         # A signal to the command's process group is for the command, which stops Java when it no longer needs it.

@@ -8,6 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+
 from millstream import errors
 from millstream.client.line import wrong_reply
 from millstream.errors import MillstreamError, UsageError
@@ -31,9 +34,6 @@ class Found:
 
 def run(query: str, options: Mapping[str, str]) -> Found:
     """Run a query; ``entries``, ``groups``, ``consumers``, ``pending`` and ``dead`` are its tables."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only where a query runs
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - as above
-
     # PySpark logs an error once more, as JSON with its frames; the one line that is shown says it.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     spark = session("millstream sql", quick=True, quiet=True, spark__log__level="OFF")

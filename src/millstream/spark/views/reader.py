@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from millstream.client.dead_letter.letter import DeadLetter, unpack
 from millstream.client.ranges import behind
@@ -31,8 +32,6 @@ Rows = list[Sequence[Any]]
 
 def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one share of a view, as record batches."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
-
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])
     places = [names.index(name) for name in target.names]

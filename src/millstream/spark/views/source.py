@@ -11,6 +11,8 @@ from pyspark.sql.types import StructField, StructType
 
 from millstream.errors import ConfigError
 from millstream.spark.views.columns import COLUMNS, ViewPartition
+from millstream.spark.views.planner import plan
+from millstream.spark.views.reader import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,13 +66,9 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The shares of the tasks, by the present streams."""
-        from millstream.spark.views.planner import plan  # noqa: PLC0415 - the client only where it is used
-
         return list(plan(self._kind, self._parsed)) or [ViewPartition()]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one share."""
-        from millstream.spark.views.reader import read  # noqa: PLC0415 - Arrow only where rows are made
-
         keys = getattr(partition, "keys", ())
         return read(self._kind, self._parsed, self._schema, partition) if keys else iter(())  # type: ignore[arg-type] # Spark hands back our own

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import redis
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -112,8 +113,6 @@ _seen: set[tuple[str, str | None]] = set()
 
 def check_server(options: SinkOptions) -> None:
     """Raise at once, and in plain words, if there is no such server or the target is not a stream."""
-    import redis  # noqa: PLC0415 - at the driver only
-
     if (options.url, options.stream) in _seen:
         return
     # If each row names its stream, the streams are still unknown: any key will do to reach a server.

@@ -604,8 +604,7 @@ def _wants(annotation: Any, kinds: tuple[type, ...]) -> bool:
 
 def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:
     try:
-        from pydantic import TypeAdapter  # noqa: PLC0415 - only for types the standard library does not explain
-        from pydantic.errors import PydanticUserError  # noqa: PLC0415 - as above
+        from pydantic import PydanticUserError, TypeAdapter  # noqa: PLC0415 - an extra that handlers may do without
     except ImportError:
         raise ConfigError(f"cannot decode {annotation!r} without pydantic: install millstream[worker]") from None
     try:

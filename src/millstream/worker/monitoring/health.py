@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs
 
 from millstream.errors import MillstreamError
+from millstream.worker.monitoring.prometheus import MetricsError
 
 if TYPE_CHECKING:
     from millstream.worker.registry.watchdog import StoppedLoop
@@ -259,8 +260,6 @@ def _report(app: Watched, *, fine: bool) -> Answer:
 
 
 async def _metrics(app: Watched, accept: str, query: str) -> Answer:
-    from millstream.worker.monitoring.prometheus import MetricsError  # noqa: PLC0415 - app loads it only when asked, and so do we
-
     asked = parse_qs(query, keep_blank_values=True).get("consumers", ["on"])[-1]
     if asked not in ("on", "off"):
         return 400, _TEXT, f"consumers={asked}: on (series for each consumer, the default) or off\n".encode()

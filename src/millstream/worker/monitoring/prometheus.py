@@ -74,8 +74,7 @@ def need() -> None:
 
 def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
     """The answer to a scrape, and its content type: what the program itself registered, then ours."""
-    from prometheus_client import REGISTRY  # noqa: PLC0415 - optional
-    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - optional
+    from prometheus_client import REGISTRY, exposition  # noqa: PLC0415 - optional
 
     class Both:
         """The program's metrics, then ours."""
@@ -84,7 +83,7 @@ def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
             yield from REGISTRY.collect()
             yield from ours
 
-    encoder, kind = choose_encoder(accept)
+    encoder, kind = exposition.choose_encoder(accept)
     body: bytes = encoder(Both())
     return body, kind
 

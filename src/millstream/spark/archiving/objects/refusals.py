@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from obstore import exceptions as obstores
+
 from millstream.errors import MillstreamError, NotFoundError, NotLetInError, NotReachedError, StorageError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -66,8 +68,6 @@ class NoConditionalPutError(ObjectStoreError):
 @contextmanager
 def explained(place: str, doing: str) -> Iterator[None]:
     """Turn errors of ``obstore`` into one sentence; ``FileNotFoundError`` and failed conditions stay as they are."""
-    from obstore import exceptions as obstores  # noqa: PLC0415 - only users with an archive there have it
-
     try:
         yield
     except FileNotFoundError as reason:

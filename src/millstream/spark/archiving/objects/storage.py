@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
+import obstore
+from obstore import store as stores
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
 from millstream.errors import ConfigError, UsageError
 from millstream.printable import has_password, without_password
 from millstream.spark.archiving.objects.lease import LEASE_SECONDS, leased
@@ -106,23 +110,17 @@ class ObjectStorage:
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The paths below a folder; one that is missing may be there all the same."""
-        import obstore  # noqa: PLC0415 - only users with an archive there have it
-
         with explained(self._url, "list what is there"):
             for found in obstore.list(self._store, prefix or None):
                 yield from (meta["path"] for meta in found)
 
     def top(self) -> set[str]:
         """The names directly below the place."""
-        import obstore  # noqa: PLC0415 - as above
-
         with explained(self._url, "list what is there"):
             found = obstore.list_with_delimiter(self._store)
         return {path.rstrip("/") for path in [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]}
 
     def _head(self, path: str) -> Any:
-        import obstore  # noqa: PLC0415 - as above
-
         with explained(self._url, f"look at {path}"):
             return obstore.head(self._store, path)
 
@@ -134,8 +132,6 @@ class ObjectStorage:
 
     def _put_file(self, path: str, file: BinaryIO, size: int) -> None:
         """Put a file under an unused name, and check that it is there as it was written."""
-        import obstore  # noqa: PLC0415 - as above
-
         if size <= ONE_PUT:
             try:
                 self.put_version(path, file.read(), None)
@@ -164,8 +160,6 @@ class ObjectStorage:
 
     def versioned(self, path: str) -> tuple[bytes, Any] | None:
         """The content and its version; None when nothing is."""
-        import obstore  # noqa: PLC0415 - as above
-
         try:
             with explained(self._url, f"get {path}"):
                 found = obstore.get(self._store, path)
@@ -175,9 +169,6 @@ class ObjectStorage:
 
     def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
         """Put bytes in the place of that version, or of nothing; the version that they are."""
-        import obstore  # noqa: PLC0415 - as above
-        from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415 - as above
-
         mark = uuid.uuid4().hex
         try:
             with explained(self._url, f"put {path}"):
@@ -200,8 +191,6 @@ class ObjectStorage:
 
     def _marked(self, path: str, mark: str) -> Any | None:
         """The version there, if this put made it: its answer was lost and it was sent again."""
-        import obstore  # noqa: PLC0415 - as above
-
         try:
             with explained(self._url, f"get {path}"):
                 found = obstore.get(self._store, path)
@@ -214,8 +203,6 @@ class ObjectStorage:
 
     def delete(self, path: str) -> None:
         """Remove an object; a missing one is not an error."""
-        import obstore  # noqa: PLC0415 - as above
-
         try:
             with explained(self._url, f"delete {path}"):
                 obstore.delete(self._store, path)
@@ -265,8 +252,6 @@ class ObjectStorage:
 
     def _meet(self) -> None:
         """Check that the store answers and lets us in, without the patience that an outage in the midst deserves."""
-        import obstore  # noqa: PLC0415 - as above
-
         store = self._made(*self.patience_at_first)
         try:
             with explained(self._url, f"get {MANIFEST_NAME}"):
@@ -275,8 +260,6 @@ class ObjectStorage:
             return  # it is there, and its next answer says more
 
     def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> "ObjectStore":
-        from obstore import store as stores  # noqa: PLC0415 - as above
-
         parts = urlsplit(self._url)
         more: dict[str, Any] = {
             "prefix": parts.path.strip("/") or None,

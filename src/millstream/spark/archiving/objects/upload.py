@@ -4,6 +4,8 @@ import io
 import tempfile
 from typing import TYPE_CHECKING, BinaryIO
 
+import obstore
+
 from millstream.spark.archiving.objects.refusals import explained
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ class Upload:
 
 def opened(store: "ObjectStore", place: str, path: str) -> BinaryIO:
     """An object, to be read in any order."""
-    import obstore  # noqa: PLC0415 - only users with an archive there have it
-
     with explained(place, f"get {path}"):
         found = obstore.get(store, path)
         size = found.meta["size"]
@@ -83,8 +83,6 @@ class _Ranges(io.RawIOBase):
         return self._next(self._size)
 
     def _next(self, most: int) -> bytes:
-        import obstore  # noqa: PLC0415 - as above
-
         end = min(self._at + most, self._size)
         if end <= self._at:
             return b""

@@ -11,11 +11,12 @@ import uuid
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from millstream.errors import StorageError
 from millstream.failpoints import reach
@@ -24,9 +25,6 @@ from millstream.spark.archiving.tables.rows import file_schema
 from millstream.spark.archiving.tables.shape import Shape, partition_values
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TableFile, TablePlan
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 20
@@ -106,8 +104,6 @@ def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
 
     The library finds that version by a list. A list may lag behind, so the version after it is asked for by its name.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415 - only users who archive to Delta have it
-
     place, options = f"{storage.location}/{plan.folder}", storage.delta_options()
     # The library's own question whether there is a table keeps all other threads from running until it is answered
     begun = any(storage.exists(path) for path in (_log(plan, 0), f"{plan.folder}/{LOG}/_last_checkpoint"))

@@ -9,6 +9,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg import types
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
 from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import reach
 from millstream.printable import has_password, without_password, without_secrets
@@ -18,7 +28,6 @@ from millstream.spark.archiving.tables.storage import CATALOG, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
     from pyiceberg.types import IcebergType
 
@@ -41,10 +50,6 @@ class CatalogUnansweredError(StorageError):
 
 def open_catalog(name: str | None, storage: Storage) -> "Catalog":
     """The catalog that a name means."""
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only users who archive to Iceberg have it
-    from pyiceberg.exceptions import RESTError  # noqa: PLC0415 - as above
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
-
     if name is not None and has_password(name):
         raise ConfigError(
             "the URI of the catalog has a password: the archive's manifest, which its readers see, would have the "
@@ -94,10 +99,6 @@ def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
 
 def _repeated(plan: TablePlan, storage: Storage, change: Callable[["Catalog"], None]) -> None:
     """Make a change again if its answer is lost: it begins with the table's state, its own commit included."""
-    from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyExistsError  # noqa: PLC0415 - as above
-    from requests import RequestException  # noqa: PLC0415 - comes with pyiceberg
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
-
     lost = (CommitFailedException, TableAlreadyExistsError, RESTError, RequestException, SQLAlchemyError)
     catalog = open_catalog(plan.shape.catalog, storage)
     try:
@@ -113,8 +114,6 @@ def _repeated(plan: TablePlan, storage: Storage, change: Callable[["Catalog"], N
 
 
 def _unmade(plan: TablePlan, reason: Exception) -> StorageError:
-    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415 - as above
-
     first = (without_secrets(str(reason)).strip().splitlines() or [""])[0]
     if isinstance(reason, CommitFailedException):
         return TableChangedError(
@@ -160,10 +159,6 @@ def _place(plan: TablePlan, storage: Storage) -> str:
 
 def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: Storage) -> "Table":
     """The table, made if there is none."""
-    from pyiceberg.partitioning import PartitionField, PartitionSpec  # noqa: PLC0415 - as above
-    from pyiceberg.schema import Schema  # noqa: PLC0415 - as above
-    from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform  # noqa: PLC0415 - as above
-
     if catalog.table_exists(name):
         table = catalog.load_table(name)
         if table.location() != _place(plan, storage):
@@ -191,8 +186,6 @@ def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: S
 
 def _own_fields(plan: TablePlan) -> list[Any]:
     """The columns of the entry itself, numbered as in the files."""
-    from pyiceberg import types  # noqa: PLC0415 - as above
-
     found: list[tuple[str, IcebergType]] = [
         ("id", types.StringType()),
         ("id_ms", types.LongType()),
@@ -210,8 +203,6 @@ def _own_fields(plan: TablePlan) -> list[Any]:
 
 
 def _iceberg_type(kind: ColumnType) -> "IcebergType":
-    from pyiceberg import types  # noqa: PLC0415 - as above
-
     fixed: dict[str, IcebergType] = {
         "bigint": types.LongType(),
         "double": types.DoubleType(),
@@ -235,8 +226,6 @@ def _files(table: "Table") -> dict[str, Any]:
 
 def _commit(table: "Table", plan: TablePlan, added: list[str], removed: list[Any]) -> None:
     """One commit: new columns, new files, and without those that were merged."""
-    from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415 - as above
-
     said = {"millstream.generation": str(plan.generation)}
     with table.transaction() as transaction:
         missing = plan.columns[len(table.schema().fields) - _OWN :]

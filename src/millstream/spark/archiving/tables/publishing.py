@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from millstream.errors import ConfigError, MillstreamError, StorageError, UsageError
 from millstream.spark.archiving.tables.shape import Shape
@@ -65,43 +67,33 @@ def prepare(shape: Shape, storage: Storage) -> None:
                 f"format {shape.format} needs {package}, which is not installed: pip install 'millstream[lake]'"
             )
     if shape.format == "iceberg":
-        from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
+        _library("iceberg").open_catalog(shape.catalog, storage).close()
 
-        iceberg.open_catalog(shape.catalog, storage).close()
+
+def _library(form: str) -> Any:
+    """The module that keeps the tables of a form; its packages are of an extra."""
+    return import_module(f"millstream.spark.archiving.tables.{form}")
 
 
 def publish(plan: TablePlan, storage: Storage) -> None:
     """Bring a table's log to the plan's state: durable, and found again, when this returns."""
-    if plan.shape.format == "delta":
-        from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
-
+    if plan.shape.format in PACKAGES:
+        library = _library(plan.shape.format)
         with _in_one_sentence(plan, storage):
-            delta.publish(plan, storage)
-    elif plan.shape.format == "iceberg":
-        from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - its package may not be there
-
-        with _in_one_sentence(plan, storage):
-            iceberg.publish(plan, storage)
+            library.publish(plan, storage)
 
 
 def listed(plan: TablePlan, storage: Storage) -> Mapping[str, int]:
     """The files that a table shows, and the rows of each; none of plain files."""
-    with _in_one_sentence(plan, storage):
-        if plan.shape.format == "delta":
-            from millstream.spark.archiving.tables import delta  # noqa: PLC0415 - its package may not be there
-
-            return delta.listed(plan, storage)
-        if plan.shape.format == "iceberg":
-            from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
-
-            return iceberg.listed(plan, storage)
-    return {}
+    found: Mapping[str, int] = {}
+    if plan.shape.format in PACKAGES:
+        with _in_one_sentence(plan, storage):
+            found = _library(plan.shape.format).listed(plan, storage)
+    return found
 
 
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     """Forget states of a table whose files are about to be removed; Delta's log needs nothing for that."""
     if plan.shape.format == "iceberg":
-        from millstream.spark.archiving.tables import iceberg  # noqa: PLC0415 - as above
-
         with _in_one_sentence(plan, storage):
-            iceberg.expire(plan, storage, before_ms)
+            _library("iceberg").expire(plan, storage, before_ms)
