@@ -59,7 +59,7 @@
     ├── Withheld             a condition did not hold any more, so the commands were not sent (client)
     ├── WrongReplyError      a server's reply is not of its command's kind (client)
     ├── LettersRefusedError  the server takes no dead letters; entries without one stay pending (client)
-    ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (worker)
+    ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (client)
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
     ├── NotThereError        nothing has that name there (worker)

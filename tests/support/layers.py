@@ -80,7 +80,6 @@ HOSTS = frozenset(
 CONSOLE_READS = (
     "millstream.worker.registry",
     "millstream.worker.model.pause",
-    "millstream.worker.dead_letter_admin",
     "millstream.spark.monitoring.store",
     "millstream.spark.monitoring.record",
     "millstream.spark.model.keys",  # of commit records

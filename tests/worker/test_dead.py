@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from millstream import App, Message, Reject, Retry, StreamSub
 from millstream.cli.main import main
+from millstream.client.dead_letter.admin import DeadLetterAdmin
 from millstream.client.dead_letter.letter import HISTORY, DeadLetter, pack, returning, unpack
 from millstream.client.line import Line
-from millstream.worker.dead_letter_admin import DeadLetterAdmin
 from millstream.worker.settlement.consumer import Held, Returned, hold
 from support.groups import all_done
 from support.servers import ServerProcess

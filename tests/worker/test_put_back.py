@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from millstream.client.dead_letter import put_back
+from millstream.client.dead_letter.admin import DeadLetterAdmin
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.line import Line
 from millstream.errors import MillstreamError
-from millstream.worker.dead_letter_admin import DeadLetterAdmin
 from support.servers import ServerProcess
 from support.thief import Thief
 from support.waiting import aeventually

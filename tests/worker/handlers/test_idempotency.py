@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from millstream import App, Message, Reject, Retry, StreamSub, once, once_sync
+from millstream.client.dead_letter.admin import DeadLetterAdmin
 from millstream.client.line import Line
 from millstream.errors import UsageError
-from millstream.worker.dead_letter_admin import DeadLetterAdmin
 from support.groups import all_done
 from support.readme import block
 from support.servers import ServerProcess

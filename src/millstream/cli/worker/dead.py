@@ -12,13 +12,13 @@ from millstream.cli.changes.words import with_words
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.worker.letters import readable, users_part
+from millstream.client.dead_letter.admin import DeadLetterStream, LetterFilter, dead_letter_streams, locate
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.client.line import Line
 from millstream.console.actions.letters import FITTING, admin_of, fitting
 from millstream.console.changes.positions import entry_id
 from millstream.console.changes.writing import shell_line
 from millstream.console.model.names import command_words
-from millstream.worker.dead_letter_admin import DeadLetterStream, LetterFilter, dead_letter_streams, locate
 from millstream.worker.registry.lookup import NotThereError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

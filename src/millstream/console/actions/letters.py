@@ -1,6 +1,6 @@
 """``dead retry``, ``edit`` and ``rm``: the choice of letters, their plans, and the work on them.
 
-Letters are put back in small transactions (:mod:`millstream.worker.dead_letter_admin`), at the requested pace. After an
+Letters are put back in small transactions (:mod:`millstream.client.dead_letter.admin`), at the requested pace. After an
 interruption, the letters that are left are unchanged, and the same change continues with them.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 from millstream import times
+from millstream.client.dead_letter.admin import DeadLetterAdmin, LetterFilter
 from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
 from millstream.client.line import Line
 from millstream.console.actions.parameters import IDS, Stream, instant
@@ -28,7 +29,6 @@ from millstream.console.model.names import command_words
 from millstream.console.payloads.editing import difference, document_of, fields_from
 from millstream.console.reading.asking import calls, checked
 from millstream.errors import UsageError
-from millstream.worker.dead_letter_admin import DeadLetterAdmin, LetterFilter
 
 ChosenLetters: TypeAlias = LetterFilter | Sequence[str]
 """Chosen letters of a dead-letter stream: those that fit, or those of these ids."""

@@ -6,6 +6,7 @@ If a server refuses one of them, that one is reported with its reason, and the o
 
 from dataclasses import replace
 
+from millstream.client.dead_letter.admin import dead_letter_streams
 from millstream.client.jsontext import parse_record
 from millstream.client.line import Line, Reply
 from millstream.console.model.letters import LettersSeen, LettersStatus
@@ -17,7 +18,6 @@ from millstream.errors import Disconnected, MillstreamError
 from millstream.spark.model.keys import record as commit_key
 from millstream.spark.monitoring import store
 from millstream.spark.monitoring.record import is_figure
-from millstream.worker.dead_letter_admin import dead_letter_streams
 from millstream.worker.registry import protocol
 
 
