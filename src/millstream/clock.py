@@ -2,7 +2,7 @@
 
 Two times are always kept apart. *Wall* time (milliseconds since 1970) is what clients see: entry ids, idle times,
 expiry. It may jump. *Monotonic* time (milliseconds from an arbitrary start) measures waiting: block timeouts and
-retries.
+retries. Both are read once per command and passed on as :class:`Now`, so the engine is deterministic.
 """
 
 import time

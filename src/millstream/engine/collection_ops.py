@@ -30,6 +30,7 @@ def unpack_scores(packed: bytes) -> tuple[float, ...]:
 def _made(space: Keyspace, db: int, key: bytes, kind: type[C], *, afresh: bool = False) -> C:
     """The collection at a key, new if there is none, or if it replaces the present value (``afresh``)."""
     base = space.databases[db]
+    # Not a removal and an addition: keyspace events would report that the key was missing in between
     value = None if afresh else base.keys.get(key)
     if value is None:
         value = base.keys[key] = kind()

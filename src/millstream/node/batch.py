@@ -11,6 +11,10 @@ Conditions of a session as a whole (permissions, transactions, notifications, a 
 the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that record
 together. The runner is a part of the native core (``_core/run.c``); without it nothing is plain, and every command goes
 the ordinary way.
+
+SLOWLOG needs the runner too, since a slow command is mostly a plain one. The runner lists slow commands as the bytes
+that were sent, and words are made of them only then. A native run executes no Python code, where a signal could
+interrupt it between a change and its record.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -5,7 +5,8 @@ as one record, so a start finds all of it or nothing. Every later reply, not onl
 of the last such record: a reader must not report a change that a power cut may take back.
 
 *Soft* transitions (when a consumer was last seen) are logged like the others, but only replies that show them wait:
-see :func:`millstream.node.durability.outage.shows_times`.
+see :func:`millstream.node.durability.outage.shows_times`. So an idle poll costs no fsync. After a crash, a seen time
+may be older than it was.
 """
 
 from typing import TYPE_CHECKING

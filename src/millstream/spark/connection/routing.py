@@ -155,6 +155,7 @@ def redirection(url: str, reply: Reply) -> str | None:
 
 def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
     """Raise if one of the replies sends elsewhere."""
+    # ASK too: while a slot moves, the keys of a transaction may be on two nodes, and its WATCH is on one connection
     for reply in replies:
         if redirection(url, reply) is not None:
             raise Redirected(f"the server did not run it: {reply}")
