@@ -18,27 +18,27 @@ FIGURES = ROOT / "docs" / "figures.json"
 RECORDS = ROOT / ".campaigns"
 
 HEAD = """\
-# What is promised, and how it is known
+# Promises and their tests
 
 *Written by `make docs` from `docs/promises.toml` and `docs/figures.json`; change those.*
 
 Each promise names the tests that hold it. `make test-all` runs the small ones before every landing. `make test-long`
-runs the large ones, campaigns of many pieces that go on where they were interrupted. The figure is that of the last
-whole run, with its day and the commit on which it ended; "begun" says how far a run is that has not ended, and whether
-it found anything wrong. "Never run" means that neither is recorded. A campaign ends at the first failure, so a whole
-run has none. The machine of the figures has two cores, and was shared.
+runs the large ones, campaigns of many pieces that continue after an interruption. The figure is that of the last whole
+run, with its day and the commit on which it ended. "Begun" gives the progress of an unfinished run, and its failures.
+"Never run" means that neither is recorded. A campaign ends at the first failure, so a whole run has none. The machine
+of the figures has two cores, and was shared.
 
 ## The three fsync modes
 
 | `--fsync` | a reply means | the end of the process takes | the end of the machine takes |
 |---|---|---|---|
 | `always` (default) | the write is on the medium; many clients share one sync | nothing | nothing |
-| `everysec` | the operating system has the write | nothing | what was acknowledged in the last second and one sync |
-| `no` | the operating system has the write | nothing | what the kernel had not yet stored, some 30 seconds on Linux |
+| `everysec` | the operating system has the write | nothing | writes acknowledged in the last second and one sync |
+| `no` | the operating system has the write | nothing | writes not yet stored by the kernel, some 30 seconds on Linux |
 
-The end of the process is any: SIGTERM, SIGKILL, a crash. In every mode what is left is a prefix of the history: a later
-write is never there without an earlier one, and a transaction is whole or absent. In every mode nobody is shown a write
-whose reply could not have been sent yet. `--memory` keeps nothing.
+The process may end in any way: SIGTERM, SIGKILL, a crash. In every mode a prefix of the history is left: a later write is
+never there without an earlier one, and a transaction is whole or absent. In every mode no client sees a write whose reply
+could not have been sent yet. `--memory` keeps nothing.
 """
 
 
@@ -88,7 +88,7 @@ def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> 
     if "measured" in promise:
         return f"measured by `{promise['measured']}`, depends on the machine: see [benchmarks.md](benchmarks.md)"
     if not promise.get("long") and not promise.get("campaigns"):
-        return "no large one: all of it runs on every change"
+        return "no campaign: all of its tests run on every change"
     found = []
     for pattern in promise.get("campaigns", []):
         some = [figure for name, figure in figures.items() if fnmatch(name, pattern)]
