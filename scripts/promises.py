@@ -36,9 +36,9 @@ of the figures has two cores, and was shared.
 | `everysec` | the operating system has the write | nothing | writes acknowledged in the last second and one sync |
 | `no` | the operating system has the write | nothing | writes not yet stored by the kernel, some 30 seconds on Linux |
 
-The process may end in any way: SIGTERM, SIGKILL, a crash. In every mode a prefix of the history is left: a later write is
-never there without an earlier one, and a transaction is whole or absent. In every mode no client sees a write whose reply
-could not have been sent yet. `--memory` keeps nothing.
+The process may end in any way: SIGTERM, SIGKILL, a crash. In every mode a prefix of the history is left: a later write
+is never there without an earlier one, and a transaction is whole or absent. In every mode no client sees a write whose
+reply could not have been sent yet. `--memory` keeps nothing.
 """
 
 

@@ -13,15 +13,15 @@ BEGIN, END = "<!-- begin: written by make bench -->\n", "<!-- end -->\n"
 SERVERS = (REDIS, NATIVE, PYTHON)
 
 HOW = """\
-`make bench` starts redis-server and Millstream side by side, with its native core and in plain Python, nothing pinned
-to a core, and sends them the same in turns: A B C A B C. The clients are C programs (redis-benchmark for PING, SET, GET
-and XADD, `bench/server/load.c` for what it cannot send), so that the client is not what is measured. Each cell has
-commands a second and, behind it, the **microseconds of the server's processor a command**. Where the machine has other
-work the second holds better, since waiting for a core is not in it. A ratio is to redis-server in the same round, the
+`make bench` starts redis-server and Millstream, with its native core and in plain Python, and pins nothing to a core.
+It sends them the same commands in turns: A B C A B C. The clients are C programs, so that they do not limit the
+figures: redis-benchmark for PING, SET, GET and XADD, and `bench/server/load.c` for the rest. Each cell has commands a
+second and then the **microseconds of the server's processor a command**. On a machine with other work the second
+figure is more reliable, since it does not include waiting for a core. A ratio is to redis-server in the same round, the
 middle one of the rounds; above 1 Millstream is ahead.
 
-Each part says when it was measured and at which commit. Where two show the same command with different figures, what
-lies between their commits is in the difference as well, and the later one holds.
+Each part has the day and the commit of its measurement. If two parts show the same command with different figures, the
+difference includes the changes between their commits, and the later figure holds.
 """
 
 
@@ -68,7 +68,7 @@ def _about(part: str, about: dict[str, Any]) -> str:
 
 def _goals(results: dict[str, Any]) -> str:
     head = ["ratio to redis-server", NATIVE, "", PYTHON, ""]
-    told = "The ratios are of the processor time a command and of the rate; of several commands the worst counts."
+    told = "The ratios are of the processor time a command and of the rate. With several commands the worst counts."
     return f"### Goals\n\n{told}\n\n{_table(head, goals.rows(results))}"
 
 
@@ -77,17 +77,17 @@ def _cases(found: dict[str, Any]) -> str:
 
 
 def _through_redis_py(found: dict[str, Any]) -> str:
-    told = "Entries a second: redis-py takes a good part of the time itself, the same for all servers.\n\n"
+    told = "Entries a second. redis-py itself takes a good part of the time, the same for all servers.\n\n"
     return told + _rate_table(found, "entries/s, us of processor")
 
 
 def _in_process(found: dict[str, Any]) -> str:
     told = [
-        "A cycle is XADD of three fields, XREADGROUP COUNT 1 and XACK, one after the other. Beside a server the",
-        "processor time is that of both processes. In process it is all there is: `millstream.connect` gives a client",
-        "of redis-py over the store, `millstream.open_store` the store without redis-py. A ratio is to redis-py and",
-        "redis-server over TCP (for asyncio clients, to the asyncio one) in the same round, the middle one of the",
-        "rounds: of the clock and, **bold**, of processor time.\n",
+        "A cycle is XADD of three fields, XREADGROUP COUNT 1 and XACK, one after the other. With a server the",
+        "processor time is that of both processes; in process there is only one. `millstream.connect` gives a client",
+        "of redis-py over the store, `millstream.open_store` the store without redis-py. Ratios compare redis-py and",
+        "redis-server over TCP in the same round, with asyncio for asyncio clients. The middle one of the rounds is",
+        "shown: of the clock and, **bold**, of processor time.\n",
     ]
     for setting, cases in found.items():
         stored = "in memory" if setting == "memory" else f"fsync {setting}"
@@ -121,9 +121,7 @@ def _rate(rounds: list[dict[str, Any]]) -> str:
 
 
 def _paced(found: dict[str, Any]) -> str:
-    told = (
-        "50 clients, each command due at its time whether or not earlier ones were answered; p50, p99, p99.9 in ms.\n\n"
-    )
+    told = "50 clients send each command at its time, even before earlier replies; p50, p99, p99.9 in ms.\n\n"
     servers = _there(found)
     rows = []
     for name, rounds in found.items():
@@ -152,14 +150,14 @@ def _woken(found: dict[str, Any]) -> str:
 
 def _memory(found: dict[str, Any]) -> str:
     servers = _there(found)
-    told = "How many bytes more the process occupies, for each of many.\n\n"
+    told = "Additional bytes of the process for each item, measured over many.\n\n"
     return told + _table(
         ["bytes", *servers], [[name, *(f"{by[server]:g}" for server in servers)] for name, by in found.items()]
     )
 
 
 def _curves(found: dict[str, Any]) -> str:
-    told = ["Microseconds of processor a command; by 16 from 4 clients, those over clients unpipelined.\n"]
+    told = ["Microseconds of processor a command; by 16 from 4 clients, but unpipelined in the curves over clients.\n"]
     for name, by_size in found.items():
         servers = _there(by_size)
         rows = [

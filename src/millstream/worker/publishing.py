@@ -132,8 +132,8 @@ class Publishing:
                 the worker's reference for the form of each type.
             maxlen: trim the stream to about this many entries.
             minid: trim about the entries older than this id.
-            idempotent: an id of the caller's: a second publish with it adds nothing and returns the first one's entry
-                id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
+            idempotent: an id of the caller's. A second publish with it adds nothing and returns the first one's entry
+                id, as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server

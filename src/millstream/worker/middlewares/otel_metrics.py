@@ -37,20 +37,20 @@ INSTRUMENTS: dict[str, Instrument] = {
     "messaging.process.duration": Instrument(
         "histogram",
         "Seconds a handler ran; a batch is one run. error.type if it raised; millstream.outcome if it raised Nack or "
-        "Reject, which is no error.",
+        "Reject, which is not an error.",
         (*_PLACE, "messaging.consumer.group.name", "error.type", "millstream.outcome"),
     ),
     "messaging.client.operation.duration": Instrument(
         "histogram",
-        "Seconds a publish took, error.type if it failed; reads and acks, which are of many entries at once, are not "
-        "in it.",
+        "Seconds a publish took, error.type if it failed; reads and acks are not included, since each is of many "
+        "entries.",
         (*_PLACE, "messaging.operation.type", "error.type"),
     ),
     "messaging.client.consumed.messages": Instrument(
         "counter", "Entries handed to handlers, each of a batch.", (*_PLACE, "messaging.consumer.group.name")
     ),
     "messaging.client.sent.messages": Instrument(
-        "counter", "Publishes that were sent, also those that failed then.", (*_PLACE, "error.type")
+        "counter", "Publishes that were sent, including failed ones.", (*_PLACE, "error.type")
     ),
 }
 

@@ -58,16 +58,17 @@ WORKER: dict[str, Declared] = {
         "Runs of the handler since the first scrape, from its arguments to what it publishes; a batch is one run.",
         _HANDLER,
     ),
-    "millstream_worker_slots": Declared("gauge", "Most runs at the same time.", _HANDLER),
+    "millstream_worker_slots": Declared("gauge", "Limit of simultaneous runs.", _HANDLER),
     "millstream_worker_in_hand": Declared("gauge", "Entries delivered and without a stored outcome.", _HANDLER),
     "millstream_worker_buffered": Declared("gauge", "Entries read and not begun.", _HANDLER),
-    "millstream_worker_paused": Declared("gauge", "1 while somebody has paused it.", _HANDLER),
+    "millstream_worker_paused": Declared("gauge", "1 while the handler is paused.", _HANDLER),
     "millstream_worker_longest_run_seconds": Declared(
         "gauge",
-        "Since the longest run at work was first seen by a scrape; 0 when nothing runs. One that only grows is stuck.",
+        "Seconds since a scrape first saw the longest current run; 0 when nothing runs. A value that only grows shows "
+        "a stuck run.",
         _HANDLER,
     ),
-    "millstream_reader_idle_seconds": Declared("gauge", "Since the reader last got an answer.", _HANDLER),
+    "millstream_reader_idle_seconds": Declared("gauge", "Seconds since the reader last got an answer.", _HANDLER),
 }
 """What a worker process counted and holds."""
 
@@ -87,27 +88,27 @@ STREAMS: dict[str, Declared] = {
     "redis_stream_group_entries_read": Declared("gauge", "Entries ever delivered to the group.", _GROUP),
     "redis_stream_group_last_delivered_id": Declared("gauge", "Milliseconds of the last delivered entry's id.", _GROUP),
     "redis_stream_group_consumer_idle_seconds": Declared(
-        "gauge", "Since the consumer last asked for something.", _CONSUMER
+        "gauge", "Seconds since the consumer last sent a command.", _CONSUMER
     ),
-    "redis_stream_group_consumer_messages_pending": Declared("gauge", "Entries the consumer holds.", _CONSUMER),
-    "millstream_stream_group_lag_known": Declared("gauge", "0 when the server cannot tell the lag.", _GROUP),
+    "redis_stream_group_consumer_messages_pending": Declared("gauge", "Pending entries of the consumer.", _CONSUMER),
+    "millstream_stream_group_lag_known": Declared("gauge", "1, or 0 when the server does not know the lag.", _GROUP),
     "millstream_stream_group_oldest_pending_age_seconds": Declared(
         "gauge",
-        "Since the oldest pending entry that is not delayed was added, by its id; 0 when there is none, absent if that "
-        "is no time.",
+        "Age in seconds of the oldest pending entry that is not delayed, by its id; 0 when there is none, absent if "
+        "its id is not a time.",
         _GROUP,
     ),
     "millstream_stream_group_delayed_messages": Declared(
-        "gauge", "Pending entries that wait until a delay is over, as Nack(delay=) or Retry has it.", _GROUP
+        "gauge", "Pending entries that wait for the end of a delay of Nack(delay=) or Retry.", _GROUP
     ),
     "millstream_stream_group_oldest_undelivered_age_seconds": Declared(
         "gauge",
-        "Since the oldest undelivered entry was added, known also where the lag is not; 0 when all are delivered, "
-        "absent if its id is no time.",
+        "Age in seconds of the oldest undelivered entry, known even if the lag is not; 0 when all are delivered, "
+        "absent if its id is not a time.",
         _GROUP,
     ),
     "millstream_stream_group_unowned_messages": Declared(
-        "gauge", "Pending entries that no consumer holds (XNACK); 0 on servers without it.", _GROUP
+        "gauge", "Pending entries without a consumer (XNACK); 0 on servers without it.", _GROUP
     ),
     "millstream_dead_letters_waiting": Declared("gauge", "Entries in the dead-letter stream.", _STREAM),
 }
@@ -115,7 +116,7 @@ STREAMS: dict[str, Declared] = {
 
 PIPELINES: dict[str, Declared] = {
     "millstream_pipeline_up": Declared("gauge", "1 while its query runs.", _PIPELINE),
-    "millstream_pipeline_restarts": Declared("counter", "Times it was started again.", _PIPELINE),
+    "millstream_pipeline_restarts": Declared("counter", "Restarts of its query.", _PIPELINE),
     "millstream_pipeline_rows": Declared("counter", "Rows read since its last start.", _PIPELINE),
     "millstream_pipeline_lag": Declared("gauge", "Entries in the streams and not in a finished batch.", _PIPELINE),
     "millstream_pipeline_last_batch_rows": Declared("gauge", "Rows of the last batch.", _PIPELINE),

@@ -52,8 +52,8 @@ _OF = {
 class ObjectStoreError(StorageError):
     """An object store did not carry out a request.
 
-    What to do: mend what the text names and run the job again: it goes on behind what the manifest names, and nothing
-    that the manifest does not name was trimmed.
+    What to do: correct the cause that the text names and run the job again. It continues after the entries of the
+    manifest, and no other entry was trimmed.
     """
 
 
