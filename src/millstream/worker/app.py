@@ -33,18 +33,18 @@ class App(Registering, Publishing):
     """Subscribers of streams, and the way to publish to them.
 
     Args:
-        url: the server; when None, what the environment variable ``MILLSTREAM_URL`` or ``REDIS_URL`` says, then a
-            server on this machine.
+        url: the server; None takes the environment variable ``MILLSTREAM_URL`` or ``REDIS_URL``, then a server on
+            this machine.
         grace: seconds, or a text such as ``"2m"``, that running handlers get at a stop, before they are cancelled.
-        clock: where time comes from.
+        clock: the source of time.
         middlewares: around every run and every publish, the first outermost; see
             :mod:`millstream.worker.handlers.middleware`.
-        registry: tell the server who works here, and obey its control channel, see
+        registry: report this worker to the server, and follow its control channel, see
             :mod:`millstream.worker.registry.protocol`.
         reap_after: seconds, or a text such as ``"1h"``, after which consumers of our groups that are idle and hold
             nothing are removed; None never.
-        blocked_after: seconds (or a text) a handler may keep the event loop from going on before the log says where,
-            and the registry shows the worker as blocked; None switches that off (see
+        blocked_after: seconds (or a text) a handler may block the event loop before the log has the line, and the
+            registry shows the worker as blocked; None switches that off (see
             :mod:`millstream.worker.registry.watchdog`).
 
     Raises:
@@ -97,19 +97,19 @@ class App(Registering, Publishing):
         watch: Middleware | None = None,
         patience: float | str | None = 30.0,
     ) -> "AsyncIterator[App]":
-        """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program.
+        """Run the subscribers as long as the block lasts; for tests and for embedding in another program.
 
         Args:
             url: the server, for this block.
             grace: as for :meth:`stop`.
-            clock: where time comes from, for this block.
+            clock: the source of time, for this block.
             watch: a middleware outside all others, for this block.
             patience: seconds, or ``"1m"``, for which a server that cannot be reached yet is tried again, with one line
                 in the log; None has no end, 0 tries once.
 
         Raises:
             Disconnected: the server could not be reached in that time.
-            AccessDenied: it does not let us in.
+            AccessDenied: the server refuses the login.
             UsageError: as for :meth:`start`, like the others.
         """
         given = None if patience is None else times.configured("App.running(patience=", patience, "s")
@@ -184,7 +184,7 @@ class App(Registering, Publishing):
             raise
 
     async def stop(self, grace: float | str | None = None) -> bool:
-        """Finish or hand back everything, then disconnect; False when something could not be finished in time."""
+        """Finish or hand back everything, then disconnect; False if an entry could not be finished in time."""
         seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
         private, self._private = self._private, None
         running = self._loops if private is not None else []
@@ -248,7 +248,7 @@ class App(Registering, Publishing):
         Args:
             url: the server, if not the app's own.
             health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
-            health_allow: names by which they may be asked, beside addresses, loopback names and this machine's.
+            health_allow: names for requests, in addition to addresses, loopback names and this machine's.
 
         Raises:
             SystemExit: always, with the exit code.
@@ -266,7 +266,7 @@ class App(Registering, Publishing):
         return {loop.subscription.name: loop.idle_ms for loop in self._loops}
 
     def progress(self) -> list[SubscriberProgress]:
-        """True if each subscriber moves on, and why not."""
+        """True for each subscriber that moves on, or the reason why it does not."""
         return [loop.progress() for loop in self._loops]
 
     @property
@@ -290,7 +290,7 @@ class App(Registering, Publishing):
         """The reply to a Prometheus scrape, and its content type.
 
         Args:
-            accept: the scraper's ``Accept`` header; OpenMetrics is given to those who want it.
+            accept: the scraper's ``Accept`` header, which may request OpenMetrics.
             consumers: also series for each consumer of the groups.
 
         Raises:

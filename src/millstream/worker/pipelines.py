@@ -28,7 +28,7 @@ class Source:
     """One streaming DataFrame of a pipeline.
 
     Attributes:
-        stream: key of the stream, or several with commas; may be empty where ``options`` say what to read.
+        stream: key of the stream, or several with commas; may be empty if ``options`` name the streams.
         schema: typed columns as DDL text or a ``StructType``; None for the map ``fields``.
         options: of the reader, as docs/spark/reference.md lists them. The url is the app's unless named here.
         format: of the reader; another than ``millstream`` is given its options only.

@@ -124,7 +124,7 @@ class Publishing:
     ) -> str:
         """Add one entry and return its id.
 
-        A connection that was closed while it was idle is made anew first.
+        A connection that was closed while idle is opened again first.
 
         Args:
             stream: key of the stream.
@@ -135,7 +135,7 @@ class Publishing:
             idempotent: an id of the caller's. A second publish with it adds nothing and returns the first one's entry
                 id, as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
-            headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
+            headers: None writes fields alone; a mapping, even an empty one, writes FastStream's envelope.
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
                 cannot take it for now. It is added once all the same, see :mod:`millstream.worker.handlers.sender`.
                 None sends it once.

@@ -96,7 +96,7 @@ class Registering:
             sub: the stream, or only its name.
             more: refused; another stream is another ``@app.subscriber``.
             retry: the policy after a failure; five deliveries with growing delays when None.
-            concurrency: most runs at the same time in each process.
+            concurrency: limit of simultaneous runs in each process.
             ack: ``"auto"`` gathers acks, ``"each"`` sends every one at once, ``"manual"`` leaves them to the handler.
             read: ``"both"``: new entries, and stale ones for at most half of each read (seven eighths while the last
                 read brought nothing new). With XREADGROUP CLAIM on the server, reads filled with new ones look for
@@ -104,7 +104,7 @@ class Registering:
             dead: the dead-letter stream; ``<stream>:dead`` when None.
             middlewares: around the runs of this handler, inside the app's.
             batch: the handler takes lists, of at most 100 entries unless ``max_records`` says otherwise.
-            max_records: the same as ``StreamSub(max_records=)``, and goes before it.
+            max_records: the same as ``StreamSub(max_records=)``, and takes precedence.
             key: a field's name, or a function of the message: entries of one key run one after the other.
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
             unknown: refused, with the place where such an option belongs.
@@ -191,8 +191,8 @@ class Registering:
 
         Args:
             sources: a stream's key, or a :class:`~millstream.worker.pipelines.Source`, for each DataFrame.
-            sink: where the rows go; without one the function starts its query itself.
-            checkpoint: folder in which Spark keeps how far the query is.
+            sink: the target of the rows; without one the function starts its query itself.
+            checkpoint: folder in which Spark keeps the progress of the query.
             trigger: an interval, ``"availableNow"``, or None.
             output_mode: ``append``, ``complete`` or ``update``.
             name: of the query; the function's unless given.

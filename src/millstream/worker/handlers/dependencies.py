@@ -56,11 +56,11 @@ def new_provider() -> "Provider":
 
 
 def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  # noqa: N802 - its name everywhere
-    """A parameter that this function's value is for; as its default, or in ``Annotated``.
+    """A parameter that gets this function's value; as its default, or in ``Annotated``.
 
     Args:
         dependency: async or not, with ``yield`` or without.
-        use_cache: make it once a delivery, however many ask for it.
+        use_cache: make it once a delivery for all its users.
 
     Raises:
         ConfigError: fast-depends is not installed.

@@ -58,7 +58,7 @@ def marker(msg: Message) -> str:
 
 
 async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
-    """Run commands on the entry's server, once for the entry and the group, however often it is delivered.
+    """Run commands on the entry's server, once for the entry and the group, in any number of deliveries.
 
     A command that the server refuses ends the run there; what ran before it is on record, and the next call goes on
     with the refused one. On a cluster the commands' keys must be in the stream's slot.
@@ -75,7 +75,7 @@ async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS
     Raises:
         UsageError: no commands, or no time to remember them.
         ResponseError: the server refused a command, or scripts altogether.
-        Disconnected: no answer came. They ran or they did not; fail the delivery, and the next one finds out.
+        Disconnected: no answer came. The commands ran or not; fail the delivery, and the next one finds out.
     """
     words = _words(commands, ttl)
     line = msg._outcomes.member.line  # noqa: SLF001 - the message's own line to its server
@@ -83,7 +83,7 @@ async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS
 
 
 def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
-    """:func:`once` for handlers that are plain functions: it returns when the server has answered.
+    """:func:`once` for synchronous handlers: it returns when the server has answered.
 
     Args:
         msg: the delivery.

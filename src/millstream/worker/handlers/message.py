@@ -244,7 +244,7 @@ class Message:
         return self._settle(lambda: self._outcomes.acks.ack(self._held, urgent=True))
 
     def nack(self, delay: float | str | None = None) -> Awaitable[None]:
-        """Give the entry to anybody, now or after ``delay`` (see :class:`Nack`); at the limit it is dead instead.
+        """Release the entry to any worker, now or after ``delay`` (see :class:`Nack`); at the limit it is dead instead.
 
         Raises:
             AlreadySettledError: it has an outcome already.

@@ -34,9 +34,9 @@ Publish: TypeAlias = Callable[[Publication], Awaitable[str]]
 
 
 class Middleware:
-    """Base of middlewares: override the hooks that are wanted.
+    """Base of middlewares: override the needed hooks.
 
-    A plain ``async def around(call_next, msg)`` may stand for one that has only :meth:`run`.
+    A function ``async def around(call_next, msg)`` is a middleware with :meth:`run` only.
     """
 
     def connects(self, url: str) -> None:
@@ -117,7 +117,7 @@ class HandlerTimeoutError(MillstreamError):
 
 
 class Timeout(Middleware):
-    """A run that takes longer is cancelled and has failed, as if it had raised.
+    """Cancel a run that takes longer; the delivery fails as if the handler had raised.
 
     A handler that runs in a thread cannot be cancelled: the delivery fails in time, the thread goes on to its end.
 

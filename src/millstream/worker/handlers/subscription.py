@@ -48,19 +48,19 @@ class StreamSub:
         group: name of the group; the handler's name when None. It is created with the stream when missing, and again
             after FLUSHALL or XGROUP DESTROY. Name it before you go live: a renamed handler makes a new group and runs
             the whole stream again. The log warns of that if the stream has entries, and says what to write.
-        consumer: our name in the group. None makes one of its own for each process (host, process id, random part),
+        consumer: name of this process in the group. None makes a name for each process (host, process id, random part),
             removed at a clean stop. A given name stays; with several workers each adds its number to it.
         min_idle_time: milliseconds (or a text, ``"30s"``) without a sign of life after which another consumer may claim
             an entry; 30,000 when None. Entries that run or wait here are renewed at a third of it. So it is the time a
             crash goes unnoticed, not a limit for handlers. Only code that blocks the event loop for this long loses its
             entries.
-        start: the place at which a group that does not exist yet begins: ``"0"`` with everything the stream holds,
+        start: the begin of a new group: ``"0"`` with everything the stream holds,
             ``"$"`` with what comes after. The default is ``"0"``: what was published before the first start is not
             lost.
         max_records: entries read ahead of the running ones, and the most of a batch. None adapts between
             ``concurrency`` and a hundred or more, by how quickly they are started; batches have at most a hundred.
-        polling_interval: longest wait of one read, in milliseconds or a text; the loop wakes up at least so often.
-        maxlen: bound of the dead-letter stream, trimmed approximately; None keeps every dead letter.
+        polling_interval: longest wait of one read, in milliseconds or a text; the loop wakes up at least that often.
+        maxlen: limit of the dead-letter stream, trimmed approximately; None keeps every dead letter.
         no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
     """
 

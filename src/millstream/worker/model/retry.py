@@ -24,7 +24,7 @@ class Retry:
 
     Attributes:
         max_deliveries: the delivery after which a failing entry is dead; 0 means no limit.
-        backoff: how the delay grows with each failure.
+        backoff: growth of the delay with each failure.
         base: seconds, or a text such as ``"10m"``, before the first retry.
         max_delay: seconds, or a text, that no delay exceeds.
         jitter: True spreads each delay evenly between its half and its whole.
