@@ -131,7 +131,7 @@ class CommandError(MillstreamError):
 class ProtocolError(MillstreamError):
     """The peer broke RESP, or one of its limits; ``args[0]`` is Redis's wording of it.
 
-    What to do: look for what else writes to the connection, or for a client that does not speak RESP; a limit is raised
+    What to do: look for other writers to the connection, or for a client that does not speak RESP; a limit is raised
     by its parameter.
     """
 

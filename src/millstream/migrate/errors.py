@@ -8,14 +8,14 @@ from millstream.errors import MillstreamError
 class MigrationError(MillstreamError):
     """Root of these; alone it means that the whole migration cannot go on.
 
-    What to do: mend what the text names and run the command again: it goes on where it ended.
+    What to do: correct the named cause and run the command again: it continues where it ended.
     """
 
 
 class LinkError(MigrationError):
     """One end cannot be reached, went away, or does not let us in.
 
-    What to do: see that the end it names runs and lets you in, then run the command again.
+    What to do: start the server that it names and check your login there, then run the command again.
     """
 
     exit_code: ClassVar[int] = 3
@@ -46,7 +46,7 @@ class RefusedError(MigrationError):
 class ChangedError(MigrationError):
     """The source stream has changed since it was read: another client writes to it.
 
-    What to do: stop who writes to the source, or follow it as docs/moving.md says, then run the command again.
+    What to do: stop the writers of the source, or follow it as in docs/moving.md, then run the command again.
     """
 
 

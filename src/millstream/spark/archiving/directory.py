@@ -43,7 +43,7 @@ class ArchiveLockedError(StorageError):
 class FilesChangedError(StorageError):
     """Another program removed files of an archive, or put files among them.
 
-    What to do: restore what is gone from a backup; move what is not the archive's out of its directory.
+    What to do: restore missing files from a backup; move foreign files out of the archive's directory.
     """
 
 

@@ -63,7 +63,7 @@ class StandingStillError(MillstreamError):
 class ArchiveError(MillstreamError):
     """Spark ended the job; the error's text is the last line of Spark's own.
 
-    What to do: mend what Spark's text names and run the job again: it goes on behind what is archived.
+    What to do: correct the cause in Spark's text and run the job again: it continues after the archived entries.
     """
 
 

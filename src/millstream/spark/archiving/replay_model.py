@@ -15,7 +15,7 @@ Fields = list[tuple[bytes, bytes]]
 class ReplayError(MillstreamError):
     """The target did not take the entries; entries written before stay, with their cursor.
 
-    What to do: mend what the target refused and run it again: it goes on at its cursor.
+    What to do: correct the cause of the refusal and run it again: it continues at its cursor.
     """
 
 

@@ -50,7 +50,7 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
     The delivery counts towards the limit, also with a delay. ``delay`` is seconds, or a text such as ``"1m"``; it holds
     across restarts of the worker.
 
-    What to do: raise it in a handler; nobody else has to catch it.
+    What to do: raise it in a handler; no other code must catch it.
 
     Raises:
         UsageError: the delay is not a length of time, or is below zero; or the reason is a number.
@@ -67,7 +67,7 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
     """Raise it for an invalid entry; it goes to the dead-letter stream at once.
 
-    What to do: raise it in a handler; nobody else has to catch it.
+    What to do: raise it in a handler; no other code must catch it.
     """
 
     def __init__(self, reason: str = "") -> None:
