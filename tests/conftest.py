@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """What tests read of a log stays as pytest writes it."""
+    """Logs that tests read stay as pytest writes them."""
     quiet.keep_format(session.config)
 
 
@@ -50,9 +50,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: looking through it for garbage took a tenth of the time.
+    """Freeze the objects of collection: looking through them for garbage took a tenth of the time.
 
-    And what tests make is looked through less often than Python would, which took another tenth.
+    Objects of tests are looked through less often than Python would, which took another tenth.
     """
     gc.collect()
     gc.freeze()
@@ -81,7 +81,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test wrote may be no UTF-8, on purpose; pytest-xdist ends the whole run at such a report."""
+    """A test's output may not be UTF-8, on purpose; pytest-xdist ends the whole run at such a report."""
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report
@@ -89,7 +89,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(autouse=True)
 def _logs_as_new() -> None:
-    """What a test reads of a log does not hang on the level that a program run by an earlier one set."""
+    """A test's log does not depend on the level that a program of an earlier test set."""
     logging.getLogger().setLevel(logging.WARNING)
 
 
@@ -136,7 +136,7 @@ def real_redis(redis_process: ServerProcess) -> ServerProcess:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is compared with a live Redis is compared with each that is found, the installed one and a newer one."""
+    """Comparisons with a live Redis run with each that is found, the installed one and a newer one."""
     if "each_redis" in metafunc.fixturenames and needs.found("redis8"):
         metafunc.parametrize("each_redis", ["redis", "redis8"], indirect=True)
 

@@ -1,4 +1,4 @@
-"""What a server can do is found by asking it."""
+"""Abilities of a server are found by asking it."""
 
 from collections.abc import Iterator
 
@@ -79,5 +79,5 @@ def test_it_is_asked_again_once_it_takes_writes(ours: ServerProcess) -> None:
     ],
 )
 def test_doubt_means_absent(replies: list[object], expected: Capabilities) -> None:
-    """Where the server may not or will not say, the way that works everywhere is taken."""
+    """The way that works everywhere is taken if the server may not or will not answer."""
     assert capabilities_of(replies) == expected

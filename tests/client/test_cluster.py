@@ -117,7 +117,7 @@ async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> N
 
 
 async def test_stale_entries_are_claimed_and_a_stop_hands_back(three: Three, client: Any) -> None:
-    """What a dead consumer left is taken; what a stop finds unbegun is anybody's at once, uncharged."""
+    """Entries of a dead consumer are taken. Entries that a stop finds unbegun are free at once, without a charge."""
     client.xgroup_create("{a}", "g", "0", mkstream=True)
     left = [client.xadd("{a}", {"x": x}) for x in range(5)]
     client.xreadgroup("g", "ghost", {"{a}": ">"})
@@ -391,7 +391,7 @@ async def test_no_node_that_answers_is_a_line_that_is_down() -> None:
 
 
 def test_urls_and_slots() -> None:
-    """What a URL may say; which keys are neighbours, by the rules of the cluster specification."""
+    """A URL may name a cluster. Keys are neighbours by the rules of the cluster specification."""
     found = parse_cluster("redis+cluster://u:p%40@a:1,[::1]:2,c")
     assert found.nodes == (("a", 1), ("::1", 2), ("c", 6379))
     assert found.url(("::1", 2)) == "redis://u:p%40@[::1]:2/0"

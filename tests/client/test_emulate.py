@@ -47,7 +47,7 @@ def delivered(client: redis.Redis, count: int, times: int) -> list[str]:
 def test_released_entries_can_be_claimed_at_once_by_anybody(
     place: tuple[ServerProcess, Capabilities], charge: bool
 ) -> None:
-    """Whatever min-idle a claimer uses; the count goes on where it was, or one less when nothing was charged."""
+    """The min-idle of a claimer does not matter. The count goes on from its value, or one less without a charge."""
     server, found = place
     with server.client(decode_responses=True) as client:
         ids = delivered(client, 3, times=4)

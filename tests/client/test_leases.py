@@ -19,7 +19,7 @@ def test_a_worker_renews_each_entry_before_two_thirds_have_passed(min_idle: int)
 
 @pytest.mark.parametrize("min_idle", [*MIN_IDLE, None])
 def test_a_round_that_asks_renews_all_but_the_youngest(min_idle: int | None) -> None:
-    """What is older than half a round is renewed, so that nothing waits for two rounds."""
+    """Leases older than half a round are renewed, so that none waits for two rounds."""
     plan = LeasePlan.asked(min_idle)
     assert plan.renew_after_ms == int(plan.period * 1000 / 2)
     assert plan.period <= max((min_idle or 30_000) / 3000, 0.05)

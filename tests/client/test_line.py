@@ -48,7 +48,7 @@ async def test_a_cancelled_caller_does_not_shift_the_replies_of_others(line: Lin
 
 
 async def test_a_broken_connection_is_told_and_mended(tmp_path: Path) -> None:
-    """Whoever waits learns that nothing is known; the next call connects anew; nothing is sent twice by itself."""
+    """Waiting callers learn that nothing is known. The next call connects again. Nothing is sent twice by itself."""
     with redis_server(tmp_path) as server:
         line = Line(server.url)
         assert await line.call("INCR", "n") == 1

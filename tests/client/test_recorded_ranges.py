@@ -13,7 +13,7 @@ ASKED = st.tuples(BOUNDS, st.none() | st.integers(0, 4), st.booleans())
 
 
 def served(held: set[tuple[int, int]], asked: Any) -> list[list[object]]:
-    """What a server answers that holds these ids."""
+    """The reply of a server that holds these ids."""
     (low, high), count, falling = asked
     found = sorted((one for one in held if low <= one <= high), reverse=falling)
     return [[b"%d-%d" % one, []] for one in (found if count is None else found[:count])]
@@ -22,7 +22,7 @@ def served(held: set[tuple[int, int]], asked: Any) -> list[list[object]]:
 @settings(max_examples=300, deadline=None)
 @given(st.sets(IDS), st.lists(ASKED, max_size=6), ASKED)
 def test_what_is_known_is_what_the_server_says(held: set[tuple[int, int]], learned: list[Any], asked: Any) -> None:
-    """Whatever was asked before; and what was asked itself is known, in either order."""
+    """Earlier questions do not matter. The range that was asked is known, in either order."""
     known = KnownRange()
     for (low, high), count, falling in learned:
         known.learn(low, high, served(held, ((low, high), count, falling)), count=count, falling=falling)

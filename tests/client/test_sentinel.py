@@ -150,6 +150,6 @@ async def test_a_master_that_takes_no_writes_for_a_while_is_waited_for(real_redi
 
 
 def refusals(client: redis.Redis, code: str) -> int:
-    """How often the server said this."""
+    """The number of times that the server wrote this."""
     told: Any = client.info("errorstats")
     return int(told.get(f"errorstat_{code}", {"count": 0})["count"])

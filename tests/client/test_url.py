@@ -64,7 +64,7 @@ def test_a_wrong_url_says_what_is_wrong(client: Callable[[str], Any], url: str, 
     ],
 )
 def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, expected: tuple[Any, Any]) -> None:
-    """What redis-py documents is taken as it is."""
+    """URLs that redis-py documents are taken as they are."""
     told = client(url).connection_pool.connection_kwargs
     assert (told.get("host"), told.get("db")) == expected
 
@@ -79,7 +79,7 @@ def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, 
     ],
 )
 def test_only_the_password_is_hidden(url: str, shown: str) -> None:
-    """What stands behind it tells servers apart: a replay's cursor is named after the URL as it is shown."""
+    """The parts after it tell servers apart: a replay's cursor is named after the URL as it is shown."""
     assert without_password(url) == shown
 
 

@@ -176,7 +176,7 @@ async def test_our_publisher_and_their_worker(server: ServerProcess) -> None:
 
 
 async def test_our_envelope_and_their_worker(server: ServerProcess) -> None:
-    """What we publish with headers is FastStream's own format: its handler gets the types, its message the headers."""
+    """Entries with headers have FastStream's own format: its handler gets the types, its message the headers."""
     broker, app = RedisBroker(server.url, logger=None), App(server.url)
     seen: list[tuple[Any, Any]] = []
 

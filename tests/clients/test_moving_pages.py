@@ -22,7 +22,7 @@ pytest_plugins = ["pytester"]
 
 WRITTEN = "redis://localhost:6379/0"
 
-# What these libraries call of redis-py is theirs, and so are the connections that they leave to the collector
+# These libraries choose their calls of redis-py, and leave connections to the garbage collector
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -2,7 +2,7 @@
 
 Queues of jobs (celery, arq, taskiq, huey, rq, dramatiq), redis-py's lock, and the rate limits of ``limits``.
 
-What they use beside streams is why it is there: lists that wait, sorted sets by time, hashes, publish and subscribe,
+The server has more than streams because of them: lists that wait, sorted sets by time, hashes, publish and subscribe,
 transactions and scripts. FastStream has a file of its own. docs/compatibility.md names them, and those that do not run.
 """
 
@@ -37,7 +37,7 @@ from dramatiq.results.backends.redis import RedisBackend
 from support.servers import ServerProcess, millstream_server
 from support.waiting import aeventually, eventually
 
-# What these libraries call of redis-py is theirs, and so are the connections that they leave to the collector
+# These libraries choose their calls of redis-py, and leave connections to the garbage collector
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

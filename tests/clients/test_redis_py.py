@@ -90,7 +90,7 @@ async def test_journey(our_server: ServerProcess, kind: str, protocol: int, rest
 
 
 async def state(call: Call) -> dict[str, Any]:
-    """What a client can see of the stream and its group, times aside."""
+    """All that a client can see of the stream and its group, except times."""
     pending = await call("xpending_range", "orders", "billing", "-", "+", 10)
     return {
         "entries": await call("xrange", "orders"),

@@ -1,4 +1,4 @@
-"""What a server of ours may answer otherwise than redis-server to commands of several connections, and why."""
+"""Replies that may differ from those of redis-server when several connections send commands, each with its reason."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

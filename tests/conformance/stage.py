@@ -119,7 +119,7 @@ class Server:
         return [word.format(*(each.id for each in self.lines)) if word[:1] == "{" else word for word in words]
 
     def heard(self, at: int) -> list[Any]:
-        """What a connection heard since the last time, and how it is."""
+        """The replies that a connection got since the last call, and its state."""
         line = self.lines[at]
         found, line.heard = line.heard, []
         if line.closed:

@@ -43,7 +43,7 @@ FIRST_SEED = int(os.environ.get("MILLSTREAM_SEED", "1"))
 
 @dataclass
 class Seat:
-    """What both servers know of a connection.
+    """The state of a connection, the same on both servers.
 
     Attributes:
         words: of the commands whose replies are to come.
@@ -180,7 +180,7 @@ class Play:
         return [words], 1
 
     def compare(self, at: int) -> None:
-        """What a connection has heard on both, which is then as it is."""
+        """The replies that a connection got, after a check that both servers sent the same."""
         seat = self.seats[at]
         theirs, ours = (server.heard(at) for server in self.servers)
         wanted, got = ([self.shown(seat, reply) for reply in replies] for replies in (theirs, ours))
@@ -360,7 +360,7 @@ def test_five_connections_hear_it_in_very_many_runs(
 
 
 def test_the_steps_reach_everything() -> None:
-    """Of all that a step may be, each comes in a few runs."""
+    """A few runs contain each kind of step."""
     names = Counter[str]()
     for seed in range(3):
         writer = Writer(seed, LINES)

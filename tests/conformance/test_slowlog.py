@@ -1,7 +1,7 @@
 """SLOWLOG beside a living redis-server: which commands are kept, in which order, with which words, of whom.
 
-Both servers keep every command (``slowlog-log-slower-than`` is 0). What depends on the moment is left out: how long
-each took, and the client's port. What we leave out by intent is in tests/commands/test_slowlog.py.
+Both servers keep every command (``slowlog-log-slower-than`` is 0). Durations and the client's port depend on the
+moment and are left out. The commands that we leave out by intent are in tests/commands/test_slowlog.py.
 """
 
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ class Client:
         self.known = {row[0] for row in self.wire.ask("SLOWLOG", "GET", -1)}
 
     def rows(self) -> list[Any]:
-        """What was kept since then, the latest first, without what depends on the moment."""
+        """The commands kept since then, the latest first, without their durations and ports."""
         kept = self.wire.ask("SLOWLOG", "GET", -1)
         assert isinstance(kept, list), kept
         rows = [row for row in kept if row[0] not in self.known]

@@ -1,4 +1,4 @@
-"""What the Streams reference describes, command by command."""
+"""Each command does as the Streams reference describes."""
 
 import pytest
 
@@ -338,7 +338,7 @@ def test_a_group_at_the_end_sees_only_what_comes(client: Client) -> None:
 
 
 def test_a_group_can_be_destroyed_with_all_it_holds(client: Client) -> None:
-    """Consumers and pending entries are no obstacle; the second time there is nothing to destroy."""
+    """Consumers and pending entries do not prevent it. The second time there is nothing to destroy."""
     fill(client, "1-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "c")
@@ -484,7 +484,7 @@ def test_reading_again_counts_a_delivery_and_notes_the_time(world: World, client
 
 
 def test_xpending_sums_up_and_lists(world: World, client: Client) -> None:
-    """How many, from where to where, who; or rows by range, idle time and consumer."""
+    """The reply has a count, the first and last id and the consumers; or rows by range, idle time and consumer."""
     fill(client, "1-0", "2-0", "3-0")
     client.call("XGROUP", "CREATE", "s", "g", "0")
     read(client, "a", ">", "COUNT", 2)

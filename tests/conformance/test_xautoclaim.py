@@ -1,4 +1,4 @@
-"""What the XAUTOCLAIM page of Dragonfly describes, behaviour by behaviour."""
+"""Each behaviour that the XAUTOCLAIM page of Dragonfly describes."""
 
 import pytest
 
@@ -109,7 +109,7 @@ def test_count_is_a_hundred_by_default(world: World) -> None:
 
 
 def test_ten_records_are_looked_at_for_each_that_may_be_claimed(world: World) -> None:
-    """Where most are too young, fewer than COUNT may come back, with a cursor to go on from."""
+    """Fewer than COUNT may come back if most are too young, with a cursor to go on from."""
     client = many(world, 40)
     young = [f"{number}-0" for number in range(1, 31)]
     client.call("XCLAIM", "mystream", "mygroup", "Bob", 0, *young)

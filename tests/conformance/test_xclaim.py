@@ -1,4 +1,4 @@
-"""What Redis's XCLAIM page describes, behaviour by behaviour."""
+"""Each behaviour that Redis's XCLAIM page describes."""
 
 import pytest
 
@@ -124,7 +124,7 @@ def test_entries_that_are_gone_leave_the_pending_list(client: Client) -> None:
 
 
 def test_lastid_moves_the_group_forward_only(client: Client) -> None:
-    """What replicas are told; it never moves back."""
+    """LASTID, which replicas get, never moves the group back."""
     for last, expected in (("1526569498056-5", b"1526569498056-5"), ("5-0", b"1526569498056-5")):
         claim(client, "Alice", 0, "LASTID", last)
         groups = client.call("XINFO", "GROUPS", "mystream")

@@ -1,4 +1,4 @@
-"""What Redis's XNACK page describes, behaviour by behaviour."""
+"""Each behaviour that Redis's XNACK page describes."""
 
 import pytest
 

@@ -4,8 +4,8 @@
 In a reply a JSON string is a bulk string (latin-1), ``{"+": s}`` a simple string, ``{"-": s}`` an error, ``{"%":
 [[key, value], ...]}`` a RESP3 map, null any null; lists and numbers are themselves.
 
-What depends on time is masked on both sides: idle and delivery times are 0 (a released entry's -1 stays), ids of the
-key ``auto`` are left out, radix-tree figures are 0.
+Values that depend on time are masked on both sides: idle and delivery times are 0 (a released entry's -1 stays), ids
+of the key ``auto`` are left out, radix-tree figures are 0.
 """
 
 import gzip

@@ -103,7 +103,7 @@ def test_rules_do_what_they_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ALERTS, ids=names(ALERTS))
 def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
-    """What is wrong, where, which command helps, and a section of the page with the same name."""
+    """An alert names the fault, its place and a command that helps, and has a section of its name in the page."""
     told = rule["annotations"]
     assert set(told) == {"summary", "description", "runbook"}
     assert "{{ $labels." in told["summary"]
@@ -154,7 +154,7 @@ def test_files_are_written_and_nobodys_changes_are_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["grafana", "prometheus/alerts.yml"])
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_not_written_through(tmp_path: Path, place: str, *, there: bool) -> None:
-    """Whoever may put one there could have any file of the user's replaced, or made; --force does not allow that."""
+    """A user who may put one there could get any file replaced or made; --force does not allow that."""
     elsewhere, link = tmp_path / "elsewhere", tmp_path / "monitoring" / place
     link.parent.mkdir(parents=True)
     if there:

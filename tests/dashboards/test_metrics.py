@@ -1,4 +1,4 @@
-"""Whatever a panel or an alert asks for is shown by those who are asked: a worker, pipelines, redis_exporter."""
+"""Each metric of a panel or an alert is exported by a worker, by pipelines or by redis_exporter."""
 
 import asyncio
 import contextlib
@@ -84,7 +84,7 @@ async def worker(url: str, stuck: asyncio.Event) -> AsyncIterator[int]:
 
 
 def pipelines() -> PipelineHealth:
-    """What the driver shows of a query that has had a batch."""
+    """The driver's metrics of a query that has had a batch."""
     facts = {"lag": 1, "rows": 2, "batch_ms": 3, "rows_per_second": 4.0, "total_rows": 5, "at_ms": 6}
     runner: Any = SimpleNamespace(pipeline=SimpleNamespace(name="revenue"), state="running", restarts=0)
     return PipelineHealth([runner], lambda: {"revenue": facts}, lambda: False)
@@ -102,7 +102,7 @@ def exported(url: str, folder: Path) -> set[str]:
 
 
 def exposition(url: str, folder: Path) -> str:
-    """What redis_exporter shows of a server."""
+    """The metrics of redis_exporter for a server."""
     port = free_port()
     words = (exporter(), "-redis.addr", url, "-web.listen-address", f"127.0.0.1:{port}")
     with running(*words, log=folder / f"exporter-{port}.log"):
@@ -129,7 +129,7 @@ async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerP
 def test_what_the_server_is_asked_for_redis_exporter_shows(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Of ours, since its INFO has Redis's names; and of a Redis with a log; of each beside its replica."""
+    """Metrics of our server, whose INFO has Redis's names, and of a Redis with a log, each with a replica."""
     server: ServerProcess = request.getfixturevalue("server" if kind == "millstream" else "logging_redis")
     with server.client() as client, ServerThread() as replica, redis.Redis.from_url(replica.url) as follower:
         follower.replicaof("127.0.0.1", server.port)

@@ -20,7 +20,7 @@ PROGRAM = "/opt/millstream/bin/millstream"
 
 
 def documents(path: Any) -> list[dict[str, Any]]:
-    """Of one file of manifests."""
+    """The objects in one file of manifests."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
@@ -53,7 +53,7 @@ def started(path: Any, instance: str = "orders:app") -> list[str]:
 
 
 def command_lines() -> list[tuple[str, list[str]]]:
-    """Where a command of ours stands, and its words without the program's name."""
+    """The place of a command of ours, and its arguments without the program's name."""
     found = [("Dockerfile", json.loads(text)) for text in re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)]
     found += [("Dockerfile", json.loads(text)[1:]) for text in re.findall(r" CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)]
     found += [

@@ -113,7 +113,7 @@ def beside(name: str) -> str:
 
 
 def test_the_image_is_made_by_rule() -> None:
-    """Hadolint has nothing to say; the last stage is no root's, and compiled nothing."""
+    """Hadolint finds nothing. The last stage does not run as root, and has no compiler."""
     done = subprocess.run([beside("hadolint"), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     last = DOCKERFILE.rpartition("\nFROM ")[2]
@@ -123,7 +123,7 @@ def test_the_image_is_made_by_rule() -> None:
 
 
 def test_the_image_takes_extras_and_files_that_there_are() -> None:
-    """What is copied is in the checkout and let through by .dockerignore; what is installed has these extras."""
+    """Copied files are in the checkout and let through by .dockerignore. The installed package has these extras."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (named,) = re.findall(r'"\.\[([a-z,]+)\]"', DOCKERFILE)
     assert set(named.split(",")) - set(extras) == set()

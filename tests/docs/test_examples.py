@@ -47,7 +47,7 @@ def test_examples_are_short() -> None:
 
 
 def test_an_order_is_billed_delayed_or_dead(reader: Reader, server: ServerProcess) -> None:
-    """Of three orders one is billed, one waits for its hour, and one is a dead letter after three deliveries."""
+    """One of three orders is billed, one waits for its hour, and one is a dead letter after three deliveries."""
     with reader.runs("millstream run shop:app") as log, server.client() as client:
         for price in (3, 0, -3):
             client.xadd("orders", {"item": "tea", "price": price})

@@ -114,7 +114,7 @@ def test_each_program_can_be_written_down(text: str) -> None:
 
 
 def test_the_page_of_choices_is_right_about_retries() -> None:
-    """How long an entry is tried, by the policy itself."""
+    """The time for which an entry is tried, from the policy itself."""
     page = (ROOT / "docs/how-to/what-to-choose.md").read_text()
 
     def longest(policy: Retry) -> float:

@@ -32,7 +32,7 @@ def there(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def command_lines(there: ServerProcess, here: str) -> list[str]:
-    """Of the part, with the ports of these servers."""
+    """The commands of the part, with the ports of these servers."""
     page = (ROOT / "docs/replication.md").read_text()
     part = page.partition("## Migrating from Redis and back")[2].partition("\n## ")[0]
     text = "".join(re.findall(r"```sh\n(.*?)```", part, re.DOTALL))
@@ -47,7 +47,7 @@ def command_lines(there: ServerProcess, here: str) -> list[str]:
 
 
 def test_migrating_as_the_page_says(there: ServerProcess, tmp_path: Path) -> None:
-    """What is not here is named before; the new server follows, leads, and hands back with all that it was given."""
+    """The text names the missing parts first. The new server follows, leads, and hands back with all its data."""
     program("redis-cli")
     with ServerThread(tmp_path / "data") as server, Wire(server.url) as ours, Wire(there.url) as theirs:
         *look, serve, _, switch = command_lines(there, port_of(server))

@@ -86,11 +86,11 @@ def test_sentinel_in_ten_minutes(part: str, running: list[ServerProcess]) -> Non
 
 
 def said(line: str) -> str:
-    """What redis-cli prints."""
+    """The output of redis-cli."""
     words = shlex.split(line)
     return subprocess.run([program(words[0]), *words[1:]], capture_output=True, text=True, check=False).stdout
 
 
 def millstream(line: str) -> Result:
-    """What a command line of ours does."""
+    """The result of a command line of ours."""
     return CliRunner().invoke(main, shlex.split(line)[1:])

@@ -23,7 +23,7 @@ RUN = line("millstream run")
 
 
 def asked(url: str) -> Any:
-    """What a page of the console knows."""
+    """The data of a page of the console."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         return json.load(answer)
 

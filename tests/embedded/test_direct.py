@@ -34,7 +34,7 @@ def waiting(store: OpenStore[bytes], readers: int) -> bool:
 
 @pytest.fixture
 def told() -> list[object]:
-    """What threads were answered."""
+    """The replies that threads got."""
     return []
 
 
@@ -93,7 +93,7 @@ def test_no_entries_asked_for_are_none(count: int) -> None:
 
 
 def test_replies_may_be_text() -> None:
-    """Ids, keys, names and values; bytes that are no UTF-8 survive the way there and back."""
+    """Ids, keys, names and values: bytes that are not UTF-8 survive the way there and back."""
     with millstream.open_store(text=True) as store:
         entry = store.xadd("orders", {"item": "té", "raw": b"\xff"})
         assert store.xread({"orders": "0"}) == {"orders": [(entry, {"item": "té", "raw": "\udcff"})]}
@@ -155,10 +155,10 @@ def test_any_command(url: str) -> None:
     ],
 )
 def test_what_is_no_command_of_a_store_is_refused(words: tuple[object, ...]) -> None:
-    """What changes a connection would change whichever was free, and what never answers would wait for ever."""
+    """Commands that change a connection would change any free one; those without a reply would wait for ever."""
     with millstream.open_store() as store:
         with pytest.raises((UsageError, CommandError)):
-            store.execute(*words)  # type: ignore[arg-type]  # some are no words
+            store.execute(*words)  # type: ignore[arg-type]  # some are not words
         assert store.execute("PING") == b"PONG"
 
 
@@ -249,7 +249,7 @@ def test_twenty_threads(url: str) -> None:
 
 
 def test_closed_store_says_so(url: str, told: list[object]) -> None:
-    """Who waits is told, and who calls afterwards; closing again does nothing."""
+    """Waiting callers and later callers get an error. Closing again does nothing."""
     with millstream.open_store(url) as other:
         store = millstream.open_store(url)
         thread = in_thread(told, lambda: store.xread({"orders": "$"}, block=0))
@@ -345,7 +345,7 @@ def test_example_of_the_document(example: str, tmp_path: Path) -> None:
 
 
 def test_both_kinds_of_errors_have_the_same_words() -> None:
-    """What redis-py's ResponseError says, CommandError says, with the code before it."""
+    """CommandError has the text of redis-py's ResponseError, with the code before it."""
     with millstream.open_store("memory://words") as store, millstream.connect("memory://words") as client:
         with pytest.raises(redis.ResponseError) as theirs:
             client.execute_command("XADD", "s", "x", "a", "b")

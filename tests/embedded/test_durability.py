@@ -132,7 +132,7 @@ def test_second_process_is_told_who_has_the_directory(url: str) -> None:
 
 
 async def test_served_directory_is_attached_to(tmp_path: Path) -> None:
-    """Where a server has the directory, ``file://`` is a client of the server, for both kinds of client."""
+    """``file://`` is a client of the server that has the directory, for both kinds of client."""
     url = (tmp_path / "data").as_uri()
     with millstream_server(tmp_path) as server, server.client() as direct:
         with millstream.connect(url) as attached:

@@ -110,7 +110,7 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
 
 @pytest.mark.parametrize("fsync", ["everysec", "no"])
 def test_waitaof_says_that_the_disk_is_full(held: Held) -> None:
-    """It cannot bring to the disk what the disk refuses, which is no defect of ours: the answer is that of SAVE."""
+    """It cannot write to a disk that refuses, which is not a defect of ours: the reply is that of SAVE."""
     with millstream.connect(held.url) as client:
         client.set("word", "x")
         held.disk.full = True
@@ -153,7 +153,7 @@ def test_space_is_looked_at_again_though_nobody_asks(held: Held) -> None:
 
 @FSYNC
 def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets it need not wait for the next look."""
+    """A new value counts at once, before the next look."""
     monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
     with millstream.connect(held.url) as client:
         held.disk.space = 1000

@@ -199,7 +199,7 @@ def test_password_is_asked_for() -> None:
 
 
 def test_broken_bytes_end_the_connection() -> None:
-    """What is not RESP gets Redis's error, and the connection ends behind it."""
+    """Input that is not RESP gets Redis's error, and the connection ends after it."""
     with millstream.connect() as client:
         connection = client.connection_pool.get_connection()
         connection.send_packed_command([b"*1\r\nPING\r\n"])
@@ -225,7 +225,7 @@ def test_what_is_dropped_inside_a_guard_is_closed_outside() -> None:
 
 
 def test_failed_closing_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """Whose command happened to run has nothing to do with what was dropped meanwhile."""
+    """A running command gets no error from objects that were dropped meanwhile."""
     closed: list[str] = []
 
     def fail() -> None:
@@ -239,7 +239,7 @@ def test_failed_closing_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureF
 
 
 def test_the_collector_in_a_starting_helper_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is dropped there is closed by the thread that starts it, once that has left its guard."""
+    """A store dropped there is closed by the thread that starts it, after that thread has left its guard."""
     inner, closed = Guard(), list[int]()
 
     def close() -> None:

@@ -19,7 +19,7 @@ FIELDS = {"item": "tea", "amount": "3"}
 
 @pytest.fixture
 def lent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each connection that was asked for, whether it was lent without redis-py's own steps."""
+    """True for each requested connection that was lent without redis-py's own steps."""
     asked: list[bool] = []
     get, own = StorePool.get_connection, ConnectionPool.get_connection
 
@@ -153,7 +153,7 @@ def test_threads_share_a_client() -> None:
 
 
 def test_messages_are_no_replies() -> None:
-    """What comes unasked on a connection, as by CLIENT TRACKING or a subscription over RESP3, is not taken for one."""
+    """Messages that come unasked, as by CLIENT TRACKING or a subscription over RESP3, are not taken for a reply."""
     with millstream.connect("memory://news", protocol=3) as client, millstream.connect("memory://news") as other:
         client.ping()
         connection = client.connection_pool.get_connection()

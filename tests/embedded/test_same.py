@@ -1,4 +1,4 @@
-"""What holds over a socket holds in process: redis-py's clients over memory, a data directory and a server."""
+"""The same holds over a socket and in process: redis-py's clients over memory, a data directory and a server."""
 
 import asyncio
 import threading
@@ -48,7 +48,7 @@ def rows(reply: Any) -> list[tuple[str, dict[str, str]]]:
 
 
 async def state(call: Call) -> dict[str, Any]:
-    """What a client can see of the stream and its group, times aside."""
+    """All that a client can see of the stream and its group, except times."""
     pending = await call("xpending_range", "orders", "billing", "-", "+", 10)
     return {
         "entries": await call("xrange", "orders"),

@@ -77,7 +77,7 @@ def test_server_fixture_serves(millstream_server: ServerThread) -> None:
 def test_plugin_serves_users_tests(tmp_path: Path, way: str) -> None:
     """One line in a user's conftest.py gives the fixtures, with warnings as errors; so does an option of pytest.
 
-    What a handler raises fails the user's test, with the handler's line.
+    An exception of a handler fails the user's test, with the handler's line.
     """
     if way == "conftest":
         (tmp_path / "conftest.py").write_text('pytest_plugins = ["millstream.testing"]\n')

@@ -1,4 +1,4 @@
-"""Words become the same bytes whichever core packs them, and what is no word is refused alike."""
+"""Both cores pack arguments into the same bytes, and refuse alike values that cannot be arguments."""
 
 import enum
 import random

@@ -1,14 +1,14 @@
-"""Where in the source a fault is planted: found by file, function and the shape of the statement, not by its text.
+"""Places of faults in the source, found by file, function and the shape of the statement, not by its text.
 
-A fault's ``old`` is Python, and fits a statement of the same shape, whatever its names and strings are: each name of
-the pattern stands for one name of the source, and ``new`` is planted with the names found there. So a rename breaks no
-fault, and neither does another layout of the lines. ``...`` fits any body or expression, and in ``new`` stands for what
-it fitted. Of several statements of one shape the one with the very names is meant; where a rename has taken those away,
-``which`` says it, as long as there are as many as before. A file is looked for by its name when it has moved, and a
-function in all of the package when its file has gone.
+A fault's ``old`` is Python, and fits a statement of the same shape with any names and strings. Each name of the pattern
+stands for one name of the source, and ``new`` is planted with the names found there. So a rename breaks no fault, and
+neither does another layout of the lines. ``...`` fits any body or expression, and in ``new`` stands for the part that
+it fitted. If several statements have one shape, the one with the very names is meant. If a rename has taken those away,
+``which`` gives the number, as long as there are as many as before. A file is looked for by its name when it has moved,
+and a function in all of the package when its file has gone.
 
-Lua has no tree here: in a ``.lua`` file, or in a string that a Python name is assigned, ``old`` is text that occurs
-once in that function or string, whatever the white space.
+Lua has no tree here. In a ``.lua`` file, or in a string that a Python name is assigned, ``old`` is text that occurs
+once in that function or string. White space does not count.
 """
 
 import ast
@@ -38,7 +38,7 @@ class Misplaced(LookupError):  # noqa: N818 - says where to look
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What is changed, and where.
+    """A change of the source, and its place.
 
     Attributes:
         file: below the package; another folder will do when the name is the same.
@@ -192,7 +192,7 @@ def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, a
 
 
 def scopes(tree: ast.Module, place: str, *, strict: bool) -> list[ast.AST]:
-    """What a place names: all of that name, since a property has two; by its last name if its class is renamed."""
+    """The nodes that a place names: all, since a property has two; by its last name if its class is renamed."""
     if not place:
         return [tree]
     named = list(definitions(tree.body))
@@ -322,9 +322,9 @@ def attempts(some: dict[Path, str], anchor: Anchor, *, same_place: bool, same_na
 def locate(package: Path, anchor: Anchor) -> tuple[Path, str | ast.Module]:
     """The file that a fault is planted in, and what it is with the fault.
 
-    Where the file is not, or the place not in it, others of the same name are looked at, then those with that place, at
-    last those with a function of the name and the very statement: a module that was moved, renamed, divided or merged
-    needs no word here as long as its functions keep their names.
+    If the file or its place is missing, files of the same name are tried, then files with that place. Files with a
+    function of the name and the very statement are tried last. So a module may be moved, renamed, divided or merged
+    as long as its functions keep their names.
 
     Raises:
         Misplaced: with the place, and what stands there.

@@ -1,8 +1,8 @@
 """Planting faults: break one promise in a copy of the source, and see that a named test notices.
 
-The checkout is never touched: a fault is planted in a copy of ``src`` in a folder of its own, and the test runs in a
-process that imports that copy. The same test must pass on a copy without the fault, so that nothing else made it fail;
-and it must fail by what the fault says it shows (an assertion, mostly), so that a typing error proves nothing.
+The checkout is never touched. A fault is planted in a copy of ``src`` in a folder of its own, and the test runs in a
+process that imports that copy. The same test must pass on a copy without the fault, so that nothing else made it fail.
+It must fail with the exception that the fault names (an assertion, mostly), so that a typing error proves nothing.
 """
 
 import json
@@ -56,7 +56,7 @@ class Fault:
 
     @property
     def anchor(self) -> Anchor:
-        """Where it is planted, and what."""
+        """Its file, its place and the planted code."""
         return Anchor(self.file, self.place, self.old, self.new, self.which)
 
     def problem(self, package: Path = PACKAGE) -> str | None:
@@ -89,7 +89,7 @@ def copy_of_source(folder: Path, fault: Fault | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How the test went.
+    """The result of the test.
 
     Attributes:
         passed: how many tests passed.

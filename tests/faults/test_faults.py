@@ -40,7 +40,7 @@ def names_of(tree: ast.AST) -> set[str]:
 
 
 def test_every_fault_plants_names_that_exist() -> None:
-    """What a rename has passed by in ``new`` would be a typing error, and might be caught as one."""
+    """A name in ``new`` that a rename has missed would be a typing error, and might be caught as one."""
     there = {word for path in PACKAGE.rglob("*.py") for word in re.findall(r"\w+", path.read_text())}
     code = [fault for fault in FAULTS if fault.file.endswith(".py") and not fault.place.isupper()]
     missing = {fault.name: names_of(ast.parse(dedent(fault.new).strip())) - there for fault in code}

@@ -57,7 +57,7 @@ def test_a_backup_of_a_log_in_use(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_record_under_way_is_left_out(home: Path, tmp_path: Path) -> None:
-    """What was half written when the backup began, nobody had been told of."""
+    """A record half written when the backup began had no reply yet."""
     last = segments(home)[-1]
     with last.open("ab") as file:
         file.write(b"half a record")
@@ -291,7 +291,7 @@ def test_data_is_set_aside_in_one_step(
 ) -> None:
     """SIGKILL before each change of the disk: the old and the new one are whole, under names that say which is which.
 
-    Where the system lets two names change places, one of them is always at its place: a server that is started finds
+    If the system lets two names change places, one of them is always at its place. A server that is started finds
     records, and does not begin an empty log.
     """
     if not swaps:
@@ -338,7 +338,7 @@ def test_an_exchange_that_is_broken_off_never_costs_the_data_that_was_there(
 def test_data_goes_back_to_its_place_where_the_copy_cannot_have_it(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Where names cannot change places in one step, a failure between the two leaves the place as it was."""
+    """If names cannot change places in one step, a failure between the two leaves the place as it was."""
     back_up(home, tmp_path / "backup")
     write_log(tmp_path / "place", [xadd(number) for number in range(1, 23)])
     monkeypatch.setattr(copying, "exchange", lambda one, other: False)
@@ -383,7 +383,7 @@ def test_a_name_that_may_not_last_is_not_called_nothing(
 
 
 def test_names_change_places_or_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing is an error; a system that cannot do it says so."""
+    """A missing name is an error, and a system that cannot do it reports that."""
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"was {name}").touch()

@@ -1,4 +1,4 @@
-"""What a doctor finds: planted troubles of a directory and of real servers, each with a reason and a next step."""
+"""The doctor finds planted troubles of a directory and of real servers, each with a reason and a next step."""
 
 import os
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: bool, level: str, words: str) -> None:
-    """Where it is the slower one and nobody chose it, the finding says how to get the other."""
+    """If it is the slower one and was not chosen, the finding explains how to get the other."""
     monkeypatch.setattr(core, "NAME", name)
     monkeypatch.setattr(core, "IS_CHOSEN", is_chosen)
     found = by_check(diagnose_machine())["core"]

@@ -1,4 +1,4 @@
-"""What the doctor says of primaries and replicas."""
+"""The doctor's findings about primaries and replicas."""
 
 import json
 from pathlib import Path
@@ -138,7 +138,7 @@ AMPLE = {"repl-timeout": "60", "client-output-buffer-limit": "normal 0 0 0 slave
 def test_what_a_primary_keeps(
     info: dict[str, Any], settings: dict[str, str | None], rate: float, expected: list[tuple[str, str]]
 ) -> None:
-    """A backlog too short for what is written, and a limit without effect; what is not known is no finding."""
+    """A backlog too short for the writes, and a limit without effect, are findings. An unknown value is not one."""
     found = [(one.level, one.what.partition(", and repl-timeout")[0]) for one in diagnose_stream(info, settings, rate)]
     assert found == expected
 
@@ -194,7 +194,7 @@ def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = N
 def test_a_primary_beside_its_replicas(
     primary: ServerWords, others: list[ServerWords], expected: list[tuple[str, str]]
 ) -> None:
-    """What a replica cannot run, what differs, and whom Sentinel would choose; a round trip is no skew."""
+    """Commands that a replica cannot run, differences, and Sentinel's choice are found. A round trip is not skew."""
     assert [(each.level, each.what) for each in diagnose_pairs(primary, others)] == expected
 
 
@@ -214,7 +214,7 @@ def test_a_real_pair(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_this_servers() -> None:
-    """Of a copy that finds no room here, the advice was to look after the primary."""
+    """The advice is about this machine if a copy finds no room here; it was about the primary."""
     reason = "cannot keep the primary's copy in /data: No space left on device; free some space there"
     info = {"role": "slave", "master_link_status": "down", "millstream_link_error": reason}
     (finding,) = diagnose_replication(info, {})

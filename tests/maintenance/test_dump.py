@@ -64,7 +64,7 @@ def test_beside_a_running_owner(home: Path) -> None:
 
 
 def test_damage(home: Path) -> None:
-    """What stands before it is shown, then the error; or what is whole behind it too."""
+    """Records before it are shown, then the error; or the whole records after it too."""
     damage_middle(home)
     shown = []
     with pytest.raises(LogCorruptError, match="damaged"):
@@ -103,7 +103,7 @@ def test_an_op_that_is_not_known_is_shown_all_the_same() -> None:
 
 
 def test_an_older_record_is_shown_with_its_names() -> None:
-    """What was added to an op since is not in it."""
+    """Fields that were added to an op later are not in it."""
     old = ("gread", 0, b"k", b"g", b"c", START, ids.pack(7), False)
     new = (*old, ids.pack(5))
     (before,), (after,) = (read_record(1, codec.pack(START, [step])).changes for step in (old, new))

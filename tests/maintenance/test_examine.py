@@ -30,7 +30,7 @@ from support.waiting import eventually
 
 
 def test_a_whole_log(home: Path) -> None:
-    """What is there, from when to when."""
+    """The contents, with the first and last time."""
     before = content(home)
     found = examine_directory(home)
     assert (found.report.ok, found.report.records, found.begin, found.last) == (True, 20, 1, 20)
@@ -107,7 +107,7 @@ def shorten_middle(home: Path) -> tuple[str, int]:
     ids=["bit", "header", "missing", "replaced", "shortened"],
 )
 def test_damage_in_the_middle(home: Path, damage: Callable[[Path], tuple[str, int]], kind: str) -> None:
-    """Where, what, which records and keys stand behind it, and where one could cut."""
+    """The place and kind of damage, the records and keys after it, and a position for a cut."""
     count = {path.name: number for number, path in enumerate(segments(home))}
     place = damage(home)
     before = content(home)
@@ -232,7 +232,7 @@ def test_a_record_that_a_start_could_not_apply(tmp_path: Path, what: str) -> Non
 
 
 def positions(home: Path) -> list[int]:
-    """Of the records that can still be read."""
+    """The time of the records that can still be read."""
     return [record.position for record in dump(home, Choice(past_damage=True))]
 
 
@@ -249,7 +249,7 @@ def test_a_snapshot_that_a_start_could_not_apply(tmp_path: Path) -> None:
 
 
 def test_the_loss_behind_a_snapshot_is_that_of_the_log(tmp_path: Path) -> None:
-    """A record of the log that no start could apply: what is lost begins there, and the snapshot is no part of it."""
+    """The loss begins at a record of the log that no start could apply, and does not include the snapshot."""
     home = tmp_path / "data"
     rewritten(home, more=b"\xc1 not ours")
     (found, file) = examine_directory(home), segments(home)[-1]

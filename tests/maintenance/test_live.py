@@ -100,7 +100,7 @@ def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_checks_and_dumps_of_a_growing_log_find_nothing_wrong(server: ServerProcess, tmp_path: Path) -> None:
-    """A record half written is no damage, and a file that is being added no stranger."""
+    """A record half written is not damage, and a file that is being added is not a stranger."""
     with Crowd(server) as crowd:
         for _ in range(25):
             before = sum(crowd.wait_for(20))

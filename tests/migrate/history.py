@@ -39,7 +39,7 @@ histories = st.lists(steps, min_size=4, max_size=50)
 
 
 def live(client: redis.Redis, history: list[Any]) -> bool:
-    """Make a stream that has been through this; whether there is one in the end. What is refused did not happen."""
+    """Make a stream with this history; True if there is one in the end. A refused command did not happen."""
     client.delete(KEY)
     latest = 0
     for step in history:
@@ -151,7 +151,7 @@ def named(row: list[Any] | dict[bytes, Any]) -> dict[bytes, Any]:
 
 
 def without_xnack(shown: dict[str, Any]) -> dict[str, Any]:
-    """What a server without XNACK can show of it: released entries are held by a consumer with no name since time 0."""
+    """The same without XNACK: released entries are held by a consumer with no name since time 0."""
     for each in shown["groups"]:
         if each["released"]:
             each["held"] = sorted(each["held"] + [[entry_id, b"", 0, count] for entry_id, count in each["released"]])

@@ -72,7 +72,7 @@ def test_what_cannot_be_meant(filled: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_done(filled: ServerProcess, tmp_path: Path) -> None:
-    """Who is missing: a server, 3, or a file, 1."""
+    """The exit code is 3 for a missing server and 1 for a missing file."""
     gone = f"redis://127.0.0.1:{free_port()}"
     for source, code in ((gone, 3), (str(tmp_path / "none"), 1)):
         result = typed("import", source, "--to", "memory://x")
@@ -81,7 +81,7 @@ def test_what_cannot_be_done(filled: ServerProcess, tmp_path: Path) -> None:
 
 
 def test_nothing_to_copy(filled: ServerProcess) -> None:
-    """An empty source is no error, and is said."""
+    """An empty source is not an error, and is reported."""
     result = typed("import", filled.url, "--to", "memory://x")
     assert result.exit_code == 0
     assert "no streams" in result.stdout
@@ -91,7 +91,7 @@ def test_nothing_to_copy(filled: ServerProcess) -> None:
 def test_a_pattern_that_matches_no_stream(
     filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    """Said and a failure, unless that is allowed; each pattern counts, and a key of another type is no match."""
+    """It is reported and fails, unless allowed. Each pattern counts, and a key of another type does not match."""
     monkeypatch.chdir(tmp_path)
     name, *rest = words
     asked = (name, filled.url, *rest, "--db", "2", "--stream", "orders:*", "--skip-existing")
@@ -105,7 +105,7 @@ def test_a_pattern_that_matches_no_stream(
 
 
 def test_a_file_that_differs_is_said(filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is, and what to do."""
+    """The error names the place and the next step."""
     monkeypatch.setattr(command_file.build, "adding", lambda key, page: [])
     result = typed("export", filled.url, str(tmp_path / "out"), "--db", "2")
     assert result.exit_code == 1
@@ -130,7 +130,7 @@ def test_a_database_of_the_url_is_kept(filled: ServerProcess) -> None:
 
 @pytest.mark.parametrize("words", [("import", "{}", "--to", "memory://"), ("export", "{}", "out.resp")])
 def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A mistyped directory is no store without streams."""
+    """A mistyped directory is an error, not a store without streams."""
     wrong = tmp_path / "wrong"
     result = typed(*(word.format(f"file://{wrong}") for word in words))
     assert (result.exit_code, result.stdout) == (2, "")
@@ -139,7 +139,7 @@ def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str
 
 
 def test_other_databases_are_named(filled: ServerProcess, tmp_path: Path) -> None:
-    """Who moves in brings one database at a time, and is told that there are others."""
+    """One database moves at a time, and the output names the others."""
     home = f"file://{tmp_path}/data"
     result = typed("import", filled.url, "--to", home)
     assert result.exit_code == 0, result.output

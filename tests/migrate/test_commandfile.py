@@ -32,7 +32,7 @@ def test_text_is_read_as_it_was_written(words: list[bytes]) -> None:
 
 @pytest.mark.parametrize("line", [b'XADD "a', b"XADD 'a'", b'XADD "a"b', b'XADD a"b"'])
 def test_text_of_other_forms_is_refused(line: bytes) -> None:
-    """What we would read otherwise than redis-cli, we do not read."""
+    """Lines that we would read otherwise than redis-cli are refused."""
     assert command_file.split(line) is None
 
 
@@ -149,7 +149,7 @@ def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
-    """What stood there stays until the new one is whole."""
+    """The old file stays until the new one is whole."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(RuntimeError), command_file.writing(path):
@@ -186,9 +186,9 @@ def test_a_file_is_on_the_medium_before_it_has_its_name(
 
 
 def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison can fail: a writer that leaves an entry out or changes one is told of, and is not named as asked.
+    """The comparison can fail: a writer that leaves an entry out or changes one is reported, and gets no final name.
 
-    What stood there before stays.
+    The old file stays.
     """
     path = tmp_path / "out"
     path.write_bytes(b"before")
@@ -222,7 +222,7 @@ def test_a_source_that_changes_while_the_file_is_compared(tmp_path: Path) -> Non
 
 
 def test_a_change_makes_the_export_start_again(tmp_path: Path) -> None:
-    """Whatever is done to the source while it is written, the file holds what the source is in the end."""
+    """The file equals the final source after any change of the source while it is written."""
     with sync_client("memory://moved") as mine, Link("memory://moved") as link:
         mine.flushall()
         for number in range(1, 3001):

@@ -1,4 +1,4 @@
-"""What happens when a transfer is killed, its source changes, its target has other plans, or an end is missing."""
+"""Transfers that are killed, whose source or target changes meanwhile, or of which an end is missing."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def run(
 
 
 def states(report: moving.MigrationReport) -> dict[bytes, str]:
-    """What became of each stream."""
+    """The outcome of each stream."""
     return {each.key: each.state for each in report.streams}
 
 
@@ -146,7 +146,7 @@ def test_entries_added_meanwhile_are_fetched(source: redis.Redis, real_redis: Se
 
 @pytest.mark.parametrize("way", ["commands", "dump"])
 def test_entries_added_at_the_end_are_told(source: redis.Redis, real_redis: ServerProcess, way: str) -> None:
-    """What was added after the copy is not in it, and that is said, not hidden."""
+    """Entries added after the copy are not in it, and the output reports that."""
     with sync_client("memory://behind") as client:
         client.flushall()
         added = at(2, "compared", lambda: source.xadd("a", {"late": "1"}, id="9000-1"))
@@ -193,7 +193,7 @@ def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redi
 def test_a_change_makes_the_copy_start_again(
     source: redis.Redis, real_redis: ServerProcess, phase: str, change: tuple[object, ...]
 ) -> None:
-    """Whatever is done to the source while it is copied or compared, the copy is what the source is in the end."""
+    """The copy equals the final source after any change of the source while it is copied or compared."""
     with sync_client("memory://again") as client:
         client.flushall()
         report = run(
@@ -302,7 +302,7 @@ def test_large_entries_travel_in_small_pages(real_redis: ServerProcess) -> None:
 
 
 def test_missing_ends_are_said_without_their_passwords(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """Who cannot be reached, or does not let us in, is named; the password is not."""
+    """The error names a server that cannot be reached or does not let us in, without the password."""
     with pytest.raises(LinkError, match="cannot be reached"):
         Link(f"redis://127.0.0.1:{free_port()}")
     with redis_server(tmp_path) as server:

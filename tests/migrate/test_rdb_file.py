@@ -48,7 +48,7 @@ def store() -> Iterator[tuple[str, Any]]:
 
 
 def live(ask: Any, seed: int) -> list[bytes]:
-    """Fill database 0; the keys. What is refused did not happen."""
+    """Fill database 0 and return its keys. A refused command did not happen."""
     for words in commands(Random(seed), KEYS):
         try:
             if words[0] != "SELECT":

@@ -141,7 +141,7 @@ def test_through_a_file(history: list[Any]) -> None:
 @given(histories)
 @settings(max_examples=8, **RELAXED)
 def test_into_a_data_directory(redis_process: ServerProcess, history: list[Any]) -> None:
-    """What was moved into a directory is there when it is opened again."""
+    """Data moved into a directory is there when it is opened again."""
     with redis_process.client() as theirs, tempfile.TemporaryDirectory() as folder:
         theirs.flushall()
         if not live(theirs, history):

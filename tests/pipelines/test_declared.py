@@ -1,4 +1,4 @@
-"""What ``@app.pipeline`` takes and refuses, without Spark; and apps with pipelines where there is none."""
+"""Arguments that ``@app.pipeline`` takes and refuses, without Spark; and apps with pipelines without Spark."""
 
 import os
 import signal

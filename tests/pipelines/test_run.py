@@ -54,7 +54,7 @@ def later(entries):
 
 
 def ids(folder: Path) -> list[str]:
-    """What a Parquet sink holds, duplicates and all: the files that its log names, others are not whole yet."""
+    """The rows of a Parquet sink, with duplicates: of the files that its log names, since others are not whole yet."""
     batches = [path for path in (folder / "_spark_metadata").glob("*") if not path.name.startswith(".")]
     lines = [line for path in batches for line in path.read_text().splitlines()[1:]]
     files = sorted({json.loads(line)["path"].removeprefix("file://") for line in lines})
@@ -91,7 +91,7 @@ def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_pa
             more = fill(client, "later", 10)
             eventually(lambda: ids(tmp_path / "later") == more, 100, what="the second has started again")
             eventually(lambda: listed(real_redis.url)["odd"]["total_rows"] == 500, what="progress is told")
-            # What a query does within a second of its start is not in the history by itself
+            # The history does not contain by itself the first second of a query
             eventually(
                 lambda: client.xadd("later", {"n": "0"}) and ("later", "progress") in history(client), 60, what="news"
             )
@@ -113,7 +113,7 @@ def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_pa
 
 
 def history(client: "redis.Redis") -> set[tuple[str, str]]:
-    """What happened to which query."""
+    """The events of each query."""
     return {(fields["name"], fields["event"]) for _, fields in client.xrange(store.PROGRESS)}
 
 

@@ -70,7 +70,7 @@ def test_commands_are_read(data: bytes, commands: list[list[bytes]]) -> None:
 
 
 def test_unfinished_command_full_of_stars() -> None:
-    """Where no command's end can be guessed from the end of a chunk, the chunk is read all the same."""
+    """A chunk is read even if its end does not reveal the end of a command."""
     word = b"\r\n*x" * 20
     whole_, cut = packed(b"PING"), packed(b"SET", b"k", word)
     assert read([whole_ + cut[:-3], cut[-3:]]) == ([[b"PING"], [b"SET", b"k", word]], None)
@@ -78,7 +78,7 @@ def test_unfinished_command_full_of_stars() -> None:
 
 
 def test_header_cut_by_the_network() -> None:
-    """Where the search for a line's end stood is forgotten with the line, also if the fast way reads the rest of it."""
+    """The position of the search for a line's end is forgotten with the line, also if the fast way reads the rest."""
     long = packed(b"DEL", *[b"key"] * 9)
     assert read([long[:3], long[3:], packed(b"PING")[:-3], b"G\r\n"]) == ([[b"DEL", *[b"key"] * 9], [b"PING"]], None)
     assert read([b"*", packed(b"PING")[1:], b"\r\nPING\r\n"]) == ([[b"PING"], [b"PING"]], None)
@@ -132,7 +132,7 @@ def test_limits_before_auth(data: bytes, text: str) -> None:
 
 
 def test_limits_before_auth_allow_hello() -> None:
-    """What a client needs to authenticate fits under the small limits."""
+    """Commands for authentication fit under the small limits."""
     hello = packed(b"HELLO", b"3", b"AUTH", b"default", b"x" * 16384, b"SETNAME", b"me")
     assert singly(hello, trusted=False) == ([hiredis_words(hello)], None)
 
@@ -201,7 +201,7 @@ commands = st.lists(words, min_size=1, max_size=8)
 @given(commands, st.data())
 @settings(max_examples=300, deadline=None)
 def test_any_commands_in_any_pieces(batch: list[list[bytes]], data: st.DataObject) -> None:
-    """Whatever the words and wherever the network cuts, the commands come out as they were sent."""
+    """Commands of any arguments come out as they were sent, with any cut by the network."""
     wire = b"".join(packed(*command) for command in batch)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
     pieces = [wire[a:b] for a, b in zip([0, *cuts], [*cuts, len(wire)], strict=True)]

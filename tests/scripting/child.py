@@ -20,7 +20,7 @@ scripts.MEMORY = 64 * 1024 * 1024
 
 
 def fingerprint(client: Client) -> object:
-    """What a script finds that has nothing but the shared things."""
+    """The globals of a script that has only the shared things."""
     limit = client.call("CONFIG", "GET", "busy-reply-threshold")
     assert isinstance(limit, list)
     client.call("CONFIG", "SET", "busy-reply-threshold", "0")

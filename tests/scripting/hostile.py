@@ -5,7 +5,7 @@ import random
 # The key that a script writes when it holds an object that is not Lua's
 LEAK = "LEAK"
 
-# What all scripts share, told in one text: kinds, numbers, and that the libraries do what they do
+# All that scripts share, as one text: kinds, numbers, and results of the libraries
 FINGERPRINT = """
 local libraries = {
   string = 'byte char find format gfind gmatch gsub len lower match rep reverse sub upper',

@@ -298,7 +298,7 @@ return redis.call('del', unpack(redis.call('keys','queue*')))
 return {redis.call('get','str'), redis.call('get','nosuch'), redis.call('get','num')}
 """.strip().splitlines()
 
-# What Lua's libraries answer, and refuse, at the edges; each is a function that is not Lua's own here
+# Results and refusals of Lua's libraries at the edges; each is a function that is not Lua's own here
 EDGES = r"""
 redis.log(9)
 redis.log()

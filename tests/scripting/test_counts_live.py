@@ -1,4 +1,4 @@
-"""What INFO counts of scripts that fail, beside a living redis-server: each error once, and the script as failed."""
+"""INFO counts failing scripts as a live redis-server does: each error once, and the script as failed."""
 
 import re
 

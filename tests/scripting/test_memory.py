@@ -1,4 +1,4 @@
-"""What scripts took is given back: after one that failed, and when the runtime is given up."""
+"""Memory of scripts is given back: after one that failed, and when the runtime is given up."""
 
 import gc
 

@@ -34,7 +34,7 @@ while ARGV[at] do
 end
 return replies
 """
-# What a script may not run, what changes more than data, and what says something else of the place where it runs
+# Commands forbidden to scripts, those that change more than data, and those with another reply inside a script
 ELSEWHERE = frozenset({b"MULTI", b"EXEC", b"WATCH", b"CONFIG", b"CLIENT", b"HELLO", b"SELECT", b"NOSUCH"})
 
 
@@ -204,7 +204,7 @@ def test_plain_commands_of_scripts_are_not_given_to_handlers(
 
 @needs_runner
 def test_a_worker_acknowledges_by_plain_commands(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its fence asks and does for each entry, whoever waits for the stream's next."""
+    """The questions and acts of its fence for each entry, with any client waiting for the stream's next."""
     from millstream.worker.settlement.fence_scripts import MOVE
 
     client.world.client().send("XREADGROUP", "GROUP", "g", "d", "BLOCK", "0", "STREAMS", "s", ">")
@@ -230,7 +230,7 @@ def test_a_script_of_many_changes_is_one_record(client: Client) -> None:
     "call", ["redis.call('XADD', 's', '*', 'f', 'v')", "pcall(redis.call, 'XADD', 's', '*', 'f', 'v')"]
 )
 def test_the_time_ends_between_plain_commands_too(client: Client, call: str) -> None:
-    """What was done stays and is one record, SCRIPT KILL finds no script behind it, and the next one works."""
+    """Finished writes stay as one record, SCRIPT KILL finds no script afterwards, and the next script works."""
     world, before = client.world, client.world.log.appended
     client.call("CONFIG", "SET", "lua-time-limit", "100")
     stopped = client.call("EVAL", f"while true do {call} end", 0)
@@ -300,7 +300,7 @@ def test_an_interrupt_in_a_plain_command_is_the_callers(client: Client, monkeypa
     "word", ["{}", "setmetatable({}, {__concat = function() return 'k' end})", "true", "function() end"]
 )
 def test_what_is_no_word_is_none_in_a_plain_command(client: Client, word: str) -> None:
-    """Whatever it does when it is joined to a text."""
+    """A table that is joined to a text may do anything."""
     line = "ERR Lua redis lib command arguments must be strings or integers"
     assert (
         client.call("EVAL", f"return redis.pcall('XACK', 's', 'g', 1, 2, 3, 4, 5, 6, {word}).err", 0) == line.encode()

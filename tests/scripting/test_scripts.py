@@ -1,4 +1,4 @@
-"""What scripts may and may not do to the server: limits, the sandbox, the log, who waits, and the cache of scripts."""
+"""Limits of scripts in the server: time, the sandbox, the log, waiting clients, and the cache of scripts."""
 
 import hashlib
 import logging
@@ -108,7 +108,7 @@ def test_a_script_that_eats_memory_is_stopped(client: Client, monkeypatch: pytes
 
 @pytest.mark.parametrize("depth", [10, 5000])
 def test_deep_results_do_not_break_the_server(client: Client, depth: int) -> None:
-    """Past a thousand levels the rest is an error inside the reply; a table inside itself is no end of levels."""
+    """Past a thousand levels the rest is an error inside the reply. A table inside itself has endless levels."""
     reply = client.send("EVAL", f"local t = 1 for i = 1, {min(depth, 400)} do t = {{t}} end return t", "0")
     for _ in range(min(depth, 400)):
         assert isinstance(reply, list)
@@ -187,7 +187,7 @@ def test_no_object_of_the_host_can_be_reached(client: Client) -> None:
     ],
 )
 def test_nothing_is_left_behind_for_the_next_script(client: Client, script: str) -> None:
-    """What all scripts share cannot be changed."""
+    """A script cannot change the objects that all scripts share."""
     assert isinstance(run(client, script), Error)
     assert run(client, "return ('a'):upper() .. tostring(rawget(_G, 'leak')) .. type(pcall)") == b"Anilfunction"
 
@@ -302,7 +302,7 @@ def test_permissions_hold_inside_a_script(world: World, client: Client) -> None:
     ],
 )
 def test_a_script_may_ask_what_it_may_do(world: World, client: Client, call: str, answer: bytes | str) -> None:
-    """redis.acl_check_cmd answers as Redis 7.0 does; asking is no refusal for ACL LOG."""
+    """redis.acl_check_cmd answers as Redis 7.0 does; asking is not a refusal for ACL LOG."""
     client.call("ACL", "SETUSER", "u", "on", "nopass", "+eval", "+get", "+auth", "~k*")
     user = world.client()
     user.call("AUTH", "u", "x")

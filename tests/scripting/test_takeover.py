@@ -1,4 +1,4 @@
-"""What a hostile user may try with EVAL alone: to reach the host's objects, other users' scripts and rights."""
+"""Attacks with EVAL alone: a hostile user tries to reach the host's objects, other users' scripts and rights."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def run(client: Client, script: str) -> object:
 
 @pytest.mark.parametrize("name", HOST)
 def test_no_function_of_the_host_lets_go_of_an_object_of_its_own(client: Client, name: str) -> None:
-    """Whatever it is given, what comes back or is raised is a value of Lua's own."""
+    """A function returns or raises only values of Lua's own, for any argument."""
     script = f"""
         local values = {{1/0, -1/0, 0/0, 2^53, 2^63, -2^63, 1e300, -1e300, '', 'x', true, {{}}, _G, print}}
         local bad = 0
@@ -223,7 +223,7 @@ def test_as_many_words_as_fit_on_the_stack_reach_a_command(client: Client, count
 @pytest.mark.parametrize("source", ["return redis.x(" * 15_000, "[[" * 100_000, "return {" * 50_000, "--[[" * 100_000])
 @pytest.mark.timeout(60)
 def test_sources_that_make_no_sense_are_refused_at_once(client: Client, source: str) -> None:
-    """What is done before a script is compiled is one pass over its text."""
+    """The work before a script is compiled is one pass over its text."""
     refused = run(client, source)
     assert isinstance(refused, Error)
     assert refused.line.startswith("ERR Error compiling script")

@@ -7,5 +7,5 @@ from support.certificates import Certificates, make_certificates
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Of an authority, a server and clients."""
+    """Certificates of an authority, a server and clients."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))

@@ -169,7 +169,7 @@ _READ_WORDS += ["NOACK", "MAXCOUNT", "MAXSIZE", "a", "xread", ""]
 
 
 def test_no_order_of_words_reads_a_key_without_permission(world: World, admin: Client) -> None:
-    """Whatever stands where in XREAD, XREADGROUP and EVAL, who may use no key gets an error, and nothing waits."""
+    """A user without keys gets an error for any order of arguments in XREAD, XREADGROUP and EVAL, and nothing waits."""
     for key in ("a", "g", "c", "1", "STREAMS", "0"):
         admin.call("XADD", key, "1-1", "f", "v")
         for group in ("g", "STREAMS", "GROUP"):
@@ -213,7 +213,7 @@ def test_what_may_not_run_is_not_queued(world: World) -> None:
     ],
 )
 def test_exec_asks_again(world: World, admin: Client, rule: str, reason: str) -> None:
-    """What was queued while it was allowed is refused when it is not any more; the rest runs."""
+    """A command queued while it was allowed is refused when it is not allowed any more; the rest runs."""
     client = user(world, "+multi +exec +set +ping ~a")
     client.call("MULTI")
     client.call("SET", "a", 1)
@@ -229,7 +229,7 @@ def test_exec_asks_again(world: World, admin: Client, rule: str, reason: str) ->
 
 
 def test_a_wait_ends_with_a_refusal_when_it_is_not_allowed_any_more(world: World, admin: Client) -> None:
-    """What arrives is not shown to somebody who lost the right to read it, and stays for others."""
+    """A new entry is not shown to a client that lost the right to read it, and stays for others."""
     admin.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     reader, grouped = user(world, "+xread +xreadgroup ~s"), user(world, "+xreadgroup ~s", "v")
     assert reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
@@ -476,7 +476,7 @@ def test_a_refused_word_is_shown_to_its_last_byte(
 
 
 def test_a_rule_fits_for_ever(world: World, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What long names cost to compare with a rule is bounded for each, not for the rule's whole life."""
+    """The cost of comparing long names with a rule is bounded for each name, not for the rule's whole life."""
     monkeypatch.setattr(glob, "MOST_EFFORT", 100_000)
     reader = user(world, "+get +publish ~*[0-9]* &*[0-9]*")
     long = b"a" * 3000 + b"1"

@@ -339,7 +339,7 @@ def test_running_is_refused_where_dryrun_says_so(pair: Pair) -> None:
         pair.ask("AUTH", "default", "")
 
 
-# What a client listens to, its user's rules, and how these, or another's, are changed
+# Channels of a client, its user's rules, and changes of these or of another's
 LISTENING = [
     ("SUBSCRIBE c", "", "+get"),
     ("SUBSCRIBE c", "", "&d"),

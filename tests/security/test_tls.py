@@ -267,7 +267,7 @@ def test_worker_line_refuses_a_server_it_cannot_trust(server: ServerThread) -> N
     ],
 )
 def test_bad_files_end_the_start_with_a_sentence(certificates, change: dict[str, Any], told: str) -> None:
-    """What is wrong, with which file, under which option."""
+    """The error names the fault, the file and the option."""
     files = {"cert_file": "server.crt", "key_file": "server.key", "ca_cert_file": "ca.crt", "auth_clients": "no"}
     files |= change
     paths = {

@@ -4,8 +4,8 @@ Its harness starts ``src/redis-server FILE`` in its own tree; ``scripts/redis_su
 there, in a copy, which runs this. It reads the file, starts the server in this very process, and says in the log what
 the harness waits for.
 
-Two things are for suites only, and nothing of them is in the server: parameters that do not exist here are taken and do
-nothing, if they are on the list, and DEBUG knows DIGEST, DIGEST-VALUE and POPULATE, by which suites compare and fill.
+Two things are for suites only, and are not in the server. Parameters that do not exist here are taken and do nothing,
+if they are on the list. DEBUG has DIGEST, DIGEST-VALUE and POPULATE, by which suites compare and fill.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from millstream.engine.serialization.dump import dump
 from millstream.engine.streams.stream import Stream
 from millstream.replies import OK, Reply, Simple
 
-# What suites set around a test and what then need not be so: name -> its value at the start
+# Parameters that suites set around a test, and that may then differ: name -> its value at the start
 INERT = {
     "activedefrag": "no",
     "aof-load-truncated": "yes",
@@ -129,7 +129,7 @@ def rewrite(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def digest_of(value: Value, expires: int | None) -> bytes:
-    """What is equal for equal values: of a stream its entries, as in Redis."""
+    """A digest that is equal for equal values: of a stream its entries, as in Redis."""
     if isinstance(value, Stream):
         content = repr([e for node in value.entries.nodes() for e in node.entries() if not e[1]]).encode()
     elif isinstance(value, HashValue):

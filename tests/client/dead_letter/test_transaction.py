@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def letter(self) -> DeadLetter:
-        """What is written of it."""
+        """The command that is written for it."""
         return DeadLetter((b"n", b"1"), "s", self.id.decode(), "g", "me", 1, "reject", "", "", 0, 0)
 
 

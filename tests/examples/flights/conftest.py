@@ -1,4 +1,4 @@
-"""What several demo tests share: a short truth, and what a faultless run of it leaves."""
+"""Shared by several tests of the demo: a short truth, and the traces of a faultless run."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def facts() -> truth.Truth:
 
 @pytest.fixture
 def faultless(facts: truth.Truth) -> Evidence:
-    """What a run leaves in which everything went as it should; tests spoil one thing of it."""
+    """The traces of a run without faults; tests spoil one of them."""
     written = []
     held = [entry_id for entry_id in facts.ids[500:520] if entry_id not in facts.unusable]
     for entry_id in facts.ids:

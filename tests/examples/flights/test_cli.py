@@ -50,7 +50,7 @@ def test_rows_out_of_range(tmp_path: Path, rows: str) -> None:
 
 
 def test_rows_not_a_number() -> None:
-    """What is no number is refused by name."""
+    """A value that is not a number is refused by name."""
     done = demo("--rows", "many")
     assert done.exit_code == 2
     assert "'many' is not a valid integer" in done.stderr

@@ -72,6 +72,6 @@ def test_short_run_is_the_beginning_of_the_year(year: list[FlightEvent]) -> None
 
 
 def test_missing_file_says_what_to_install() -> None:
-    """Who has not the demo's extra reads how to get it."""
+    """A user without the demo's extra reads how to get it."""
     with pytest.raises(UsageError, match=r"pip install -e '\.\[demo\]'"):
         data.data_file("no-such-file.csv")

@@ -21,7 +21,7 @@ def gone(pid: int) -> bool:
 
 
 def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
-    """What went wrong in a child stands in the error: name, exit code, end of its log."""
+    """The error describes the failure of a child: name, exit code, end of its log."""
     child = python("baker", "import sys; print('no flour', file=sys.stderr); sys.exit(3)", tmp_path)
     child.process.wait(30)
     with pytest.raises(DemoError, match=r"(?s)baker ended by itself \(exit code 3\).*no flour"):
@@ -54,7 +54,7 @@ def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
     inner = int(heard[0])
     os.kill(inner, 0)
     child.stop()
-    child.check()  # an end that was asked for is no error
+    child.check()  # an end that was asked for is not an error
     eventually(lambda: gone(inner))
 
 

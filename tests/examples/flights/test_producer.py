@@ -29,7 +29,7 @@ def finish(producer: Producer) -> None:
 
 
 def numbers(server: ServerProcess) -> list[int]:
-    """What the stream holds."""
+    """The contents of the stream."""
     with server.client() as client:
         return [int(fields[b"number"]) for _, fields in client.xrange("s")]
 

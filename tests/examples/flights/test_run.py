@@ -116,7 +116,7 @@ def running(out: Path, *words: str) -> Iterator[Demo]:
 
 
 def served_again(folder: Path) -> None:
-    """What the demo's own server has on disk is a data directory like any other, and whole."""
+    """The demo's own server writes a data directory like any other, and whole."""
     (folder / "data").symlink_to(folder / "out" / "data")
     with millstream_server(folder) as server, server.client() as client:
         assert client.xlen("flights") == int(ROWS)
