@@ -4,10 +4,10 @@ A test in the same process sets an action there: ``failpoints.on("before_ack", a
 the environment: ``MILLSTREAM_FAILPOINTS="before_ack:3=kill"`` has it send itself SIGKILL the third time it gets to that
 place. Several are separated by commas. A process may do this there:
 
-``=kill``           SIGKILL, as the kernel's killer of processes would
-``=pause``          SIGSTOP, as a frozen container or a laptop with its lid closed
-``=/some/file``     writes its process id to the file and then stops, so that the test sees the process and the moment.
-                    The path is absolute: a misspelt ``=kil`` is an error and not a file of that name
+* ``=kill``: SIGKILL, as the kernel's killer of processes would
+* ``=pause``: SIGSTOP, as a frozen container or a laptop with its lid closed
+* ``=/some/file``: write its process id to the file and then stop, so that the test sees the process and the moment.
+  The path is absolute: a misspelt ``=kil`` is an error and not a file of that name
 
 The import refuses misspelt names and lists the valid ones. A process that is never killed would have its test wait for
 ever, or pass without having tried anything.

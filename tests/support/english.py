@@ -22,6 +22,7 @@ RULES = {
 #: Nearly all comments: the tokenizer would take a minute for the source and the tests.
 _COMMENT = re.compile(r"(?:^ *|  )#:? (.*)$", re.MULTILINE)
 _CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|https?://\S+")
+_TABLE = re.compile(r"(?:^ *=+(?: +=+)+\n(?:.+\n?)*)+", re.MULTILINE)
 _END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`\"(])|\n\s*\n|\n\s*[-*|]\s|\n\s*\d+\. ")
 
 
@@ -30,6 +31,35 @@ def sentences(text: str) -> Iterator[str]:
     for part in _END.split(_CODE.sub("X", text)):
         if sentence := " ".join(part.split()):
             yield sentence
+
+
+def pieces(text: str) -> Iterator[str]:
+    r"""The parts of a docstring that a reader takes in one at a time: its prose, and each item of its lists.
+
+    An indented block after an empty line or a colon is a list of arguments, commands or exit codes. The lines at the
+    block's own indent begin its items. A paragraph below ``\b`` keeps its lines. Tables, and blocks after ``::``, are
+    left out.
+    """
+    piece: list[str] = []
+    block, kept, literal, before = 0, False, False, ""
+    for line in _TABLE.sub("", text).splitlines():
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or line.strip(" ") in {"\\b", "\b"}:
+            kept = bool(line)
+            yield "\n".join(piece)
+            piece = []
+            continue
+        if not indent:
+            block, literal = 0, line.endswith("::")
+        elif not block and (not piece or before.endswith(":")):
+            block = indent
+        if kept or (block and indent <= block):
+            yield "\n".join(piece)
+            piece = []
+        if not (block and literal):
+            piece.append(line)
+        before = line
+    yield "\n".join(piece)
 
 
 def faults_of(text: str) -> Iterator[str]:
@@ -46,7 +76,8 @@ def of_source(modules: Iterable[Module]) -> Counter[str]:
     for module in modules:
         for node in module.nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                found.update(faults_of(ast.get_docstring(node) or ""))
+                docstring = ast.get_docstring(node) or ""
+                found.update(fault for piece in pieces(docstring) for fault in faults_of(piece))
         found.update(fault for comment in _COMMENT.findall(module.text) for fault in faults_of(comment))
     return found
 

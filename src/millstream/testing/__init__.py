@@ -52,7 +52,7 @@ __all__ = [
 #: A clock turned by hand, which the stores that go by it follow at once.
 Clock = StoreClock
 
-#: What ``millstream_worker`` is: makes the block in which an app is at work.
+#: Type of ``millstream_worker``: makes the block in which an app is at work.
 WorkerUnderTest = Callable[..., AbstractAsyncContextManager[Broker]]
 
 

@@ -133,7 +133,7 @@ class Publishing:
             maxlen: trim the stream to about this many entries.
             minid: trim about the entries older than this id.
             idempotent: an id of the caller's. A second publish with it adds nothing and returns the first one's entry
-                id, as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
+                id, while the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes fields alone; a mapping, even an empty one, writes FastStream's envelope.
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server

@@ -56,12 +56,12 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
     """Find faults, their consequences, and their remedies.
 
     Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
-    space, measured speed of fsync), its users, and the state of its log. With the URL of a server, Millstream or Redis
-    (redis://, rediss://, unix://; context:NAME for one with a password): its answer, its abilities, and settings that
-    lose events (eviction, no append-only file, fsync). It also checks refused writes, replicas and the link to a
-    primary; if there are replicas, it measures the rate of writes for a second. It lists neglected pending entries and
-    consumers, groups with an unknown lag, and streams that are never trimmed. Nothing is changed, but for a small file
-    that is written to DIR and removed to measure its disk.
+    space, measured speed of fsync), its users, and the state of its log. With the URL of a Millstream or a Redis
+    (redis://, rediss://, unix://; context:NAME if it has a password): its answer, its abilities, and settings that
+    lose events. These are eviction, no append-only file, and fsync. It also checks refused writes, replicas and the
+    link to a primary; if there are replicas, it measures the rate of writes for a second. It lists neglected pending
+    entries and consumers, groups with an unknown lag, and streams that are never trimmed. Nothing is changed, but for a
+    small file that is written to DIR and removed to measure its disk.
 
     \b
     Levels:

@@ -61,8 +61,14 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
       millstream failover redis://10.0.0.1:6379
       millstream failover redis://10.0.0.1:6379 --to 10.0.0.2:6379 --timeout 5s --yes
 
-    Exit code: 0 another leads, 1 the role stayed where it was, 2 the command line is invalid, or the answer was no,
-    3 the server cannot be reached, 5 it refused, 130 interrupted: the server goes on, see `millstream replicas`.
+    \b
+    Exit codes:
+      0    another leads
+      1    the role stayed where it was
+      2    the command line is invalid, or the answer was no
+      3    the server cannot be reached
+      5    it refused
+      130  interrupted: the server goes on, see `millstream replicas`
     """
     output = Output()
     with exits("millstream failover"):

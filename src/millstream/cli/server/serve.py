@@ -157,9 +157,9 @@ def serve(  # noqa: PLR0917 - click passes every option by name
       millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
       millstream serve --port 6400 --dir data --replicaof redis.example:6379      follow a Redis, to take over from it
 
-    Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
-    is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console is a
-    process of its own that ends with the server; it needs: pip install 'millstream[console]'.
+    Exit codes: 0 ended as asked, 1 it could not start or the disk failed, 2 the command line is invalid. One line
+    describes the remedy. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console
+    is a process of its own that ends with the server; it needs: pip install 'millstream[console]'.
     """
     if memory and directory is not None:
         raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")

@@ -126,8 +126,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     any group, or the last one it read. A group that has read nothing holds everything. Readers without a group (XREAD,
     most Spark queries) cannot be seen: give them time with --keep.
 
-    DIR is on this machine, or mounted; or the archive lies at s3://bucket/prefix, gs://bucket/prefix or
-    abfss://container@account.dfs.core.windows.net/prefix, with credentials and endpoint from the environment
+    DIR is on this machine, or mounted. In an object store it is s3://bucket/prefix, gs://bucket/prefix or
+    abfss://container@account.dfs.core.windows.net/prefix. Credentials and endpoint come from the environment
     (docs/object-storage.md).
 
     Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.

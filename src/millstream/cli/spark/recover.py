@@ -45,8 +45,8 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     deliveries). It returns one with the columns id, verdict and, optionally, reason. That needs Java. An entry for
     which it returns nothing is released.
 
-    Interrupted or killed, run the same command again: it goes on where it stopped, and settles each entry once.
-    --min-idle must be longer than a live worker goes without renewing its entries.
+    Interrupted or killed, run the same command again: it goes on where it stopped, and settles each entry once. The
+    value of --min-idle must be longer than a live worker goes without renewing its entries.
 
     \b
     Examples:

@@ -88,9 +88,17 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     with --ids keep the target must be new, or behind. The cursor is a key at the target, millstream:replay:..., that
     goes 7 days after the end.
 
-    Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 3 no server, 4
-    nothing of that name, 5 refused, 130 stopped by SIGTERM or Ctrl-C. Needs no Java, but: pip install
-    'millstream[spark]'. docs/archive.md says what is promised.
+    \b
+    Exit codes:
+      0    done
+      1    it could not go on: mend that and run it again
+      2    the command line is invalid
+      3    no server
+      4    nothing of that name
+      5    refused
+      130  stopped by SIGTERM or Ctrl-C
+
+    Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md lists the promises.
     """
     with exits("millstream replay"):
         if ids == "keep" and id_field is not None:

@@ -111,8 +111,13 @@ def run(  # noqa: PLR0917 - click passes every option by name
     A worker that crashes is started again; the others claim its entries after min_idle_time. SIGTERM or Ctrl-C lets
     running handlers finish, hands back the rest at once and exits with 0. A handler that runs ten seconds beyond the
     grace time is killed. SIGTERMs within two seconds are one; a later one, or a Ctrl-C after the first signal, kills.
-    Exit codes: 69 the server cannot be reached; 70 something did not end in time and its entries stay pending; 78 there
-    is no such app or it is set up wrongly, 1 anything else that went wrong.
+
+    \b
+    Exit codes:
+      69  the server cannot be reached
+      70  something did not end in time and its entries stay pending
+      78  there is no such app or it is set up wrongly
+      1   anything else that went wrong
     """
     try:
         seconds = None if grace is None else span("--grace", grace, "s") / 1000

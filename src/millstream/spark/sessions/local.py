@@ -63,7 +63,7 @@ for part in $PYTHONPATH; do
   esac
 done
 export PYTHONPATH="$kept"
-# What Spark asks before it starts each kind of worker; a Python needs its own start to answer.
+# Spark asks this before it starts each kind of worker; a Python needs its own start to answer.
 if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.version_info[:2])" ]; then
   echo {version}
   exit

@@ -50,7 +50,7 @@ class Tracing(Middleware):
         provider: the target of spans; the process's own provider when None.
         meter_provider: the same for metrics.
         envelope: write entries that are published without headers in FastStream's envelope as well, so that each
-            carries its context; readers that do not know the envelope see one field ``__data__`` then.
+            carries its context. Readers that do not know the envelope see one field ``__data__`` then.
     """
 
     def __init__(

@@ -9,6 +9,6 @@ Input is not trusted. This package or :mod:`millstream.engine.serialization.dump
 duplicates, and refuses anything that breaks a rule. Two servers number their types apart. Those up to 21 are the same;
 those above are Redis's, or Valkey's if the version is 80 or more.
 
-Source: the formats as rdb.h, rdb.c, t_stream.c, listpack.c, ziplist.c, zipmap.c, intset.c, crc64.c and lzf_d.c of Redis
-and rdb.h of Valkey describe them.
+Source: the formats as these files describe them. Redis has rdb.h, rdb.c, t_stream.c, listpack.c, ziplist.c, zipmap.c,
+intset.c, crc64.c and lzf_d.c. Valkey has rdb.h.
 """

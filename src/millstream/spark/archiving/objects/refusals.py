@@ -52,8 +52,8 @@ _OF = {
 class ObjectStoreError(StorageError):
     """An object store did not carry out a request.
 
-    What to do: correct the cause that the text names and run the job again. It continues after the entries of the
-    manifest, and no other entry was trimmed.
+    What to do: mend the fault that the text names and run the job again. It goes on after the files that the manifest
+    names. No entry outside of those files was trimmed.
     """
 
 
