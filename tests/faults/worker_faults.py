@@ -47,7 +47,7 @@ FAULTS = (
         "poison-runs-for-ever",
         "An entry that kills its process is set aside.",
         "worker/model/retry.py",
-        "course",
+        "run_mode",
         "if limit and counted > limit: ...",
         "if limit and counted > limit + 1000: ...",
         f"{CONTRACT}::test_entries_that_kill_their_process_are_not_run_for_ever",

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from millstream.worker.model.retry import NO_RECORD, Course, Failure, FailureRecord, Retry, course, decide, tries
+from millstream.worker.model.retry import NO_RECORD, Failure, FailureRecord, Retry, RunMode, decide, run_mode, tries
 from support import campaign
 
 
@@ -66,21 +66,21 @@ class World:
 
     def batch(self, batch: list[Entry]) -> None:
         """One worker claims some entries and runs them until they have an outcome or it dies."""
-        courses: dict[int, Course] = {}
+        modes: dict[int, RunMode] = {}
         for entry in batch:
             entry.deliveries += 1
             if self.loses_rows and self.chance.random() < 0.3:
                 entry.record = None
-            found = course(self.retry, entry.deliveries, entry.record, kept=self.keeps)
-            if found is Course.TOGETHER:
+            found = run_mode(self.retry, entry.deliveries, entry.record, kept=self.keeps)
+            if found is RunMode.TOGETHER:
                 self.write(entry, replace(entry.record or NO_RECORD, uncharged=True))
-                found = Course.NORMAL
-            if found is Course.ALONE:
+                found = RunMode.NORMAL
+            if found is RunMode.ALONE:
                 entry.deliveries -= 1  # taken back while it waits
-            courses[id(entry)] = found
-        alone = [entry for entry in batch if courses[id(entry)] is Course.ALONE]
-        rest = [entry for entry in batch if courses[id(entry)] is not Course.ALONE]
-        if self.together(rest, courses):
+            modes[id(entry)] = found
+        alone = [entry for entry in batch if modes[id(entry)] is RunMode.ALONE]
+        rest = [entry for entry in batch if modes[id(entry)] is not RunMode.ALONE]
+        if self.together(rest, modes):
             for entry in alone:
                 entry.deliveries += 1
                 self.write(entry, replace(entry.record or NO_RECORD, alone=True))
@@ -88,14 +88,14 @@ class World:
                 if not self.run(entry, []):
                     return
 
-    def together(self, in_hand: list[Entry], courses: dict[int, Course]) -> bool:
+    def together(self, in_hand: list[Entry], modes: dict[int, RunMode]) -> bool:
         """Run entries beside each other; False when the process dies."""
         self.chance.shuffle(in_hand)
         while in_hand:
             entry = in_hand.pop()
             if self.chance.random() < 0.1:  # a stop hands back what has not begun
                 entry.deliveries -= 1
-            elif courses[id(entry)] is Course.DEAD:
+            elif modes[id(entry)] is RunMode.DEAD:
                 entry.end = "dead"
             elif not self.run(entry, in_hand):
                 return False
@@ -189,22 +189,22 @@ def test_a_million_worlds(check: Callable[[Random], None]) -> None:
 
 def test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead() -> None:
     """max_deliveries=0: two crashes in company, then it is alone each time, however often."""
-    retry, record, courses = Retry(max_deliveries=0), None, []
+    retry, record, modes = Retry(max_deliveries=0), None, []
     for deliveries in range(1, 50):
-        found = course(retry, deliveries, record)
-        if found is Course.TOGETHER:
+        found = run_mode(retry, deliveries, record)
+        if found is RunMode.TOGETHER:
             record = FailureRecord(uncharged=True)
-        courses.append(found)
-    assert courses == [Course.NORMAL, Course.TOGETHER, *[Course.ALONE] * 47]
+        modes.append(found)
+    assert modes == [RunMode.NORMAL, RunMode.TOGETHER, *[RunMode.ALONE] * 47]
 
 
 def test_a_limit_made_lower_sets_old_failures_aside() -> None:
     """Eight failures were allowed, now three are: the entry is dead at its next delivery, without a run."""
-    assert course(Retry(max_deliveries=3), 6, FailureRecord(failures=5)) is Course.DEAD
+    assert run_mode(Retry(max_deliveries=3), 6, FailureRecord(failures=5)) is RunMode.DEAD
 
 
 def test_the_last_failure_of_a_worker_that_died_before_its_letter_is_tried_again_alone() -> None:
     """Three tries, two failures on record, the third not: nobody knows whether it failed or crashed."""
     retry = Retry(max_deliveries=3)
-    assert course(retry, 4, FailureRecord(failures=2)) is Course.ALONE
-    assert course(retry, 5, FailureRecord(failures=2, alone=True)) is Course.DEAD
+    assert run_mode(retry, 4, FailureRecord(failures=2)) is RunMode.ALONE
+    assert run_mode(retry, 5, FailureRecord(failures=2, alone=True)) is RunMode.DEAD

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError
-from millstream.worker.model.retry import Course, Failure, FailureRecord, Retry, course, decide, resize, share, tries
+from millstream.worker.model.retry import Failure, FailureRecord, Retry, RunMode, decide, resize, run_mode, share, tries
 
 chances = st.floats(0, 1, exclude_max=True)
 backoffs = st.sampled_from(["exponential", "linear", "constant"])
@@ -93,4 +93,4 @@ def test_a_count_that_turned_negative_is_above_every_limit() -> None:
     """Redis shows counts from 2**63 on as negative: such an entry was not delivered less than never."""
     assert tries(-(2**63), None) == 2**63
     assert tries(-1, FailureRecord(uncharged=True)) == 2**64 - 2
-    assert course(Retry(max_deliveries=3), -(2**63), None) is Course.DEAD
+    assert run_mode(Retry(max_deliveries=3), -(2**63), None) is RunMode.DEAD

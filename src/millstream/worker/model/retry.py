@@ -5,7 +5,7 @@ the process was killed before it could report. Uncharged crashes are subtracted.
 
 When a process dies, a delivery has been counted for everything it had in hand, and nobody can tell which entry was the
 cause. The server's count does not tell failures, which the handler survived, from crashes. So a :class:`FailureRecord`
-is kept beside the stream, and :func:`course` says from both how an entry that comes back is run.
+is kept beside the stream, and :func:`run_mode` says from both how an entry that comes back is run.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class FailureRecord:
 NO_RECORD = FailureRecord()
 
 
-class Course(Enum):
+class RunMode(Enum):
     """The way to run an entry that was delivered before."""
 
     NORMAL = "normal"  #: as any other: every earlier delivery ended with a word of the handler
@@ -97,7 +97,7 @@ def tries(deliveries: int, record: FailureRecord | None) -> int:
     return deliveries - (record is not None and record.uncharged)
 
 
-def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True) -> Course:
+def run_mode(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True) -> RunMode:
     """The way to run an entry that was claimed.
 
     Most entries in hand at a crash were only neighbours of the one that kills its process. Such an entry is not charged
@@ -111,10 +111,10 @@ def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept:
     limit = retry.max_deliveries
     if limit and counted > limit:
         # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was written
-        return Course.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else Course.DEAD
+        return RunMode.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else RunMode.DEAD
     if crashes <= 0 or not kept:
-        return Course.NORMAL
-    return Course.ALONE if known.uncharged or known.alone else Course.TOGETHER
+        return RunMode.NORMAL
+    return RunMode.ALONE if known.uncharged or known.alone else RunMode.TOGETHER
 
 
 class Failure(Enum):

@@ -9,7 +9,7 @@ from its first failure, or from its first claim after a crash, until its final o
 first time costs nothing. The hash ends a week after the last row was written.
 
 A lost row, or a hash that may not be written, never loses an entry. One more crash is then not charged to it, or its
-crashes are counted as failures are. :func:`millstream.worker.model.retry.course` describes the use of a row.
+crashes are counted as failures are. :func:`millstream.worker.model.retry.run_mode` describes the use of a row.
 """
 
 import logging
@@ -23,7 +23,7 @@ from millstream.client import emulate
 from millstream.client.line import Command, Line
 from millstream.client.slots import beside
 from millstream.worker.model.lifecycle import State
-from millstream.worker.model.retry import NO_RECORD, Course, FailureRecord, Retry, course
+from millstream.worker.model.retry import NO_RECORD, FailureRecord, Retry, RunMode, run_mode
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.fence_scripts import FORGET
@@ -56,14 +56,14 @@ class FailureLog:
         self.alone: list[Held] = []
         self._kept = True  # the last time something was written it was taken
 
-    def course(self, held: Held) -> Course:
+    def run_mode(self, held: Held) -> RunMode:
         """The way to run an entry; TOGETHER if it could not be stored that its crash is not charged."""
-        found = course(self._retry, held.deliveries, held.record, kept=self._kept)
-        return Course.ALONE if found is Course.TOGETHER else found
+        found = run_mode(self._retry, held.deliveries, held.record, kept=self._kept)
+        return RunMode.ALONE if found is RunMode.TOGETHER else found
 
     def died_alone(self, held: Held) -> bool:
         """True if an entry is to be a dead letter, and has surely ended a process."""
-        return held.record is not None and held.record.alone and self.course(held) is Course.DEAD
+        return held.record is not None and held.record.alone and self.run_mode(held) is RunMode.DEAD
 
     # -- at a claim -------------------------------------------------------------------------------------------------
 
@@ -89,12 +89,12 @@ class FailureLog:
         for held in claimed:
             row = rows[held.id]
             record = held.record = None if row is None else parse(row)
-            found = course(retry, held.deliveries, record, kept=kept)
-            if found is Course.TOGETHER:
+            found = run_mode(retry, held.deliveries, record, kept=kept)
+            if found is RunMode.TOGETHER:
                 first_crash.append((held, _FIRST if record is None else replace(record, uncharged=True)))
-            elif found is Course.ALONE:
+            elif found is RunMode.ALONE:
                 alone.append(held)
-            elif found is Course.NORMAL and record is not None and (record.uncharged or record.alone):
+            elif found is RunMode.NORMAL and record is not None and (record.uncharged or record.alone):
                 once.append(held)  # handed back since its crash, or failed
         if self._hand_over is not None and (first_crash or alone or once):
             await self._hand_over.give([*(held for held, _ in first_crash), *alone, *once], line)

@@ -1,7 +1,7 @@
 """Poison-message isolation: an entry that may have killed a process runs with nothing beside it.
 
 When a process dies, everything it had in hand was delivered once more, and nobody can tell which entry was the cause.
-Which of them must run in isolation, :func:`millstream.worker.model.retry.course` says. Such an entry waits in
+Which of them must run in isolation, :func:`millstream.worker.model.retry.run_mode` says. Such an entry waits in
 :class:`IsolatedRuns`. When its turn comes, :class:`IsolationGate` stops everything else in the process: entries that
 have not begun are handed back uncharged, running ones are awaited, nothing is read. If the process dies now, it died of
 this entry; if it lives, the entry is cleared.

@@ -1,7 +1,7 @@
 """The lanes of a subscriber: as many tasks as handlers may run at once, each running one entry after the other.
 
 A lane looks at an entry right before its run: is it still ours, and was it delivered before? An entry delivered before
-is run as :func:`millstream.worker.model.retry.course` says: like any other, in isolation, or not at all.
+is run as :func:`millstream.worker.model.retry.run_mode` says: like any other, in isolation, or not at all.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from millstream.client.line import Disconnected
 from millstream.worker.handlers.outcomes import DeliveryLimitError
 from millstream.worker.model.lifecycle import State
-from millstream.worker.model.retry import Course
+from millstream.worker.model.retry import RunMode
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolatedRuns
@@ -133,14 +133,14 @@ class Lanes(SubscriberPart):
 
     async def _run_again(self, held: Held) -> None:
         """Run, or do not, what was delivered before, or what comes while another entry wants to be alone."""
-        course = self._failures.course(held)
-        if course is Course.DEAD:
+        mode = self._failures.run_mode(held)
+        if mode is RunMode.DEAD:
             limit = self._subscription.retry.max_deliveries
             self._outcomes.failed(
                 held,
                 DeliveryLimitError(f"delivered {held.deliveries} times without an outcome, {limit} tries are allowed"),
             )
-        elif course is Course.ALONE:
+        elif mode is RunMode.ALONE:
             # claimed by ourselves while it waited: charged already
             try:
                 await self._failures.uncharge(held)
