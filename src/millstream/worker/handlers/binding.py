@@ -68,6 +68,7 @@ class Binder:
             hints = hints_of(handler)
         except (NameError, SyntaxError, TypeError) as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
+        # Arguments of a functools.partial
         given = bound_by_name(handler)
         for parameter in inspect.signature(handler).parameters.values():
             if parameter.name in skip or parameter.name in given:
@@ -75,13 +76,16 @@ class Binder:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigError(f"{name}: parameter {parameter} cannot be filled by name")
             annotation = hints.get(parameter.name, Any)
+            # Annotated without a constraint would only hide the type from the checks below
             annotation = annotation if constraints(annotation) else bare(annotation)
             what = f"{name}: parameter {parameter.name}"
+            # Compared by name, since pydantic need not be installed
             if type(parameter.default).__module__ == "pydantic.fields":
                 raise ConfigError(
                     f"{what} is invalid: its default is pydantic's Field, which would not check anything. Write "
                     f"{parameter.name}: Annotated[type, Field(...)]."
                 )
+            # Before the batch case: an object of the app is one for the whole batch
             if annotation in context:
                 self.context[parameter.name] = annotation
                 continue
@@ -106,6 +110,7 @@ class Binder:
         self._wants_data = any(one.text and one.name == _DATA for one in self._parameters)
         self._single = single = self._parameters[0] if len(self._parameters) == 1 else None
         self.wants_message = self._message_name is not None  # True when a parameter is the message
+        # A parameter without annotation may also be the field of its name, which only the entry decides
         whole = single is not None and single.structured and not single.anything and not self.wants_message
         self._whole = single if whole else None
 
@@ -121,6 +126,7 @@ class Binder:
         if not self._parameters:
             return arguments
         single = self._single
+        # A parameter `data: str` wants the text itself and not its JSON, which may be invalid
         body = {_DATA: fields[1]} if self._wants_data and _is_data(fields) else _unwrapped(fields)
         if (
             single is not None
@@ -140,6 +146,7 @@ class Binder:
         if isinstance(body, Mapping):
             if parameter.name in body:
                 return _convert(parameter, body[parameter.name])
+            # Its name may differ: a lone value goes to a lone parameter
             if parameter is self._single and len(body) == 1:
                 return _convert(parameter, next(iter(body.values())))
             if parameter.default is not inspect.Parameter.empty:
@@ -181,6 +188,7 @@ def _check_alone(annotation: Any, ours: Collection[type], what: str) -> None:
 def _builder(annotation: Any, what: str) -> Convert:
     try:
         return builder(annotation)
+    # Building such a type would never end
     except RecursionError:
         raise ConfigError(
             f"{what} is invalid: {_title(annotation)} holds itself, and only pydantic's models and msgspec's structs "
@@ -206,6 +214,7 @@ def _convert(parameter: _Parameter, value: Any) -> Any:
         if parameter.anything and isinstance(value, Mapping):
             return as_text(value)
         return parameter.convert(value)
+    # The entry is hostile: deep JSON and huge numbers must end as a dead letter, not as a crash
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PayloadError(f"{parameter.name}: {error}") from error
 

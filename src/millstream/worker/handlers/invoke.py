@@ -46,11 +46,13 @@ class HandlerCalls:
             self._injector = Injector(subscription.handler, subscription.provider, tuple(subscription.context))
             self._injected = _values(self._injector.context, subscription.context)
         self._wants_message = self._binder.wants_message or bool(self._injector and self._injector.wants_message)
+        # Two rings: the publish of the result lies between them, outside the handler's own middlewares
         self._own: Run = chain(subscription.middlewares, "run", self._innermost)
         self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
         self._around: Run = chain(middlewares, "run", self._published)
         self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
         self._receivers = receivers(middlewares)
+        # `chain` returns its last argument where there is nothing to put around it
         self._wrapped = self._own != self._innermost or self._around != self._published
 
     @property
@@ -137,6 +139,7 @@ class HandlerCalls:
     async def _innermost_batch(self, messages: Sequence[Message]) -> Any:
         # a middleware may have passed on a list of its own
         each = messages.arguments if isinstance(messages, BatchMessages) else [self.bind(one) for one in messages]
+        # All have the same names, since one binder made them
         arguments = {name: [one[name] for one in each] for name in each[0]}
         return await self._injected_call((), None, arguments)
 
@@ -147,6 +150,7 @@ class HandlerCalls:
         arguments.update(self._context)
         if self._injector is None:
             return await self._invoke(arguments)
+        # The stack closes generators after the run, and shows them its exception
         async with AsyncExitStack() as stack:
             arguments.update(await self._injector.resolve(stack, fields, message, self._injected))
             return await self._invoke(arguments)

@@ -113,6 +113,7 @@ class Watchdog:
         above = _supervision()
         self._kill_after = None if above is None else above.kill_after
         self._reports = None if above is None else above.reports
+        # The warning has to come before the kill, even if the app wants to be warned later
         half = float("inf") if self._kill_after is None else self._kill_after / 2
         self._after = min(half if after is None else after, half)
         self._half = half
@@ -123,13 +124,14 @@ class Watchdog:
         self._pause = max(min(self._after / 4, self._renew / 4, 1.0), 0.02)
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
+        # Read here, in the loop's thread: a trace function belongs to one thread
         self._traced = sys.gettrace() is not None
-        self._answered = threading.Event()
-        self._stop = threading.Event()
-        self._awake = threading.Event()
-        self._urged = threading.Event()
-        self._turned = threading.Event()
-        self._client: Any = None
+        self._answered = threading.Event()  # Set by the loop
+        self._stop = threading.Event()  # Set by `stop`
+        self._awake = threading.Event()  # Ends the pause between two questions
+        self._urged = threading.Event()  # The supervisor sent URGE
+        self._turned = threading.Event()  # This thread had its turn, so the signal handler may return
+        self._client: Any = None  # Connection to the registry; made when the loop is first blocked
         self._thread = threading.Thread(target=self._run, name="millstream-watchdog", daemon=True)
         self.blocked: StoppedLoop | None = None  # Line at which the loop is blocked; None while it goes on
 
@@ -159,6 +161,7 @@ class Watchdog:
         self._turned.clear()
         self._urged.set()
         self._awake.set()
+        # Longer than one turn can take; a thread that died must not block the process for ever
         self._turned.wait(2 * _PATIENCE)
 
     # -- the thread -------------------------------------------------------------------------------------------------
@@ -178,6 +181,7 @@ class Watchdog:
         self._answered.clear()
         try:
             self._loop.call_soon_threadsafe(self._answered.set)
+        # The loop is closed
         except RuntimeError:
             return False
         return True
@@ -188,6 +192,7 @@ class Watchdog:
         missed = 0.0
         kept, beaten, warned = since + self._renew / 2, since - protocol.BEAT, False
         while not self._answered.is_set() and not self._stop.is_set():
+            # Between these two readings the thread only waits; a much longer time means that it did not run
             before = time.monotonic()
             if self._wait():
                 break
@@ -200,15 +205,18 @@ class Watchdog:
                 since += missed
             else:
                 missed = 0.0
+            # Looked up each turn: a handler may block, return and let the next one block
             entries = self._standstill.blocking(self._frame())
             debugged = self._reports is not None and self._is_debugged()
             self._report(RUNS)
+            # Also right before the first warning: entries that have not begun go back at once
             if now - kept >= self._renew or (now - since >= self._after and self.blocked is None):
                 kept = now
                 self._keep(entries, now - since)
             if now - since >= self._after:
                 if self.blocked is None:
                     self._warn(since, entries)
+                # `_warn` leaves it None if the loop answered in the meantime
                 if self.blocked is not None and now - beaten >= protocol.BEAT:
                     beaten = now
                     self._beat(since)
@@ -229,6 +237,7 @@ class Watchdog:
         """Wait for a moment, or for the supervisor's word; True when the loop answered."""
         end = time.monotonic() + self._pause
         while time.monotonic() < end and not self._urged.is_set():
+            # Short waits, since URGE cannot set `_answered`
             if self._answered.wait(min(self._pause, 0.25)) or self._stop.is_set():
                 return True
         return self._answered.is_set()
@@ -240,6 +249,7 @@ class Watchdog:
     def _frame(self) -> FrameType | None:
         """The frame of the loop's thread, below a signal's handler of ours."""
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - Python's way to another thread's stack
+        # `_take_turn` runs on top of the blocked code in that thread
         while frame is not None and frame.f_code.co_filename in (__file__, threading.__file__):
             frame = frame.f_back
         return frame
@@ -256,6 +266,7 @@ class Watchdog:
         """True under a debugger: who looks at a program step by step does not want it killed."""
         if self._traced or any(name in sys.modules for name in _DEBUGGERS):
             return True
+        # Newer debuggers use this and set no trace function
         monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
         if monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None:
             return True
@@ -263,6 +274,7 @@ class Watchdog:
         if frame is not None and frame.f_trace is not None:
             return True
         with contextlib.suppress(OSError):
+            # A native debugger, which Python does not know of
             return b"TracerPid:\t0\n" not in Path("/proc/self/status").read_bytes()
         return False
 
@@ -312,6 +324,7 @@ class Watchdog:
     def _kill(self, since: float, entries: Sequence[Held]) -> None:
         """End this process: nothing in it can be waited for any more."""
         frame = self._frame()
+        # The last look: the loop may have answered while the entries were kept
         if self._answered.is_set():
             return
         self._report(KILLING)
@@ -322,8 +335,10 @@ class Watchdog:
             _place(frame),
             self._standstill.names(entries),
         )
+        # Only after the report: if this hangs, the supervisor kills the process
         self._leave(entries, alone=True)
         logging.shutdown()
+        # Only a leader of its group: otherwise the signal would meet the supervisor as well
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)  # with what the handler has started, and waits for
         os.kill(os.getpid(), signal.SIGKILL)

@@ -53,8 +53,8 @@ class PendingAcks:
         self._unsure: set[Held] = set()  # their settlement was sent, and no reply came
         self._dead = DeadLetterWriter(member, fence, failures)
         self._due = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None  # Runs while acks wait for others to go with
+        self._lock = asyncio.Lock()  # Held during a flush
         #: (monotonic ms, id) of retries this process will ask for itself when they are due
         self.retries_due: list[tuple[int, bytes]] = []
         #: called with the monotonic ms of each of them; None where this process claims nothing, so that none are kept
@@ -64,11 +64,12 @@ class PendingAcks:
 
     def ack(self, held: Held, *, urgent: bool = False) -> None:
         """The entry is done."""
+        # Lost while its handler ran: the fence would refuse the ack, so spare the request
         if held.step(Event.ACK) is State.LOST:
             return
         self._acks.append(held)
         if urgent or self._single or len(self._acks) >= ACK_BATCH:
-            self._due.set()
+            self._due.set()  # A full batch or an urgent ack goes at once
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
 
@@ -108,6 +109,7 @@ class PendingAcks:
         """A future that is done when the server has confirmed the outcome, or the entry is lost."""
         if held.waiter is None:
             held.waiter = asyncio.get_running_loop().create_future()
+            # It may have ended before anybody asked, and `step` resolves only a waiter that exists
             if held.state in FINAL:
                 held.waiter.set_result(None)
         return held.waiter
@@ -128,8 +130,10 @@ class PendingAcks:
         failures = 0
         while True:
             await self._due.wait()
+            # Before the flush: what is settled during it sets the event again
             self._due.clear()
             failures = await self._try(failures)
+            # The kept settlements have nobody else to set the event
             if failures:
                 self._due.set()
 
@@ -162,6 +166,7 @@ class PendingAcks:
         async with self._lock:  # else a flush of drain() and one of run() send the same twice
             self._ripe_off()
             clean = await self._flush_outcomes()
+            # Letters are written even if an outcome was refused: they go to another key
             return await self._dead.flush() and clean
 
     async def _flush_outcomes(self) -> bool:
@@ -173,6 +178,7 @@ class PendingAcks:
         if not acks and not others and not notes:
             return True
         try:
+            # First: the process may be killed right after, and the notes say that this is not a crash
             if notes:
                 steps = [FenceStep(None, part, self._failures.rows(part)) for part in by_count(notes)]
                 self._failures.heard(await self._fence.take(steps))
@@ -188,6 +194,7 @@ class PendingAcks:
 
     def _keep(self, acks: list[Held], others: list[Settlement]) -> None:
         """Put back what is not confirmed, to be sent again."""
+        # In front, so that the order of settlements stays; those confirmed by a part of the answers are left out
         self._acks[:0] = [held for held in acks if held.state is State.ACKING]
         self._others[:0] = [one for one in others if one.unsettled]
 
@@ -225,6 +232,7 @@ class PendingAcks:
                 FenceStep(move, part, failures.farewell(part), self._delays.farewell(part)) for part in by_count(acks)
             ]
         _reach("before", others)
+        # One command has one count for all its entries, charged or not
         for charge in (True, False):
             released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
             for part in by_count(released):
@@ -253,17 +261,20 @@ class PendingAcks:
                 member.lose(held)  # the group is gone, and its pending list with it
             return True
         for held, owner, count in answer.refused:
+            # Our own settlement arrived and only its reply was lost
             if held in self._unsure and _is_done(held, owner, count):
                 member.stats.acked += held.state is State.ACKING
                 self._confirm([held])
             elif held.state is not State.LOST:
                 member.stats.fenced += 1
                 member.lose(held)
+        # By identity: a release or a retry has a command of its own
         if answer.step.move is self._ack_move:
             count = _acked(reply) if answer.entries else 0
             member.stats.acked += count
             member.stats.lost += len(answer.entries) - count  # without the script: acked elsewhere
         self._confirm(answer.entries)
+        # An answer came, so there is nothing unsure about these any more
         if self._unsure:
             self._unsure.difference_update(answer.step.entries)
         return True
@@ -316,6 +327,7 @@ def _is_done(held: Held, owner: bytes, count: int) -> bool:
     """True if an entry that is not ours any more is as its outcome, sent before, would have left it."""
     if held.state is State.ACKING:
         return count < 0
+    # A delay hands the entry to a consumer for waiting entries, with its count unchanged
     if held.state is State.RETRYING:
         return (owner, count) == (emulate.WAITING, held.deliveries)
     return held.state is State.RELEASING and owner == emulate.NOBODY and held.deliveries - 1 <= count <= held.deliveries

@@ -39,6 +39,7 @@ class Held:
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""
+        # `step` raises for a forbidden move; the table alone is the fast way for the rest
         state = self.state = TABLE[self.state].get(event) or step(self.state, event)
         if state in FINAL:
             self._reached_end()
@@ -61,6 +62,7 @@ class Held:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         if self.on_end is not None:
+            # Taken off first: the call may move the entry on and come here again
             call, self.on_end = self.on_end, None
             call()
 
@@ -116,6 +118,7 @@ class Membership:
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that somebody else may own the entry."""
+        # Three quarters: the rest is for the way to the server and for clocks of different speed
         return self.clock.mono_time() - held.leased > self.min_idle * 3 // 4 and not self.no_ack
 
     def stale_among(self, entries: Sequence[Held]) -> list[Held]:

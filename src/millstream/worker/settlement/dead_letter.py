@@ -43,7 +43,7 @@ class DeadLetterWriter:
         self._failures = failures
         self._queue: list[DeadSettlement] = []
         self._asked_at = 0  # monotonic ms at which the last commands were sent
-        self._unsure: Unsure = {}
+        self._unsure: Unsure = {}  # Entries whose step was sent without a reply, which may be written already
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -70,15 +70,18 @@ class DeadLetterWriter:
         A refused step is tried for ever. An entry that is neither acknowledged nor in the dead-letter stream stays
         pending and ours, until an operator frees the key, grants the right, or makes room.
         """
+        # After an EXEC without a reply the letter may be there: only the transaction looks for it
         since_exec = [ident for ident, after in self._unsure.items() if after is not None]
         large = [one for one in batch if len(one.letter.fields) > FIELDS_LIMIT or one.id in since_exec]
         if self._member.no_ack or self._fence.refusal is not None:
             large = batch
         try:
             done = len(large) == len(batch) or await self._by_script([one for one in batch if one not in large])
+            # The transactions run even if the script left some: those are other entries
             return (not large or await self._by_transaction(large)) and done
         except LettersRefusedError as refused:
             if str(refused).startswith("NOGROUP"):
+                # The group went, and its pending list with it: there is nothing to set aside
                 for one in batch:
                     self._member.lose(one.held)
                 return True
@@ -141,6 +144,7 @@ class DeadLetterWriter:
             member.stats.fenced += 1
             member.lose(held)
             return
+        # It may be lost by now, and is counted as dead all the same: the letter is there
         if one.unsettled:
             held.step(Event.CONFIRM)
         member.drop(held)

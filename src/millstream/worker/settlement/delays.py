@@ -45,6 +45,7 @@ class EntryDelays:
         lately = self._held_at is not None and now - self._held_at < member.min_idle // 4
         if member.no_ack or self._fence.refusal is not None or (lately and not whole):
             return ()
+        # At the question, not at the reply: the entries idle meanwhile
         self._held_at = now
         if not self._some and not whole:
             return (("ZCARD", due.key(member.stream, member.group)),)
@@ -60,6 +61,7 @@ class EntryDelays:
         first = 0
         if reply == 0:
             return gone
+        # There are due times after all, or the script is not in the cache: send the script itself
         if isinstance(reply, int | NoScriptError):
             (reply,) = await line.calls((self._page(0, whole=True),))
         self._some = isinstance(reply, list) and reply[0] > 0
@@ -95,6 +97,7 @@ class EntryDelays:
         early = [held for held in claimed if held.id in self.left and held.state is State.BUFFERED]
         alike: dict[tuple[int, int], list[Held]] = {}
         for held in early:
+            # One command sets one count and one idle time for all its entries
             alike.setdefault((held.deliveries, min(self.left[held.id], member.min_idle)), []).append(held)
         steps = [
             FenceStep(
@@ -105,6 +108,7 @@ class EntryDelays:
         if steps:
             await self._fence.take(steps, line)
         for held in early:
+            # Also if the fence refused: then another has it
             held.step(Event.LOSE)
             member.drop(held)
         return early

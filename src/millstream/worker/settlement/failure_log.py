@@ -109,6 +109,7 @@ class FailureLog:
     async def _store(self, first_crash: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
         """Store that a first crash is not charged, and take back the delivery of those that are to run alone."""
         records = dict(first_crash)
+        # Stored before any of them starts: a crash after that finds the first one uncharged
         notes = [FenceStep(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
         answers = await self._fence.take([*notes, *self._uncharging(alone)], line)
         self._drop_refused(answers)
@@ -116,6 +117,7 @@ class FailureLog:
             for held, record in first_crash:
                 held.record = record
         for held in alone:
+            # The server counts one less by now; the fence compares with this number
             held.deliveries -= 1
         self.alone = alone
 
@@ -135,9 +137,11 @@ class FailureLog:
 
     async def charge(self, held: Held, *, alone: bool) -> bool:
         """Charge an entry its run, before it starts; False when it is not ours any more."""
+        # Written with the count in one step: a crash in between would be charged without the mark
         record = replace(held.record or NO_RECORD, alone=True)
         move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
         (answer,) = await self._fence.take([FenceStep(move, [held], [_pack(record)] if alone else None)])
+        # Not ours, refused, or not pending any more: in each case it must not run
         if not answer.entries or isinstance(answer.reply, ResponseError) or not answer.reply:
             return False
         held.deliveries += 1
@@ -180,6 +184,7 @@ class FailureLog:
         """Take note of whether rows were written; False when some were refused."""
         written = [answer for answer in answers if answer.step.rows]
         for answer in written:
+            # A step without a command has only its rows to report about
             whole = answer.reply if answer.step.move is None else None
             trouble = whole if isinstance(whole, ResponseError) else answer.trouble
             if trouble is not None:
@@ -190,6 +195,7 @@ class FailureLog:
         return True
 
     def _refused(self, error: ResponseError) -> None:
+        # Once, until a write succeeds again: each flush would repeat it
         if self._kept:
             log.warning(
                 "%s: the record of failures cannot be kept, so failures and crashes count alike: %s (key %s; a user of "
@@ -210,6 +216,7 @@ def _pack(record: FailureRecord) -> str:
 def parse(row: bytes) -> FailureRecord | None:
     """The record in a row; None where it cannot be read."""
     parts = row.split(b":")
+    # Any client may write this hash, and `int` raises for some texts of digits, such as very long ones
     if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
         return None
     failures, uncharged, alone = map(int, parts)

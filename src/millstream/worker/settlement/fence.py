@@ -66,6 +66,7 @@ def by_count(entries: Iterable[Held]) -> list[list[Held]]:
     whole = list(entries)
     if not whole:
         return []
+    # A shortcut, since grouping costs more than comparing
     first = whole[0].deliveries
     if all(held.deliveries == first for held in whole):  # nearly always
         return [whole]
@@ -92,11 +93,13 @@ class Fence:
             the replies to ``further``.
         """
         member = self._member
+        # Without entries it changes nothing, but the server checks our rights and keeps the script for EVALSHA
         move = ("EVAL", MOVE, 1, member.stream, *self._words(FenceStep(Move("XACK", member.group), [])))
         dead = ("EVAL", transaction.SCRIPT, 2, member.stream, member.dead, member.group, member.consumer, "", "", 0)
         replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), dead, *further])
         # the last may be refused for its second key, which is logged when a letter is to be written
         refused = next((reply for reply in replies[:2] if isinstance(reply, ResponseError)), None)
+        # A server that loads or is busy answers otherwise soon: no reason to give scripts up
         if refused is not None and passes(refused):
             return replies[3:]
         self.refusal = refusal = None if refused is None else str(refused)
@@ -117,6 +120,7 @@ class Fence:
         if self.refusal is not None:
             return await self._in_two_steps(parts, line)
         answers = await self._at_once(parts, line)
+        # The cache of scripts was flushed, or a right was taken away since
         again = [answer.step for answer in answers if no_script(answer.reply)]
         if not again:
             return answers
@@ -150,6 +154,7 @@ class Fence:
 
     async def _in_two_steps(self, steps: Sequence[FenceStep], line: Line) -> list[Answer]:
         """Look up what is not surely ours, then act while everything is fresh."""
+        # Ends: each look makes the entries fresh, and only another freeze withholds the commands
         while True:
             lost = await self._look(steps, line)
             answers = [Answer(step, None, [held for held in step.entries if held not in lost]) for step in steps]
@@ -161,6 +166,7 @@ class Fence:
                 replies = await line.calls([one for part in plain for one in part], only_if=self._fresh(answers))
             except Withheld:
                 continue  # we were frozen, or there was no connection for long
+            # The replies come in one list; each answer takes those of its own commands
             for answer, part in zip(answers, plain, strict=True):
                 _note(answer, part, replies[: len(part)])
                 del replies[: len(part)]
@@ -180,8 +186,10 @@ class Fence:
         for (held, step), rows in zip(doubtful, replies, strict=True):
             if isinstance(rows, ResponseError) and not str(rows).startswith("NOGROUP"):
                 continue  # the server could not say; it will not take the command either
+            # A count of -1 stands for an entry that is not pending
             row = rows[0] if isinstance(rows, list) and rows else (held.id, b"", 0, -1)
             if row[1] == member.consumer.encode() and (step.any_count or row[3] == held.deliveries):
+                # As of before the question: it may have been claimed since it was answered
                 held.leased = now
             else:
                 lost[held] = (row[1], row[3])
@@ -202,6 +210,7 @@ class Fence:
     def _plain(self, answer: Answer, now: int) -> list[Command]:
         """The step's commands: rows first, so that they are there before the entry can be delivered again."""
         step, stream = answer.step, self._member.stream
+        # An empty row leaves the record as it is
         rows = {held: row for held, row in zip(step.entries, step.rows or (), strict=False) if row}
         kept = [word for held in answer.entries if rows.get(held, FORGET) != FORGET for word in (held.id, rows[held])]
         gone = [held.id for held in answer.entries if rows.get(held) == FORGET]
@@ -214,6 +223,7 @@ class Fence:
             commands += [("ZREMRANGEBYSCORE", self._due, "-inf", now), ("ZADD", self._due, *due)]
         if step.move is not None and answer.entries:
             commands.append(step.move.command(stream, [held.id for held in answer.entries]))
+        # Last: until the entry is acked, a crash must still find its record
         if gone:
             commands.append(("HDEL", self._record, *gone))
         if step.due == 0 and due:
@@ -239,9 +249,11 @@ def no_script(reply: Reply) -> bool:
 def _answer(step: FenceStep, reply: Reply) -> Answer:
     if isinstance(reply, ResponseError):
         return Answer(step, reply, step.entries)
+    # Nothing was refused, which is nearly always so
     if not reply[0]:
         refused, entries = [], step.entries
     else:
+        # Lua counts from 1
         refused = [(step.entries[place - 1], owner, count) for place, owner, count in reply[0]]
         gone = {held for held, _, _ in refused}
         entries = [held for held in step.entries if held not in gone]

@@ -51,6 +51,7 @@ class Leases:
             return
         due = [held for held in member.held.values() if self._plan.is_due(now, held.leased)]
         left = [held for held in due if held.state is State.LEFT]
+        # Not renewed: a handler that acks by hand has `min_idle` for it
         if self.on_left is not None:
             for held in left:
                 self.on_left(held)
@@ -80,12 +81,14 @@ class Leases:
             return
         member = self._member
         failpoints.reach("before_renew")
+        # Taken before the request: a lease counts from the question, since its answer may be old
         now = member.clock.now().mono
         move = emulate.renew(member.group, member.consumer)
         for answer in await self._fence.take([FenceStep(move, entries, any_count=True)]):
             renewed: set[bytes] = set()
             if not isinstance(answer.reply, ResponseError):
                 renewed = set(answer.reply or ())
+            # Refused for now: the entries keep their old lease, and the next round tries again
             elif not str(answer.reply).startswith("NOGROUP"):
                 continue
             for held in answer.step.entries:

@@ -45,10 +45,10 @@ class Fetcher(SubscriberPart):
     def __init__(self, common: Common, line: Line) -> None:
         super().__init__(common)
         self.line = line
-        self._cursor = _FIRST_CURSOR
-        self._sweep_at = 0
-        self._turn = False
-        self._nothing_new = False
+        self._cursor = _FIRST_CURSOR  # Position in the walk through the pending list
+        self._sweep_at = 0  # Monotonic ms of its next step
+        self._turn = False  # With one free place, claims and new entries take turns
+        self._nothing_new = False  # The last read brought only claimed entries, so claims may take more places
         self._stale_again_at = 0  # monotonic ms
         self._came: list[Held] = []  # with the read under way
         self._again: list[Held] = []  # those of them that were delivered before
@@ -68,20 +68,24 @@ class Fetcher(SubscriberPart):
             if self._again:
                 found = await self._look_up(found)
         except BaseException:
+            # Also at a cancellation: the reply was read in part, and nobody would run those entries
             self._let_go()
             raise
         return found
 
     async def _look_up(self, found: list[Held]) -> list[Held]:
         """Read what is on record of entries that were delivered before; those of all found that may run now."""
+        # CLAIM gives entries without their records; XCLAIM and XAUTOCLAIM were asked with the counts already
         unknown = [held.id for held in self._again if held.id not in self._known]
         if unknown:
             record, time, scores = await self.line.calls(self._questions(unknown))
             self._answered(unknown, record, time, scores)
+        # Before the failure log: the claim of an entry that is not due must not count as a crash
         if self._delays.left:
             early = await self._delays.put_back(self._again, self.line)
-            self._member.stats.claimed -= len(early)
+            self._member.stats.claimed -= len(early)  # Put back as if they were not claimed
             for held in early:
+                # After a longer delay the next sweep finds it
                 if self._delays.left[held.id] < self._member.min_idle:
                     self._acks.remind(held, self._delays.left[held.id])
             self._again = [held for held in self._again if held not in early]
@@ -109,6 +113,7 @@ class Fetcher(SubscriberPart):
     async def _calls(self, *commands: Command, within: float | None = None) -> list[Reply]:
         """The replies to commands that may claim: what is not due is kept out of their reach in the same request."""
         hold = self._delays.hold()
+        # One request, so that little can be delayed by others between the two
         replies = await self.line.calls((*hold, *commands), timeout=within)
         if hold:
             answer = replies.pop(0)
@@ -138,9 +143,11 @@ class Fetcher(SubscriberPart):
         claimable = share(room, self._turn, alone=self._nothing_new) if self._subscription.read == "both" else room
         found: list[Held] = []
         now = self._asked_at = member.clock.now().mono
+        # A retry of ours that is due ends the pause of claims
         if now < self._stale_again_at and not (self._acks.retries_due and self._acks.retries_due[0][0] <= now):
             claimable = 0
         if self._subscription.claims:
+            # Order: retries by id first, since they are due to the millisecond; the sweep takes the places left
             found = await self._claim_due(now, claimable)
             if len(found) < claimable and now >= self._sweep_at:
                 found += await self._sweep(now, claimable - len(found))
@@ -183,6 +190,7 @@ class Fetcher(SubscriberPart):
         wait = self.wait_ms() if block and (claimable or not self._native) else 0
         member = self._member
         commands: list[Command] = []
+        # Two reads in one request: the second fills the places that the claims must leave to new entries
         if self._native and claimable:
             commands.append(self._command(min(claimable, room), wait, claim=True))
             if room > claimable:
@@ -191,8 +199,10 @@ class Fetcher(SubscriberPart):
             commands.append(self._command(room, wait, claim=False))
         claimed = member.stats.claimed
         self._asked_at = member.clock.now().mono
+        # `Intake` ends the wait early if a retry of ours is due before
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
+            # 10 s more than the wait: a server under load answers late, a dead connection never does
             replies = await self._calls(*commands, within=wait / 1000 + 10)
         finally:
             self.blocked_until = 0
@@ -201,6 +211,7 @@ class Fetcher(SubscriberPart):
         for reply in replies:
             found += self._take_rows(_checked(reply))
         self._nothing_new = all(held.deliveries > 1 for held in found)
+        # There was room left or something stale: look for stale entries at the next read as well
         if len(found) < room or member.stats.claimed > claimed:  # what was handed back uncharged is claimed, too
             self._stale_again_at = 0
         elif claimable and self._native:
@@ -231,6 +242,7 @@ class Fetcher(SubscriberPart):
         found: list[Held] = []
         ours, came, asked_at = self._member.held, self._came, self._asked_at
         for row in reply[0][1]:
+            # With CLAIM a row has two more columns: idle milliseconds and the deliveries before this one
             before = row[3] if len(row) > 3 else 0
             claimed = len(row) > 3 and (row[2] > 0 or before > 0)
             if not claimed and row[0] not in ours:  # nearly always
@@ -256,6 +268,7 @@ class Fetcher(SubscriberPart):
                 heapq.heappop(due)
             return []
         ids: list[bytes] = []
+        # Later ones stay in the heap, as do those for which there is no room
         while due and due[0][0] <= now and len(ids) < room:
             ids.append(heapq.heappop(due)[1])
         if not ids:
@@ -293,6 +306,7 @@ class Fetcher(SubscriberPart):
             )
         )
         start, self._cursor = self._cursor, reply[0]
+        # Redis 7 adds the ids that it dropped; 6.2 does not
         gone = reply[2] if len(reply) > 2 else await self._drop_gone(start, reply[1])
         await self._drop(gone)
         found = await self._claimed(reply[1], ordered=True)
@@ -304,6 +318,7 @@ class Fetcher(SubscriberPart):
         if None not in rows:
             return []
         member = self._member
+        # Most: those just claimed and those in hand, which keep their places in the list
         end, most = b"+" if self._cursor == _FIRST_CURSOR else self._cursor, len(rows) + len(member.held)
         ours = await self._ask("XPENDING", member.stream, member.group, start, end, most, member.consumer)
         ids = [row[0] for row in _checked(ours) if row[0] not in member.held]
@@ -331,6 +346,7 @@ class Fetcher(SubscriberPart):
         failpoints.reach("after_claim")
         member = self._member
         ids = [row[0] for row in rows]
+        # XPENDING below asks for the range from the first id to the last
         if not ordered:
             ids.sort(key=order_of)
         first, last = ids[0], ids[-1]
@@ -348,6 +364,7 @@ class Fetcher(SubscriberPart):
         found = []
         for entry, fields in rows:
             if entry in deliveries:
+                # Without a count it was acked or claimed between the two requests, and is not ours
                 held = self._hold(entry, fields, deliveries[entry], claimed=True)
                 if held is not None:
                     found.append(held)
@@ -364,6 +381,7 @@ class Fetcher(SubscriberPart):
             member.stats.claimed += 1
         else:
             member.stats.read += 1
+        # Delivered to us again while we have it: the old object must go on to own the run
         known = member.held.get(entry)
         if known is not None and known.state in _IN_PROGRESS:
             # our own lease ran out and we were the first to notice: the run in progress goes on with the new count

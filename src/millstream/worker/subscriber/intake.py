@@ -51,9 +51,9 @@ class Intake(SubscriberPart):
         self._fetcher = fetcher
         self._buffer = buffer
         self._isolated = isolated
-        self._gate = isolated.gate
-        self._received = received
-        self._nudges: set[asyncio.Future[None]] = set()
+        self._gate = isolated.gate  # Closed to reads while an entry runs in isolation
+        self._received = received  # Hook of the middlewares: entries of a read, and its start in ns
+        self._nudges: set[asyncio.Future[None]] = set()  # Kept, since the loop holds tasks only weakly
         self._waiting = True  # for room
         self._answered_at = self._turned_at = self._member.clock.now().mono
         self.task: asyncio.Task[None] | None = None  # The reader; None before the start
@@ -71,7 +71,7 @@ class Intake(SubscriberPart):
         """``full``, ``paused``, ``stuck``, ``reading`` or ``unreachable``."""
         polling = self._subscription.polling_interval
         if self._waiting:
-            if self.held_up:
+            if self.held_up:  # A pause also waits for room, so it is looked at first
                 return "paused"
             # what runs may wait for the same server, and nobody reads meanwhile
             return "full" if self._member.line.silent * 1000 <= _SILENT_MS else "unreachable"
@@ -88,7 +88,7 @@ class Intake(SubscriberPart):
     def hold_up(self, held_up: bool) -> None:
         """Read nothing more, and hand back what has not begun; or go on."""
         self.held_up = held_up
-        self._buffer.room.set()
+        self._buffer.room.set()  # Wake the reader, which waits there also while it is held up
         if held_up and self.task is not None:
             if not self._member.no_ack:  # what was read without a trace on the server can only be run
                 self._buffer.hand_back()
@@ -108,6 +108,7 @@ class Intake(SubscriberPart):
 
     def expect(self, due: int) -> None:
         """A retry of ours is due then (monotonic ms): do not sit in a read that ends later."""
+        # The clock may be a test's, so the delay is measured by it and only the timer is the loop's
         wait = (due - self._member.clock.now().mono) / 1000
         asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
 
@@ -115,18 +116,21 @@ class Intake(SubscriberPart):
         """End a blocked read by CLIENT UNBLOCK, so that nothing is delivered to a connection that is being closed."""
         if self.task is None:
             return
+        # One CLIENT UNBLOCK is not enough: it has no effect if it arrives before the read does
         while not self.task.done():
             reachable = False
             with contextlib.suppress(Disconnected, TimeoutError):
                 await asyncio.wait_for(self._unblock(), 1.0)
                 reachable = True
             await asyncio.wait([self.task], timeout=0.02)
+            # Nothing can be delivered to a connection that is down, so this loses nothing
             if not reachable and not self.task.done():
                 self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
     def _nudge(self, due: int) -> None:
         until = self._fetcher.blocked_until
+        # A read that ends before the retry is due needs no help: the next one takes that into account
         if until > due:
             self._nudges.add(nudge := asyncio.ensure_future(self._end_read(until)))
             nudge.add_done_callback(self._nudges.discard)
@@ -138,10 +142,11 @@ class Intake(SubscriberPart):
                 (reply,) = await self._unblock()
                 if reply != 0:  # ended, or the server does not let us
                     return
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # It came before the read: repeat, but do not flood the server
 
     def _unblock(self) -> Awaitable[list[Reply]]:
         """End a read that waits, as if its time were up; where the server refuses, it waits that time out."""
+        # The greeting holds the connection's number, by which another connection ends its read
         greeting = self._line.greeting
         number = greeting[0] if greeting and isinstance(greeting[0], int) else 0
         return self._member.line.calls((("CLIENT", "UNBLOCK", number),))
@@ -153,22 +158,26 @@ class Intake(SubscriberPart):
         while not self._buffer.closed.is_set():
             self._waiting = True
             room = await self._wait_for_room()
+            # From here until the next turn the loop counts as busy: `doing` measures it from `_turned_at`
             self._waiting = False
             self._turned_at = self._member.clock.now().mono
             if not room:
                 break
             try:
                 found = await self._read(room)
-                if self._line.connects > 1 and failures:
+                if self._line.connects > 1 and failures:  # The first connect is not a reconnect
                     log.info("%s: reading again", self._member.stream)
                 failures = 0
+                # Also after an empty reply: only the silence of the server makes it unreachable
                 self._answered_at = self._member.clock.now().mono
+                # A claim does not block, unlike a read of new entries: without this the loop would spin
                 if not found and not self._fetcher.blocks:
                     await self._sleep(self._fetcher.wait_ms() / 1000)
             except GroupMissing:
                 failures = await self._recover(failures, _GONE)
             except Disconnected as error:
                 failures = await self._recover(failures, str(error))
+            # A wrong password or a missing right does not heal by waiting
             except AccessDenied as error:
                 raise FatalError(f"{self._member.stream}: {error}") from error
             except ResponseError as error:
@@ -182,16 +191,19 @@ class Intake(SubscriberPart):
         while not buffer.closed.is_set():
             if not self.held_up and not self._gate.wanted and (free := buffer.free):
                 return free
+            # Cleared before the wait and without an await in between, so that no wake-up is missed
             buffer.room.clear()
             await buffer.room.wait()
         return 0
 
     async def _read(self, room: int) -> list[Held]:
         """Read and put what came where it belongs; an entry that wants to run alone waits for the end of it."""
+        # An isolated run waits until this read is over: its entries could be in hand next to it
         self._gate.began()
         try:
             began_ns = time.time_ns() if self._received is not None else 0
             found = self._pass_over(await self._fetcher.read(room))
+            # Before the hook and the buffer see them: an entry to run alone must not be begun by a lane
             if self._failures.alone:
                 found = self._isolate(found, began_ns)
             # not of what killed its process alone: the hook may be where it did
@@ -218,6 +230,7 @@ class Intake(SubscriberPart):
 
     def _isolate(self, found: list[Held], began_ns: int) -> list[Held]:
         """Send what must run alone to where it does; the rest."""
+        # Some were lost meanwhile: the fence refused to take their delivery back
         alone, self._failures.alone = {one for one in self._failures.alone if one.state is State.BUFFERED}, []
         for held in alone:
             self._isolated.add(held, began_ns)
@@ -229,6 +242,7 @@ class Intake(SubscriberPart):
         """Put what came into the buffer, or hand it back if it came too late to be run."""
         if not found:
             return
+        # The read was under way when the pause or the isolated run was asked for
         if self._gate.wanted or (self.held_up and not self._member.no_ack):
             for held in found:
                 self._buffer.give_back(held)
@@ -241,8 +255,10 @@ class Intake(SubscriberPart):
             return failures
         if failures == 0:
             log.warning("%s: %s; trying again", self._member.stream, reason)
+            # A missing group is not a lost connection
             self._member.stats.reconnects += reason != _GONE
         failures += 1
+        # A group that is gone is made again at once; only if that fails is there a reason to wait
         if reason != _GONE or failures > 1:
             await self._sleep(self._member.pause(failures))
         self._turned_at = self._member.clock.now().mono

@@ -64,7 +64,7 @@ class Lanes(SubscriberPart):
     async def _cancel(self, late: Iterable[asyncio.Task[None]]) -> int:
         """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
         for lane in late:
-            lane.cancel()
+            lane.cancel()  # Reaches the handler at its next await
         ended, stubborn = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
         await asyncio.gather(*ended, return_exceptions=True)
         if stubborn:
@@ -84,6 +84,7 @@ class Lanes(SubscriberPart):
     async def _work(self) -> bool:
         """Run one entry after the other; True at the end, False where a handler has set a context variable."""
         task, buffer = asyncio.current_task(), self._buffer
+        # Looked up once, since the loop below runs for each entry
         assert task is not None
         entries = buffer.entries
         run = self.run if buffer.by_key is None else buffer.by_key.run
@@ -92,11 +93,12 @@ class Lanes(SubscriberPart):
         cancelling = task.cancelling
         count = 0
         while True:
+            # An entry may find no place: with ``ack="each"`` one that has run keeps its place until it is acked
             while not entries or places.free < 1:
                 if not entries and buffer.closed.is_set():
                     return True
                 await buffer.arrival()
-                count = 0
+                count = 0  # A wait lets others run
             places.free -= 1
             try:
                 held = buffer.take()
@@ -106,8 +108,10 @@ class Lanes(SubscriberPart):
                     await asyncio.sleep(0)
             finally:
                 places.free += 1  # not before: who finds one goes on at once
+            # A cancelled lane goes on with the next entry, but only after its cancellation is taken back
             if cancelling():
                 await self._apart.calm()
+            # A context variable that a handler set would show in the next entry's run: a new task has a fresh context
             if is_changed():
                 return False
 
@@ -122,8 +126,10 @@ class Lanes(SubscriberPart):
 
     async def run(self, held: Held) -> None:
         """Run one entry, unless it is not ours any more or must not run now."""
+        # Handed back or lost while it lay in the buffer
         if held.state is not State.BUFFERED:
             return
+        # Before the run, not after: a run of an entry that another has would be a second one
         if self._member.stale(held) and not await self._still_ours(held):
             return
         if held.deliveries == 1 and not self._gate.wanted:
@@ -148,7 +154,7 @@ class Lanes(SubscriberPart):
                 self._member.lose(held)  # it stays pending, and is claimed when its time is up
             self._isolated.add(held)
         elif self._gate.wanted:
-            self._buffer.give_back(held)
+            self._buffer.give_back(held)  # Uncharged: it never began
         else:
             await self._start(held)
 
