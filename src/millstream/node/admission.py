@@ -50,12 +50,7 @@ class Admission:
     """See the module's text."""
 
     def __init__(
-        self,
-        accounts: Accounts,
-        config: "Config",
-        journal: "Journal",
-        primary: "Primary",
-        following: "Following",
+        self, accounts: Accounts, config: "Config", journal: "Journal", primary: "Primary", following: "Following"
     ) -> None:
         self._primary, self._following = primary, following
         self._accounts = accounts

@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import StorageError
 from millstream.node.durability.disk_guard import DiskGuard
-from millstream.node.durability.group_commit import (
-    SYNC_SECONDS,
-    CommitStep,
-    Fsync,
-    GroupCommit,
-    Report,
-    perform_safely,
-)
+from millstream.node.durability.group_commit import SYNC_SECONDS, CommitStep, Fsync, GroupCommit, Report, perform_safely
 from millstream.node.durability.held_replies import ReplyGate
 
 if TYPE_CHECKING:

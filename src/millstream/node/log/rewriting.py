@@ -299,13 +299,7 @@ class Rewriter:
         self._ended = time.monotonic()
         seconds = self._ended - self._started
         if not failure:
-            self.facts = replace(
-                facts,
-                is_running=False,
-                is_ok=True,
-                seconds=int(seconds),
-                failed_in_a_row=0,
-            )
+            self.facts = replace(facts, is_running=False, is_ok=True, seconds=int(seconds), failed_in_a_row=0)
             self._not_before = 0.0
             return
         row = facts.failed_in_a_row + 1

@@ -47,13 +47,7 @@ class _PassingLog:
 class Taking:
     """One copy that is taken over; a process that reads it as it comes is started at once."""
 
-    def __init__(
-        self,
-        server: "Server",
-        rewriter: Rewriter | None,
-        file: IO[bytes],
-        primary: tuple[str, int],
-    ) -> None:
+    def __init__(self, server: "Server", rewriter: Rewriter | None, file: IO[bytes], primary: tuple[str, int]) -> None:
         self._server = server
         self._following = server.node.following
         self._is_cancelled = self._is_ordered = False

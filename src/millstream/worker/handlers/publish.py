@@ -43,11 +43,7 @@ def producer_of(idempotent: str) -> str:
 
 
 def xadd(
-    stream: str,
-    fields: list[bytes],
-    trim: tuple[str | int, ...],
-    idempotent: str | None,
-    producer: str | None = None,
+    stream: str, fields: list[bytes], trim: tuple[str | int, ...], idempotent: str | None, producer: str | None = None
 ) -> Command:
     """The command."""
     words: tuple[str | int, ...] = ()

@@ -105,11 +105,7 @@ class Instruments:
 
 def place(stream: str, operation: str) -> dict[str, str]:
     """Attributes that every measurement has: which stream, and what was done with it."""
-    return {
-        "messaging.system": SYSTEM,
-        "messaging.destination.name": stream,
-        "messaging.operation.name": operation,
-    }
+    return {"messaging.system": SYSTEM, "messaging.destination.name": stream, "messaging.operation.name": operation}
 
 
 def _histogram(meter: metrics.Meter, name: str) -> metrics.Histogram:

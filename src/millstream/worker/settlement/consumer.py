@@ -73,12 +73,7 @@ class Returned(Held):
     __slots__ = ("history",)
 
     def __init__(
-        self,
-        entry: bytes,
-        fields: list[bytes],
-        deliveries: int,
-        leased: int,
-        history: tuple[Mapping[str, object], ...],
+        self, entry: bytes, fields: list[bytes], deliveries: int, leased: int, history: tuple[Mapping[str, object], ...]
     ) -> None:
         super().__init__(entry, fields, deliveries, leased)
         self.history = history  # Its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`

@@ -60,12 +60,7 @@ class BatchRuns(SubscriberPart):
     """Runs a handler that takes many entries."""
 
     def __init__(
-        self,
-        common: Common,
-        calls: HandlerCalls,
-        after: AfterRun,
-        gate: IsolationGate,
-        buffer: Buffer,
+        self, common: Common, calls: HandlerCalls, after: AfterRun, gate: IsolationGate, buffer: Buffer
     ) -> None:
         # Runs the handler; may be put into something that measures it
         self.call: Callable[[BatchMessages], Awaitable[None]] = calls.batch

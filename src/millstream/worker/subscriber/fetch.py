@@ -295,14 +295,7 @@ class Fetcher(SubscriberPart):
         member = self._member
         reply = _checked(
             await self._ask(
-                "XAUTOCLAIM",
-                member.stream,
-                member.group,
-                member.consumer,
-                member.min_idle,
-                self._cursor,
-                "COUNT",
-                room,
+                "XAUTOCLAIM", member.stream, member.group, member.consumer, member.min_idle, self._cursor, "COUNT", room
             )
         )
         start, self._cursor = self._cursor, reply[0]
