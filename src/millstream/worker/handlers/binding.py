@@ -38,11 +38,11 @@ _DATA = JSON_FIELD.decode()
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Parameter:
     name: str
-    convert: Convert
-    structured: bool
-    text: bool
-    anything: bool
-    optional: bool
+    convert: Convert  # From the field to the value
+    structured: bool  # It takes the whole entry, or JSON
+    text: bool  # Text or bytes, so JSON stays text
+    anything: bool  # No annotation
+    optional: bool  # None is allowed, and stands for a missing field
     default: Any
 
 

@@ -36,11 +36,11 @@ class HandlerCalls:
     ) -> None:
         self._subscription = subscription
         self._outcomes = outcomes
-        self._threads = threads
+        self._threads = threads  # For handlers that are not async; None if it is
         self._binder = subscription.binder
         self._context = _values(self._binder.context, subscription.context)
         self._injector: Injector | None = None
-        self._injected: dict[str, Any] = {}
+        self._injected: dict[str, Any] = {}  # Objects of the app that dependencies ask for
         if subscription.depends:
             assert subscription.provider is not None
             self._injector = Injector(subscription.handler, subscription.provider, tuple(subscription.context))

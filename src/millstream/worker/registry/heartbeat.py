@@ -89,7 +89,7 @@ class Heartbeat:
         self._line = line
         self._loops = loops
         self._clock = clock
-        self._listed = listed
+        self._listed = listed  # False once the registry refused us
         self._reap_after = reap_after
         self._watchdog: Watchdog | None = None
         self._renewed_ms: int | None = None  # when the index was made to last another day
@@ -97,8 +97,8 @@ class Heartbeat:
             self._watchdog = Watchdog(
                 url, self.id, after=blocked_after, facts=self._facts_of_blocked, standstill=standstill
             )
-        self._started = clock.now().wall
-        self._running = [RunningSince() for _ in loops]
+        self._started = clock.now().wall  # Wall ms
+        self._running = [RunningSince() for _ in loops]  # One for each loop, in the same order
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self.order: Order | None = None
@@ -124,6 +124,7 @@ class Heartbeat:
 
     async def stopping(self) -> None:
         """Tell that we are about to end."""
+        # Before the beat below, which reports this state
         self._stopping = True
         for task in self._tasks:
             task.cancel()
@@ -146,6 +147,7 @@ class Heartbeat:
             if self.order == "drain" and not any(loop.busy for loop in self._loops):
                 self.dismissed.set()
             with contextlib.suppress(Disconnected):
+                # The registry holds our state from before the order
                 if await self._beat():
                     await self._beat()  # so that whoever gave the order sees at once that it is obeyed
             if not self._listed:
@@ -180,6 +182,7 @@ class Heartbeat:
         return changed
 
     def _obey(self, order: Order | None) -> bool:
+        # A stop under way is not to be turned back by a late order
         if order == self.order or self._stopping:
             return False
         log.warning("ordered to %s", order or "go on")
@@ -279,6 +282,7 @@ class Heartbeat:
                     except ReapError as error:
                         log.info("dead consumers are not removed: %s", error)
                         if "NOGROUP" not in str(error):
+                            # A right or a script is missing, which does not change by waiting
                             willing.remove(loop)
             await asyncio.sleep(pause * (0.8 + 0.4 * chance.random()))
 

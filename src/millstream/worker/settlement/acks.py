@@ -44,15 +44,15 @@ class PendingAcks:
         self._fence = fence
         self._failures = failures
         self._delays = delays
-        self._single = single
+        self._single = single  # Each ack goes at once
         self._acks: list[Held] = []  # apart, and as they are: nearly every settlement is one
         self._others: list[Settlement] = []  # releases and retries
         self._on_their_way: list[Settlement] = []  # releases and retries of the last flush
-        self._notes: list[Held] = []
-        self._ack_move: Move | None = None
+        self._notes: list[Held] = []  # Entries whose handler returned without an outcome
+        self._ack_move: Move | None = None  # The ack command of the last flush, to recognize its answers
         self._unsure: set[Held] = set()  # their settlement was sent, and no reply came
         self._dead = DeadLetterWriter(member, fence, failures)
-        self._due = asyncio.Event()
+        self._due = asyncio.Event()  # There is something to send
         self._timer: asyncio.TimerHandle | None = None  # Runs while acks wait for others to go with
         self._lock = asyncio.Lock()  # Held during a flush
         #: (monotonic ms, id) of retries this process will ask for itself when they are due

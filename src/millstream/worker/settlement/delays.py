@@ -65,6 +65,7 @@ class EntryDelays:
         if isinstance(reply, int | NoScriptError):
             (reply,) = await line.calls((self._page(0, whole=True),))
         self._some = isinstance(reply, list) and reply[0] > 0
+        # The script does a page in one step, so that it never holds up the server for long
         while isinstance(reply, list):
             gone += reply[1]
             first += due.PAGE

@@ -32,7 +32,7 @@ class Leases:
         self._member = member
         self._fence = fence
         self._plan = LeasePlan.known(member.min_idle)
-        self._looked_at = 0
+        self._looked_at = 0  # Monotonic ms of the last look after left entries
         #: called with entries whose handler returned a while ago without an outcome; they are not renewed
         self.on_left: Callable[[Held], None] | None = None
 

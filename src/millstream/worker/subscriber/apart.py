@@ -23,7 +23,7 @@ class Apart:
     def __init__(self) -> None:
         self._base = copy_context()
         self._base.run(AT_WORK.set, None)  # as every run leaves it
-        self._outer: dict[_Task, _Task] = {}
+        self._outer: dict[_Task, _Task] = {}  # Task of a handler -> the task that awaits it
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:
         """Await work in a task of its own; None where that was cancelled alone, and not this one."""
@@ -34,6 +34,7 @@ class Apart:
         try:
             return await inner
         except asyncio.CancelledError:
+            # A stop cancels the outer task; a handler that cancels itself reaches the inner one only
             if self._is_ending(outer):
                 raise
             return None
@@ -48,6 +49,7 @@ class Apart:
         return ends_process(error)
 
     def _is_ending(self, task: _Task) -> bool:
+        # Batches and timeouts nest: only the outermost task knows of a stop
         while (outer := self._outer.get(task)) is not None:
             task = outer
         return task.cancelling() > 0
@@ -65,6 +67,7 @@ class Apart:
         if task is None or not task.cancelling():
             return
         if not self._is_ending(task):
+            # Let a cancellation that is not delivered yet come here, where it does no harm
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             while task.uncancel():

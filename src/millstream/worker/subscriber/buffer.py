@@ -31,11 +31,11 @@ class Buffer(SubscriberPart):
         self._loop = asyncio.get_running_loop()
         self.places = places
         places.freed = self._look_again
-        self._lowest = lowest
+        self._lowest = lowest  # Bounds of its size, in entries
         self._highest = highest
-        self._target = lowest
+        self._target = lowest  # Its present size
         self._fed_at = 0  # monotonic ms
-        self._idle: deque[asyncio.Future[None]] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()  # Lanes that wait for an entry, the longest first
         self.entries: deque[Held] = deque()  # In the order in which they were read
         # Holds further entries, which wait for an earlier one of their key; None where order is of no matter
         self.by_key: KeyOrdering | None = None
@@ -59,6 +59,7 @@ class Buffer(SubscriberPart):
     def put(self, found: Sequence[Held]) -> None:
         """Take in what was read, and wake a lane, which wakes others."""
         now = self._member.clock.now().mono
+        # Only a buffer that ran empty shows how quickly its entries were begun
         if not self.entries and self._fed_at:
             self._target = resize(self._target, self._lowest, self._highest, waited_ms=now - self._fed_at)
         self._fed_at = now
@@ -81,6 +82,7 @@ class Buffer(SubscriberPart):
     def take(self) -> Held:
         """The first entry; there must be one."""
         held = self.entries.popleft()
+        # As in `free`: the reader would be woken for nothing before half of it is free
         if len(self.entries) * 2 <= self._target:
             self.room.set()
         return held
@@ -115,6 +117,7 @@ class Buffer(SubscriberPart):
         """Give back everything in here."""
         while self.entries:
             self.give_back(self.entries.popleft())
+        # These wait for an earlier entry of their key, which may be running
         if self.by_key is not None:
             for held in self.by_key.take_all():
                 self.give_back(held)
@@ -139,6 +142,7 @@ class Buffer(SubscriberPart):
     def _wake(self, count: int) -> None:
         while count > 0 and self._idle:
             turn = self._idle.popleft()
+            # Done: the lane was cancelled while it waited, and would swallow the wake-up
             if not turn.done():
                 turn.set_result(None)
                 count -= 1

@@ -96,6 +96,7 @@ class SubscriberLoop:
 
     def __init__(self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = ()) -> None:
         sub, gate = subscription.sub, shared.gate
+        # ``_own_name``: the name was made for this process, and is removed at the end
         consumer, self._own_name = subscription.consumer()
         if spare.spare is not None and spare.is_here():
             consumer, self._own_name = spare.spare.consumer, True
@@ -115,6 +116,7 @@ class SubscriberLoop:
             clock=shared.clock,
         )
         self._gate = gate
+        # A connection of its own: a read that waits would hold up all other commands
         self._line = open_line(shared.url, near=sub.stream, greet=(("CLIENT", "ID"),))
         fence = Fence(member, failure_log.key(member.stream, member.group), due.key(member.stream, member.group))
         leases = Leases(member, fence)
@@ -283,12 +285,14 @@ class SubscriberLoop:
         Returns:
             False when something could not be finished: a thread still running, an outcome the server did not take.
         """
+        # Order: nothing begins, then nothing is read, then what runs ends, then all outcomes are stored
         self._buffer.close()
         self._buffer.hand_back()
         self._isolated.stop()
         await self._intake.end()
         self._buffer.hand_back()  # what came with the last read
         self._isolated.hand_back()
+        # Next to the lanes: outcomes are stored even if a handler uses up the whole grace time
         flushed = asyncio.create_task(self.common.acks.drain(min(grace, _STORED_WITHIN)))
         stubborn = await self.lanes.end(grace)  # counts further runs meanwhile, so it is added afterwards
         self._after.unfinished += stubborn
@@ -298,6 +302,7 @@ class SubscriberLoop:
                 self.common.acks.release(held, charge=True)
             else:
                 self._buffer.give_back(held)  # its lane was cancelled while it asked whether the entry is still ours
+        # Once more, for the outcomes of runs that ended meanwhile
         drained = await self.common.acks.drain(_STORED_WITHIN)
         for helper in self._helpers:
             helper.cancel()

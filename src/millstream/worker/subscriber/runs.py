@@ -40,6 +40,7 @@ class AfterRun(SubscriberPart):
 
     def returned(self, held: Held) -> None:
         """The run ended without an error that the handler could see."""
+        # An error that reached the loop past the handler, such as that of a task of its own
         if running.STRAY and (error := running.blamed(held)) is not None:
             self._member.stats.handled -= 1
             self.raised(held, error)
@@ -56,6 +57,7 @@ class AfterRun(SubscriberPart):
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
         running.STRAY.pop(id(held), None)
+        # The exception is the user's object: its text and its class may raise
         error = answer(tame(error))
         if held.state in _UNSETTLED:
             self._outcomes.failed(held, error)
