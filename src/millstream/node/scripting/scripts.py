@@ -19,7 +19,8 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from operator import and_, or_, xor
 from typing import TYPE_CHECKING, Any
 
 import hiredis
@@ -604,35 +605,25 @@ def _rotated(word: int, count: int) -> int:
     return (word << count | word >> (32 - count)) & _MASK
 
 
+_BITS: dict[bytes, Callable[[int, list[int], int], int]] = {
+    b"tobit": lambda first, _rest, _count: first,
+    b"band": lambda first, rest, _count: reduce(and_, rest, first),
+    b"bor": lambda first, rest, _count: reduce(or_, rest, first),
+    b"bxor": lambda first, rest, _count: reduce(xor, rest, first),
+    b"bnot": lambda first, _rest, _count: ~first & _MASK,
+    b"bswap": lambda first, _rest, _count: int.from_bytes(first.to_bytes(4, "little"), "big"),
+    b"lshift": lambda first, _rest, count: first << count & _MASK,
+    b"rshift": lambda first, _rest, count: first >> count,
+    b"arshift": lambda first, _rest, count: _signed(first) >> count & _MASK,
+    b"rol": lambda first, _rest, count: _rotated(first, count),
+    b"ror": lambda first, _rest, count: _rotated(first, 32 - count),
+}
+
+
 def _bits(name: bytes, *numbers: float) -> int:
     """One operation of the ``bit`` library."""
     first, *rest = map(_word, numbers)
-    count = rest[0] & 31 if rest else 0
-    match name:
-        case b"band":
-            for word in rest:
-                first &= word
-        case b"bor":
-            for word in rest:
-                first |= word
-        case b"bxor":
-            for word in rest:
-                first ^= word
-        case b"bnot":
-            first = ~first & _MASK
-        case b"bswap":
-            first = int.from_bytes(first.to_bytes(4, "little"), "big")
-        case b"lshift":
-            first = first << count & _MASK
-        case b"rshift":
-            first >>= count
-        case b"arshift":
-            first = _signed(first) >> count & _MASK
-        case b"rol":
-            first = _rotated(first, count)
-        case b"ror":
-            first = _rotated(first, 32 - count)
-    return _signed(first)
+    return _signed(_BITS[name](first, rest, rest[0] & 31 if rest else 0))
 
 
 _PURE: dict[str, Callable[..., Any]] = {
