@@ -180,39 +180,28 @@ class _Policy(Middleware):
         self._policy = policy
 
     async def run(self, call_next: Run, msg: StreamMessage) -> Any:
-        if self._policy is AckPolicy.ACK_FIRST:
-            await msg.ack()
-        try:
-            return await call_next(msg)
-        except (NackMessage, RejectMessage):
-            raise
-        except AckMessage:
-            if not msg.settled:
-                await msg.ack()
-        except Exception:
-            if self._policy is not AckPolicy.ACK:
-                raise
-            if not msg.settled:
-                await msg.ack()
-            raise  # so that it is logged
-        return None
+        return await self._settled(call_next, msg, [msg])
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[StreamMessage]) -> Any:
+        return await self._settled(call_next, msgs, msgs)
+
+    async def _settled(self, call: Callable[[Any], Awaitable[Any]], given: Any, msgs: Sequence[StreamMessage]) -> Any:
         if self._policy is AckPolicy.ACK_FIRST:
             for msg in msgs:
                 await msg.ack()
         try:
-            return await call_next(msgs)
+            return await call(given)
         except (NackMessage, RejectMessage):
             raise
         except Exception as error:
-            if self._policy is not AckPolicy.ACK and not isinstance(error, AckMessage):
+            is_done = isinstance(error, AckMessage)
+            if not is_done and self._policy is not AckPolicy.ACK:
                 raise
             for msg in msgs:
                 if not msg.settled:
                     await msg.ack()
-            if not isinstance(error, AckMessage):
-                raise
+            if not is_done:
+                raise  # so that it is logged
         return None
 
 

@@ -158,7 +158,7 @@ class App(Registering, Publishing):
             for loop in self._loops:
                 await loop.prepare()
             self._hooked = True
-            await run_hooks(self._on_startup)
+            await run_hooks(self._hooks["on_startup"])
             self._heartbeat = Heartbeat(
                 line,
                 self._loops,
@@ -170,15 +170,11 @@ class App(Registering, Publishing):
                 standstill=Standstill(self.url, self._loops),
             )
             await self._heartbeat.begin()
-        except BaseException:
-            await self.stop(0)
-            raise
-        for loop in self._loops:
-            loop.start()
-        self._heartbeat.start()
-        self._reading = True
-        try:
-            await run_hooks(self._after_startup)
+            for loop in self._loops:
+                loop.start()
+            self._heartbeat.start()
+            self._reading = True
+            await run_hooks(self._hooks["after_startup"])
         except BaseException:
             await self.stop(0)
             raise
@@ -201,7 +197,7 @@ class App(Registering, Publishing):
         hooked = self._hooked
         try:
             if hooked:
-                await run_all_hooks(self._on_shutdown)
+                await run_all_hooks(self._hooks["on_shutdown"])
         finally:
             self._reading = self._hooked = False
             if heartbeat is not None:
@@ -211,7 +207,7 @@ class App(Registering, Publishing):
                 await private.close()
             await self.close()
             if hooked:
-                await run_all_hooks(self._after_shutdown)
+                await run_all_hooks(self._hooks["after_shutdown"])
         return all(result is True for result in results)
 
     def leave(self) -> None:

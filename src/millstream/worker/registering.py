@@ -6,6 +6,7 @@ entry. Nothing is connected, and nothing of Spark is loaded.
 
 import dataclasses
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, TypeVar
 
@@ -48,10 +49,7 @@ class Registering:
         self._private: Line | None = None  # while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
-        self._on_startup: list[Hook] = []
-        self._after_startup: list[Hook] = []
-        self._after_shutdown: list[Hook] = []
-        self._on_shutdown: list[Hook] = []
+        self._hooks: defaultdict[str, list[Hook]] = defaultdict(list)  # By the decorator that registered them
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
@@ -231,22 +229,24 @@ class Registering:
 
     def on_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, before the first entry is read."""
-        self._on_startup.append(_checked(hook, "on_startup"))
-        return hook
+        return self._hook("on_startup", hook)
 
     def after_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, once the subscribers read."""
-        self._after_startup.append(_checked(hook, "after_startup"))
-        return hook
+        return self._hook("after_startup", hook)
 
     def after_shutdown(self, hook: Hook) -> Hook:
         """Run a function, async or not, after the app has disconnected."""
-        self._after_shutdown.append(_checked(hook, "after_shutdown"))
-        return hook
+        return self._hook("after_shutdown", hook)
 
     def on_shutdown(self, hook: Hook) -> Hook:
         """Run a function, async or not, after the last outcome was stored."""
-        self._on_shutdown.append(_checked(hook, "on_shutdown"))
+        return self._hook("on_shutdown", hook)
+
+    def _hook(self, moment: str, hook: Hook) -> Hook:
+        if not callable(hook) or not takes(hook, 0):
+            raise ConfigError(f"{moment}({name_of(hook)}) is invalid: a hook is a function without arguments.")
+        self._hooks[moment].append(hook)
         return hook
 
     def check_slots(self) -> None:
@@ -264,12 +264,6 @@ class Registering:
                         f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "
                         f"{'{orders}'!r}"
                     )
-
-
-def _checked(hook: Hook, option: str) -> Hook:
-    if not callable(hook) or not takes(hook, 0):
-        raise ConfigError(f"{option}({name_of(hook)}) is invalid: a hook is a function without arguments.")
-    return hook
 
 
 def _without_stream(sub: Any) -> str:

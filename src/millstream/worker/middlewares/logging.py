@@ -7,8 +7,9 @@
     logging.Formatter("%(levelname)s %(stream)s %(entry_id)s %(message)s")
 """
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -45,19 +46,22 @@ class LogContext(Middleware):
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """One run."""
-        token = _entry.set(_describe(msg))
-        try:
+        with _described(msg):
             return await call_next(msg)
-        finally:
-            _entry.reset(token)
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
         """One batch."""
-        token = _entry.set(_describe(msgs[0]))
-        try:
+        with _described(msgs[0]):
             return await call_next(msgs)
-        finally:
-            _entry.reset(token)
+
+
+@contextlib.contextmanager
+def _described(msg: Message) -> Iterator[None]:
+    token = _entry.set(_describe(msg))
+    try:
+        yield
+    finally:
+        _entry.reset(token)
 
 
 def _describe(msg: Message) -> Mapping[str, str | int]:

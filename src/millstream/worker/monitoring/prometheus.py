@@ -32,15 +32,13 @@ _COUNTERS: dict[str, dict[str, str]] = {
     },
     "millstream_handler_runs": {"ok": "handled", "failed": "failed"},
 }
-#: Counter -> the field of ``SubscriberStats``.
-_PLAIN: dict[str, str] = {
-    "millstream_suspect_runs": "suspects",
-    "millstream_outcomes_fenced": "fenced",
-    "millstream_groups_created": "groups_created",
-    "millstream_reader_reconnects": "reconnects",
-    "millstream_consumers_reaped": "reaped",
-}
-_GAUGES: dict[str, Callable[[SubscriberLoop], float]] = {
+#: Metric -> its value for one subscriber.
+_VALUES: dict[str, Callable[[SubscriberLoop], float]] = {
+    "millstream_suspect_runs": lambda loop: loop.stats.suspects,
+    "millstream_outcomes_fenced": lambda loop: loop.stats.fenced,
+    "millstream_groups_created": lambda loop: loop.stats.groups_created,
+    "millstream_reader_reconnects": lambda loop: loop.stats.reconnects,
+    "millstream_consumers_reaped": lambda loop: loop.stats.reaped,
     "millstream_worker_slots": lambda loop: loop.subscription.concurrency,
     "millstream_worker_in_hand": lambda loop: loop.in_hand,
     "millstream_worker_buffered": lambda loop: loop.buffered,
@@ -99,11 +97,6 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
             for value, attribute in fields.items():
                 counter.add_metric([*_labels(loop), value], getattr(loop.stats, attribute))
         yield counter
-    for name, attribute in _PLAIN.items():
-        counter = family(name)
-        for loop in loops:
-            counter.add_metric(_labels(loop), getattr(loop.stats, attribute))
-        yield counter
     reasons = family("millstream_dead_letters")
     for loop in loops:
         for reason, count in loop.member.reasons.items():
@@ -114,11 +107,11 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
         durations = loop.durations()
         runs.add_metric(_labels(loop), buckets=durations.buckets(), sum_value=durations.total)
     yield runs
-    for name, value_of in _GAUGES.items():
-        gauge = family(name)
+    for name, value_of in _VALUES.items():
+        figures = family(name)
         for loop in loops:
-            gauge.add_metric(_labels(loop), float(value_of(loop)))
-        yield gauge
+            figures.add_metric(_labels(loop), float(value_of(loop)))
+        yield figures
 
 
 def _labels(loop: SubscriberLoop) -> list[str]:
