@@ -85,7 +85,7 @@ class Primary:
         # All are called when a replica has told how far it is, and once a second
         self.heard: list[Callable[[Now], None]] = []
         self.failover = NO_FAILOVER  # The progress of handing over the role, in the words of INFO
-        self._mono = 0  # of the last look
+        self.mono = 0  # Monotonic milliseconds of the last look
         self._pinged_at = 0
         self._alone_since = 0
         self._asked = 0  # the offset for which replicas were asked last how far they are
@@ -106,9 +106,9 @@ class Primary:
         self._keyspace.apply(step)
         self._journal.note(step, soft=False)
 
-    def start_feed(self, mono: int, past: Feed | None = None) -> Feed:
-        """Make the stream of the history that is recorded."""
-        feed = Feed(self._keyspace, self._config)
+    def start_feed(self, mono: int, past: Feed | None = None, kind: type[Feed] = Feed) -> Feed:
+        """Make the stream of the history that is recorded; its backlog goes on from that of ``past``."""
+        feed = kind(self._keyspace, self._config)
         if past is not None:
             feed.backlog = past.backlog
         self.adopt(feed, mono)
@@ -118,7 +118,7 @@ class Primary:
         """Send replicas what a feed makes from here on."""
         self._journal.feed = feed
         self.replid, self._asked = self._keyspace.history.replid or new_replid(), -1
-        self._alone_since = self._mono = self._pinged_at = mono
+        self._alone_since = self.mono = self._pinged_at = mono
         self.on_feed()
         assert self.shell is not None
         self.shell.begin(feed)
@@ -185,7 +185,7 @@ class Primary:
             raise CommandError(_FULL_DISK)
         session.is_replica, follower.is_old = True, is_old
         self._sessions.unsubscribe(session)  # a message among the bytes of the stream would be taken for one of its own
-        follower.heard_at = self._mono = now.mono
+        follower.heard_at = self.mono = now.mono
         if goes_on:
             self.partial_syncs += 1
             follower.cursor = offset - 1  # that it has run; what it keeps it says when it confirms
@@ -209,7 +209,7 @@ class Primary:
 
     def go_online(self, follower: Follower) -> None:
         """It has its copy: from here on it follows."""
-        follower.stage, follower.heard_at = "online", self._mono
+        follower.stage, follower.heard_at = "online", self.mono
         self._look()
 
     def acknowledge(self, session: "Session", offset: int, durable: int | None, now: "Now") -> None:
@@ -218,7 +218,7 @@ class Primary:
         if follower is None or follower.stage is None:
             return
         was_silent = follower.lag(now.mono) > self._config.most_lag
-        follower.heard_at = self._mono = now.mono
+        follower.heard_at = self.mono = now.mono
         before = follower.acked
         if offset <= follower.cursor:
             follower.acked = max(before, offset)
@@ -239,16 +239,11 @@ class Primary:
         for look in self.heard:
             look(now)
 
-    @property
-    def mono(self) -> int:
-        """Monotonic milliseconds of the last look."""
-        return self._mono
-
     def leave(self, session: "Session") -> None:
         """A connection is gone."""
         follower = self.followers.drop(session.id)
         if follower is not None and follower.stage is not None:
-            self._alone_since = self._mono
+            self._alone_since = self.mono
             self._look()
             if self.shell is not None:
                 self.shell.leave(follower)
@@ -285,7 +280,7 @@ class Primary:
         backlog = None if feed is None else feed.backlog
         return ReplicationFacts(
             replicas=[
-                ReplicaFacts(each.ip, each.port, each.stage or "", max(each.acked, 0), each.lag(self._mono))
+                ReplicaFacts(each.ip, each.port, each.stage or "", max(each.acked, 0), each.lag(self.mono))
                 for each in self.followers
             ],
             good=self.good,
@@ -319,7 +314,7 @@ class Primary:
 
     def _confirming(self) -> int:
         """Replicas that confirm what is written; while writes are refused, those that hold what waits longest."""
-        there = self.followers.good(self._mono, self._config.most_lag or FOREVER, confirming=True)
+        there = self.followers.good(self.mono, self._config.most_lag or FOREVER, confirming=True)
         oldest = self._journal.unconfirmed.oldest
         return there if self._journal.shortage is None or oldest is None else min(there, self.count(oldest))
 
@@ -341,7 +336,7 @@ class Primary:
     # ------------------------------------------------------------------ time
 
     def _look(self) -> None:
-        self.good = self.followers.good(self._mono, self._config.most_lag)
+        self.good = self.followers.good(self.mono, self._config.most_lag)
         wanted = self._config.sync_replicas if self.shell is not None and self._keyspace.followed is None else 0
         unconfirmed = self._journal.unconfirmed
         if not (wanted or unconfirmed.is_asked):
@@ -352,7 +347,7 @@ class Primary:
         else:
             has_moved = unconfirmed.forget()
         if has_moved or not unconfirmed:
-            self._moved_at = self._mono
+            self._moved_at = self.mono
         was_short, is_short = self._journal.shortage is not None, self._is_short(wanted)
         if is_short != was_short:
             self._journal.lack_replicas(Shortage(unconfirmed.records()) if is_short else None)
@@ -370,13 +365,13 @@ class Primary:
 
     def _is_short(self, wanted: int) -> bool:
         """True if too few replicas confirm; once so, until nothing waits for them any more."""
-        there = self.followers.good(self._mono, self._config.most_lag or FOREVER, confirming=True)
+        there = self.followers.good(self.mono, self._config.most_lag or FOREVER, confirming=True)
         if there < wanted:
             return True
         waits = bool(self._journal.unconfirmed)
         if self._journal.shortage is not None:
             return waits
-        return waits and self._mono - self._moved_at >= STALLED
+        return waits and self.mono - self._moved_at >= STALLED
 
     def ask_confirmation(self) -> None:
         """Ask replicas, after the writes so far, to confirm them; the log is about to keep those."""
@@ -397,7 +392,7 @@ class Primary:
 
     def tick(self, now: "Now") -> list[Follower]:
         """Once a second while there is a feed: what is due; the replicas that were silent for too long."""
-        self._mono = now.mono
+        self.mono = now.mono
         self._tell(now)
         feed = self.feed
         self._look()

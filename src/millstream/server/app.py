@@ -385,8 +385,7 @@ class Server:
 
     def _remove_socket_file(self) -> None:
         if self.facts.unix_socket:
-            with contextlib.suppress(FileNotFoundError):
-                Path(self.facts.unix_socket).unlink()
+            Path(self.facts.unix_socket).unlink(missing_ok=True)
 
     async def _farewell(self) -> None:
         """Let clients take their outstanding replies, but not for ever."""

@@ -61,8 +61,8 @@ class Connection(asyncio.Protocol):
     """See the module's text."""
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused "
-        "_reader _reads _received _server _transport sent session slow_since"
+        "_again _blocked _closed _ending _eof _forgotten _held _is_unix _out _out_barrier _out_size _paused "
+        "_reader _reads _received _server _transport is_full sent session slow_since"
     ).split()
 
     session: "Session"
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self._out: list[Buffer] = []  # replies gathered in the round of commands at work
         self._out_size = self._out_barrier = 0
         self._blocked = False  # a command waits in the node
-        self._full = False  # the transport asked for no more
+        self.is_full = False  # The client reads its replies more slowly than they come
         self._paused = False  # we asked the transport for no more
         self._again = False  # a further round of commands is scheduled
         self._ending = False  # no more commands are run; the connection closes after the last reply
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
                 self._server.facts.output_bytes += len(replies)
                 self.sent += len(replies)
                 self._transport.write(replies)
-                if self._full:
+                if self.is_full:
                     self.check_output()
             if self._is_stalled():
                 self._pause()
@@ -195,11 +195,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client takes its replies more slowly than they come."""
-        self._full = True
+        self.is_full = True
 
     def resume_writing(self) -> None:
         """It caught up."""
-        self._full = False
+        self.is_full = False
         self.slow_since = None
         self._relieved()
         if self.session.is_replica:
@@ -251,9 +251,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(replies)
             if run.soft:
                 server.after_writes()
-            if self._full:
+            if self.is_full:
                 self.check_output()
-        if self._full or self._held.size > _HELD_MAX:
+        if self.is_full or self._held.size > _HELD_MAX:
             self._pause()
         return True
 
@@ -389,11 +389,6 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - others are delivered to after it
             self._defect(error)
 
-    @property
-    def is_full(self) -> bool:
-        """True if the client reads its replies more slowly than they come."""
-        return self._full
-
     def keep_little(self, size: int) -> None:
         """Count the client as full from this many bytes on: it is a replica, with all its data kept elsewhere."""
         self._transport.set_write_buffer_limits(high=size, low=size // 4)
@@ -438,7 +433,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         else:
             self._transport.writelines(buffers)
-        if self._full:
+        if self.is_full:
             self.check_output()
 
     def _would_pass(self, size: int) -> bool:
@@ -482,7 +477,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ stopping and going on
 
     def _is_stalled(self) -> bool:
-        return self._full or self._held.size > _HELD_MAX
+        return self.is_full or self._held.size > _HELD_MAX
 
     def _pause(self) -> None:
         if not self._paused and not self._closed:

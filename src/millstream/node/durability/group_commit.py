@@ -162,9 +162,8 @@ class GroupCommit:
         if self.is_busy or self.failure is not None:
             return None
         if self._retry_at is not None and now >= self._retry_at:
-            return (
-                CommitStep.WRITE_AND_SYNC
-            )  # whatever the policy: a disk that was full is not to keep the shell waiting
+            # Under each policy: a disk that was full is not to keep the shell waiting
+            return CommitStep.WRITE_AND_SYNC
         if self.has_group:
             return self._durably() if self._policy == "always" else CommitStep.WRITE
         if not self._is_measured and (self._guard.is_near or now >= self._measure_at):

@@ -30,7 +30,7 @@ class Relay(Feed):
     def take_in(self, data: bytes, db: int) -> None:
         """Bytes of the primary were run, as a part of the record at work."""
         self.extend(data)
-        self._db, self._has_more = db, True
+        self.db, self._has_more = db, True
 
     def close(self) -> bool:
         """The record at work is through; whether bytes came with it."""

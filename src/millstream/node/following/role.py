@@ -111,7 +111,7 @@ class Following:
             self._has_led = True
             if self._journal.feed is not None:
                 self._journal.count_fed()
-            self._start_relay(now.mono)
+            self._primary.start_feed(now.mono, self._journal.feed, Relay)
             self._primary.cut_all()
             self._primary.step_down()
             self._sessions.disconnect_waiting(FORCED)
@@ -133,7 +133,7 @@ class Following:
         """Go on after the log's end, in a replica that was started again."""
         assert self.shell is not None
         assert self._keyspace.followed is not None
-        self._start_relay(now.mono)
+        self._primary.start_feed(now.mono, self._journal.feed, Relay)
         self._begin_link(now.mono)
         self.shell.follow(*self._keyspace.followed)
 
@@ -157,13 +157,6 @@ class Following:
     def _record(self, step: "Transition") -> None:
         self._keyspace.apply(step)
         self._journal.note(step, soft=False)
-
-    def _start_relay(self, mono: int) -> None:
-        past = self._journal.feed
-        relay = Relay(self._keyspace, self._config)
-        if past is not None:
-            relay.backlog = past.backlog
-        self._primary.adopt(relay, mono)
 
     def _begin_link(self, mono: int) -> None:
         self.state, self.error, self.is_stuck = CONNECT, "", False
@@ -248,7 +241,7 @@ class Following:
         rebuilding.adopt(self._keyspace, fresh)
         self._keyspace.history = fresh.history
         self._journal.feed = None  # its bytes are of the history before
-        self._start_relay(mono)
+        self._primary.start_feed(mono, kind=Relay)
         self._primary.cut_all()
         self._primary.furthest, self._has_led = NO_OFFSET, False
         for db, key in list(self._sessions.watches):

@@ -59,7 +59,7 @@ class Feed:
 
     def __init__(self, space: "Keyspace", config: "Config") -> None:
         self._space, self._config = space, config
-        self._db = space.history.db
+        self.db = space.history.db  # The database that is selected at :attr:`offset`
         self._unlogged = 0  # bytes that no record counts yet
         self._commands: list[Command] = []
         self._has_changes = False  # they tell of one that clients may wait for
@@ -75,19 +75,14 @@ class Feed:
         return self.backlog.end
 
     @property
-    def db(self) -> int:
-        """The database that is selected at that offset."""
-        return self._db
-
-    @property
     def _selected(self) -> int:
         """The database that what comes next need not select."""
-        return NO_DATABASE if self.selects else self._db
+        return NO_DATABASE if self.selects else self.db
 
     def forget_database(self) -> None:
         """A copy was made: the next record begins with SELECT, where this server says what comes."""
         if not self.is_relay:
-            self._db = NO_DATABASE
+            self.db = NO_DATABASE
 
     def note(self, step: "Transition", soft: bool) -> None:
         """A transition was applied; ``soft`` ones change only when a consumer was seen."""
@@ -105,13 +100,13 @@ class Feed:
     def tell_run(self, record: bytes) -> bytes:
         """A run of plain commands is a record: make bytes of its changes; the record that counts them too."""
         if not self._commands and self._config.annotate != "always":  # in any dialect the words are the same
-            short = tell_plain(record, NO_DATABASE if self.selects else self._db, self._unlogged)
+            short = tell_plain(record, NO_DATABASE if self.selects else self.db, self._unlogged)
             if short is not None:
-                data, self._db, counted = short
+                data, self.db, counted = short
                 backlog = self.backlog
                 backlog.append(data)
                 self.written, self.is_prompt = backlog.end, False
-                self._space.history.advance(self._db, self._unlogged + len(data))  # as the record says
+                self._space.history.advance(self.db, self._unlogged + len(data))  # as the record says
                 self._unlogged = 0
                 return counted
         self.note_run(record)
@@ -129,7 +124,7 @@ class Feed:
         if not commands:
             return False
         self._commands = []
-        data, self._db = unit(commands, self._selected)
+        data, self.db = unit(commands, self._selected)
         self.extend(data)
         self.is_prompt = all(command is ASK for _, command in commands)
         if self._has_changes:
@@ -148,9 +143,9 @@ class Feed:
 
     def count(self) -> "Transition | None":
         """The transition that counts the bytes made until now, applied as of now; None where all are counted."""
-        if not self._unlogged and self._db == self._space.history.db:
+        if not self._unlogged and self.db == self._space.history.db:
             return None
-        step = ("off", self._db, self._unlogged)
+        step = ("off", self.db, self._unlogged)
         self._unlogged = 0
         self._space.apply(step)
         return step
