@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from millstream.worker.handlers.idempotency import once_sync as once_sync
     from millstream.worker.handlers.message import EntryLostError as EntryLostError
     from millstream.worker.handlers.message import Message as Message
-    from millstream.worker.handlers.message import Nack as Nack
-    from millstream.worker.handlers.message import PayloadError as PayloadError
-    from millstream.worker.handlers.message import Reject as Reject
     from millstream.worker.handlers.middleware import Middleware as Middleware
     from millstream.worker.handlers.middleware import Timeout as Timeout
     from millstream.worker.handlers.subscription import StreamSub as StreamSub
+    from millstream.worker.model.answers import Nack as Nack
+    from millstream.worker.model.answers import PayloadError as PayloadError
+    from millstream.worker.model.answers import Reject as Reject
     from millstream.worker.model.lifecycle import AlreadySettledError as AlreadySettledError
     from millstream.worker.model.retry import Retry as Retry
     from millstream.worker.pipelines import Sink as Sink
@@ -45,9 +45,9 @@ _WHERE = {
     "EntryLostError": "millstream.worker.handlers.message",
     "FatalError": "millstream.worker.subscriber.group_setup",
     "Message": "millstream.worker.handlers.message",
-    "Nack": "millstream.worker.handlers.message",
-    "PayloadError": "millstream.worker.handlers.message",
-    "Reject": "millstream.worker.handlers.message",
+    "Nack": "millstream.worker.model.answers",
+    "PayloadError": "millstream.worker.model.answers",
+    "Reject": "millstream.worker.model.answers",
     "Retry": "millstream.worker.model.retry",
     "Sink": "millstream.worker.pipelines",
     "Source": "millstream.worker.pipelines",

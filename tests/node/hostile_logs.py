@@ -65,7 +65,7 @@ def recorded(seed: int) -> tuple[list[Steps], list[Steps]]:
         node.execute(session, list(words), clock.now())
     node.journal.flush(clock.now().wall)
     log.write()
-    records = list(copied_log.payloads(Whole(sent(log.files(log.appended)))))
+    records = list(copied_log.payloads(Whole(sent(log.files(log.appended))).read_at))
     whole = list(payloads(node.keyspace, 0))
     return tuple([codec.unpack(each)[1] for each in part] for part in (records, whole))  # type: ignore[return-value]  # of two
 

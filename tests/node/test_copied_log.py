@@ -42,7 +42,7 @@ def sent(files: LogFiles) -> bytes:
 
 
 def read(data: bytes) -> list[bytes]:
-    return list(payloads(Whole(data)))
+    return list(payloads(Whole(data).read_at))
 
 
 def record(number: int) -> bytes:
@@ -136,7 +136,7 @@ def test_a_copy_that_is_cut_anywhere(data: bytes, expected: list[bytes]) -> None
     for size in range(len(data)):
         found: list[bytes] = []
         try:
-            found.extend(payloads(Whole(data[:size])))
+            found.extend(payloads(Whole(data[:size]).read_at))
             whole += 1
             assert found == expected
         except LogCorruptError as error:

@@ -43,7 +43,7 @@ def test_what_commands_write_is_taken(seed: int) -> None:
         node.execute(session, list(words), clock.now())
     node.journal.flush(clock.now().wall)
     log.write()
-    space = from_copy(copied_log.payloads(Whole(sent(log.files(log.appended)))))
+    space = from_copy(copied_log.payloads(Whole(sent(log.files(log.appended))).read_at))
     assert differing(space, node.keyspace) == []
     assert differing(from_copy(payloads(space, 0)), space) == []
 

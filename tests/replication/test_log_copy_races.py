@@ -100,7 +100,7 @@ def test_the_role_changes(server: ServerThread, gate: Gate, tmp_path: Path, role
             assert admin.read() == b"OK"
             with ours(server.url) as again:
                 replid, offset, data = again.copy()
-            space = from_log(payloads(Whole(data)))
+            space = from_log(payloads(Whole(data).read_at))
             assert (space.history.replid, space.history.offset) == (replid, offset)
             assert replid == info(admin)["master_replid"]
         eventually(lambda: open_logs(tmp_path) == [], what="nothing stays open")
@@ -141,7 +141,7 @@ def test_the_log_is_rewritten_before_its_files_are_opened(
         wire.ask("SET", "k", "v")
         with ours(server.url) as taker:
             replid, offset, data = taker.copy()
-        space = from_log(payloads(Whole(data)))
+        space = from_log(payloads(Whole(data).read_at))
         assert (space.history.replid, space.history.offset) == (replid, offset)
         assert (b"more" in space.databases[0].keys) == more
         assert len(tries) == 1 + more

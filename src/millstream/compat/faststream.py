@@ -26,10 +26,10 @@ from millstream.worker.handlers.convert import as_text, lenient
 from millstream.worker.handlers.dependencies import Depends
 from millstream.worker.handlers.fields import unwrap
 from millstream.worker.handlers.message import Message as StreamMessage
-from millstream.worker.handlers.message import Nack as NackMessage
-from millstream.worker.handlers.message import Reject as RejectMessage
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
 from millstream.worker.handlers.subscription import StreamSub as OurSub
+from millstream.worker.model.answers import Nack as NackMessage
+from millstream.worker.model.answers import Reject as RejectMessage
 from millstream.worker.model.retry import Retry
 from millstream.worker.publishing import Publisher
 

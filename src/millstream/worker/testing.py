@@ -28,8 +28,9 @@ from millstream import times
 from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, manual_store
 from millstream.worker.app import App
-from millstream.worker.handlers.message import Message, Nack, Reject, answer
+from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
+from millstream.worker.model.answers import Nack, Reject, answer
 from millstream.worker.subscriber.loop import SubscriberLoop
 
 if TYPE_CHECKING:

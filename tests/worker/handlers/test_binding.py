@@ -20,7 +20,8 @@ from millstream.client.dead_letter.letter import DeadLetter, pack, unpack
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder, encode
-from millstream.worker.handlers.message import Message, PayloadError
+from millstream.worker.handlers.message import Message
+from millstream.worker.model.answers import PayloadError
 
 NOTHING = object()
 """Stands for a None that is expected, where None is a refusal."""

@@ -23,8 +23,8 @@ from millstream.client.connect import sync_client
 from millstream.errors import ConfigError
 from millstream.server.thread import ServerThread
 from millstream.worker.handlers.binding import Binder
-from millstream.worker.handlers.message import PayloadError
 from millstream.worker.handlers.publish import fields_of
+from millstream.worker.model.answers import PayloadError
 from support import campaign, values
 
 Trial = tuple[Any, Binder, Any]

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from millstream import App, Message, Nack, Reject, Retry, StreamSub
-from millstream.worker.handlers.message import PayloadError
 from millstream.worker.middlewares.tracing import Tracing, server_of
+from millstream.worker.model.answers import PayloadError
 from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually

@@ -18,9 +18,9 @@ from millstream.client.dead_letter.letter import DeadLetter, pack, parse_history
 from millstream.client.payloads import envelope
 from millstream.worker import testing
 from millstream.worker.handlers.binding import Binder
-from millstream.worker.handlers.message import PayloadError
 from millstream.worker.middlewares.logging import LogContext
 from millstream.worker.middlewares.tracing import Tracing
+from millstream.worker.model.answers import PayloadError
 from millstream.worker.model.lifecycle import State
 from millstream.worker.registry import facts, protocol
 from millstream.worker.settlement.consumer import Held, hold

@@ -23,7 +23,7 @@ from millstream.console.model.names import command_words
 from millstream.console.payloads.entry import EntryPayload
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.texts import in_one_line
-from millstream.worker.handlers.message import PayloadError
+from millstream.worker.model.answers import PayloadError
 from millstream.worker.handlers.publish import fields_of, producer_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import Protocol
 from zlib import crc32
 
 from millstream.errors import LogCorruptError
@@ -25,13 +24,8 @@ MAGIC = b"MILLSTREAM LOG 1\n"
 _NUMBERS = Struct("<II")
 _TEXT_MAX = 1 << 20
 
-
-class CopiedBytes(Protocol):
-    """The run of bytes, as far as it has come."""
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """So many bytes from a place, waited for; fewer only at the end of all."""
-        ...
+ReadAt = Callable[[int, int], bytes]
+"""Waits for bytes from an offset on, of a size; returns fewer only at the end of the copy."""
 
 
 def head(log: LogFiles) -> bytes:
@@ -45,13 +39,13 @@ def head(log: LogFiles) -> bytes:
 class _CopiedFile:
     """One file of those that come."""
 
-    source: CopiedBytes
+    source: ReadAt
     name: str
     begin: int
     length: int
 
     def read_at(self, offset: int, size: int) -> bytes:
-        return self.source.read_at(self.begin + offset, min(size, self.length - offset))
+        return self.source(self.begin + offset, min(size, self.length - offset))
 
     def size(self) -> int:
         return self.length
@@ -61,7 +55,7 @@ class _CopiedFile:
         return LogCorruptError(text, path=self.name, offset=at)
 
 
-def payloads(source: CopiedBytes, on_compact: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+def payloads(source: ReadAt, on_compact: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """The records of a log that comes, up to the last that counts; at the end of this it was whole."""
     manifest, sizes, last, begin = _read_head(source)
     made, parts = manifest.snapshot, []
@@ -76,14 +70,14 @@ def payloads(source: CopiedBytes, on_compact: Callable[[int], None] = lambda _: 
         yield from _segment(part, FileHeader.of(entry.identity, entry.first), end - entry.first)
 
 
-def _read_head(source: CopiedBytes) -> tuple[Manifest, list[int], int, int]:
+def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
     """The files, the bytes of each, the last position that counts, and where the first of them begins."""
     begin = len(MAGIC) + _NUMBERS.size
-    data = source.read_at(0, begin)
+    data = source(0, begin)
     if len(data) < begin or not data.startswith(MAGIC):
         raise _damaged("it does not begin as one")
     length, crc = _NUMBERS.unpack_from(data, len(MAGIC))
-    text = source.read_at(begin, length) if length <= _TEXT_MAX else b""
+    text = source(begin, length) if length <= _TEXT_MAX else b""
     if len(text) != length or crc32(text) != crc:
         raise _damaged("what it says of its files is cut short")
     try:

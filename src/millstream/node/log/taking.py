@@ -169,7 +169,7 @@ def main(argv: list[str]) -> int:
     try:
         if arriving.read_at(0, len(MAGIC)) == MAGIC:
             rewrite, *_ = arriving.order()
-            made = _as_replica(copied_log.payloads(arriving, _tell_compact), host, int(port))
+            made = _as_replica(copied_log.payloads(arriving.read_at, _tell_compact), host, int(port))
         else:
             space = Keyspace()
             space.primary = host, int(port)

@@ -30,7 +30,8 @@ from millstream.worker.handlers.convert import (
     wants_text,
 )
 from millstream.worker.handlers.fields import JSON_FIELD, encode, to_body, unwrap  # noqa: F401 - two had their place here
-from millstream.worker.handlers.message import Message, PayloadError
+from millstream.worker.handlers.message import Message
+from millstream.worker.model.answers import PayloadError
 
 _DATA = JSON_FIELD.decode()
 

@@ -21,7 +21,7 @@ from uuid import UUID
 from millstream.client.jsontext import TooDeepError
 from millstream.client.payloads import envelope
 from millstream.worker.handlers.convert import Convert, builder, from_json
-from millstream.worker.handlers.message import PayloadError
+from millstream.worker.model.answers import PayloadError
 
 Form = TypeVar("Form")
 

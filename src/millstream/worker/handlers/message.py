@@ -1,19 +1,19 @@
-"""The message a handler may ask for, and the exceptions by which it says what should happen."""
+"""The message a handler may ask for."""
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from datetime import UTC, datetime
+from typing import Literal, TypeVar
 
-from millstream import times
 from millstream.client.payloads import envelope
-from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.errors import MillstreamError
 from millstream.logs import logger
 from millstream.worker.handlers.calling import ends_process
+from millstream.worker.handlers.outcomes import Outcomes
+from millstream.worker.model.answers import Nack, PayloadError, Reject
 from millstream.worker.model.lifecycle import State
-from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.consumer import Held
 
 Settled = Literal["ack", "nack", "dead", "lost"]
 """What became of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then."""
@@ -30,93 +30,11 @@ _SETTLED: dict[State, Settled] = {
 log = logger("millstream.worker")
 
 
-class Settles(Protocol):
-    """Means to settle a message by hand: its entry's owner, the place for outcomes, the meaning of a failure.
-
-    A protocol, since the policy behind it knows the exceptions of this module.
-    """
-
-    member: Membership
-    acks: PendingAcks
-    loop: asyncio.AbstractEventLoop
-
-    def failed(self, held: Held, error: BaseException) -> None:
-        """The run ended in this error, or is to be treated as if it had."""
-
-
-class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay``.
-
-    The delivery counts towards the limit, also with a delay. ``delay`` is seconds, or a text such as ``"1m"``; it holds
-    across restarts of the worker.
-
-    What to do: raise it in a handler; no other code must catch it.
-
-    Raises:
-        UsageError: the delay is not a length of time, or is below zero; or the reason is a number.
-    """
-
-    def __init__(self, reason: str = "", *, delay: float | str | None = None) -> None:
-        given: object = reason
-        if isinstance(given, int | float | timedelta):
-            raise UsageError(f"Nack({given!r}) is invalid: the reason is a text. Write Nack(delay={given!r}).")
-        super().__init__(reason)
-        self.delay = None if delay is None else seconds_of(delay)
-
-
-class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it for an invalid entry; it goes to the dead-letter stream at once.
-
-    What to do: raise it in a handler; no other code must catch it.
-    """
-
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-
-
-def answer(error: BaseException) -> BaseException:
-    """A handler's answer in an error; of a group that holds only Nack and Reject, one of these.
-
-    A task group puts what its tasks raise into one. A Reject goes before all, and then the Nack with the longest delay.
-    """
-    if not issubclass(type(error), BaseExceptionGroup):
-        return error
-    try:
-        said = list(_leaves(error))
-        if not all(isinstance(one, Nack | Reject) for one in said):
-            return error
-        return max(said, key=lambda one: (isinstance(one, Reject), getattr(one, "delay", None) or 0.0))
-    except BaseException:  # noqa: BLE001 - the group's class and its errors are the user's
-        return error
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
-
-
-class PayloadError(MillstreamError):
-    """An entry does not fit the handler's annotations, or a content has no form as an entry; the text names the field.
-
-    What to do: correct the annotation or the publisher. An entry is in the dead-letter stream and can be put back;
-    refused content was not added.
-    """
-
-
 class EntryLostError(MillstreamError):
     """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide.
 
     What to do: leave the entry alone; raise ``min_idle_time`` if handlers block the event loop for so long.
     """
-
-
-def seconds_of(delay: object) -> float:
-    """The delay that a Nack was given."""
-    try:
-        return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
-    except ConfigError as reason:
-        text = str(reason).removesuffix(".")
-        raise UsageError(f"{text}. Write 0 for at once; for dead at once raise Reject.") from None
 
 
 Kind = TypeVar("Kind", bound="Message")
@@ -132,7 +50,7 @@ class Message:
 
     __slots__ = ("_held", "_outcomes", "fields")
 
-    def __init__(self, held: Held, outcomes: Settles) -> None:
+    def __init__(self, held: Held, outcomes: Outcomes) -> None:
         self._held = held
         self._outcomes = outcomes
         self.fields: dict[str, bytes] = {

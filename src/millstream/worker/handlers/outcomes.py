@@ -8,7 +8,7 @@ import asyncio
 from millstream.client.dead_letter.letter import DeadLetter
 from millstream.logs import logger
 from millstream.worker.handlers.frames import users_part
-from millstream.worker.handlers.message import Nack, PayloadError, Reject, seconds_of
+from millstream.worker.model.answers import Nack, PayloadError, Reject, seconds_of
 from millstream.worker.model.error_text import describe, first_line, loggable, shown, summarize
 from millstream.worker.model.lifecycle import Event
 from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries

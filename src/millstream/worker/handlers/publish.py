@@ -8,7 +8,7 @@ from millstream.client.line import Command
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.fields import encode, to_body
-from millstream.worker.handlers.message import PayloadError
+from millstream.worker.model.answers import PayloadError
 
 #: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
 PRODUCER = "millstream"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from opentelemetry import metrics
 
-from millstream.worker.handlers.message import Nack, PayloadError, Reject, answer
+from millstream.worker.model.answers import Nack, PayloadError, Reject, answer
 
 #: Value of ``messaging.system``: the streams are Redis's, whoever serves them.
 SYSTEM = "redis"

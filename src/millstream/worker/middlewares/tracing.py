@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 
 from millstream.client.url import SENTINELS
 from millstream.errors import ConfigError
-from millstream.worker.handlers.message import EntryLostError, Message, Nack, PayloadError, Reject, Settled, answer
+from millstream.worker.handlers.message import EntryLostError, Message, Settled
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, Run, RunBatch
+from millstream.worker.model.answers import Nack, PayloadError, Reject, answer
 
 try:
     from opentelemetry import metrics, trace

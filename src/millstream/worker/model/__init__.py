@@ -1,5 +1,6 @@
 """Decisions from values alone: the life of an entry, retries, counters. No I/O, no clock, no chance of its own.
 
 Read ``lifecycle`` (what may happen to an entry), then ``retry`` (what should, after a failure or a crash).
-``stats`` and ``histogram`` count it, ``error_text`` says it in words, ``pause`` is an order from outside.
+``stats`` and ``histogram`` count it, ``error_text`` puts it in words, ``pause`` is an order from outside.
+``answers`` has the exceptions by which a handler decides.
 """

@@ -12,22 +12,21 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from millstream._version import __version__
 from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
-from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.pause import HandlerPause
-from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.registry import protocol
 from millstream.worker.registry.protocol import Order
 from millstream.worker.registry.reaper import ReapError, reap
-from millstream.worker.registry.watchdog import EntryCare, StoppedLoop, Watchdog
-from millstream.worker.settlement.consumer import Membership
+from millstream.worker.registry.watchdog import StoppedLoop, Watchdog
 from millstream.worker.settlement.running import RunningSince
+from millstream.worker.subscriber.loop import SubscriberLoop
+from millstream.worker.subscriber.standstill import Standstill
 
 log = logging.getLogger("millstream.worker")
 
@@ -37,53 +36,20 @@ JOBS_SHOWN = 20
 _REFUSALS = ("WRONGTYPE", "unknown command", "ERR unknown command")
 
 
-class ListedSubscriber(Protocol):
-    """The parts of a subscriber that a heartbeat needs: facts to report, and the two switches that orders turn.
-
-    A protocol, since the subscriber's package imports what is below it and knows nothing of the registry.
-    """
-
-    subscription: Subscription
-    member: Membership
-    paused: HandlerPause | None
-
-    @property
-    def stats(self) -> SubscriberStats:
-        """Its counters."""
-
-    @property
-    def buffered(self) -> int:
-        """Entries read and not begun."""
-
-    @property
-    def busy(self) -> bool:
-        """True while it holds anything that is not settled."""
-
-    @property
-    def last_error(self) -> dict[str, Any] | None:
-        """Its last failed run."""
-
-    def quieten(self, quiet: bool) -> None:
-        """Read nothing more, or go on."""
-
-    def pause(self, pause: HandlerPause | None) -> None:
-        """Run nothing until resumed, or go on."""
-
-
 class Heartbeat:
     """Registers one process and obeys the control channel."""
 
     def __init__(
         self,
         line: Line,
-        loops: Sequence[ListedSubscriber],
+        loops: Sequence[SubscriberLoop],
         clock: Clock,
         *,
         listed: bool = True,
         reap_after: float | None = None,
         url: str = "",
         blocked_after: float | None = None,
-        standstill: EntryCare | None = None,
+        standstill: Standstill | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._line = line
@@ -193,7 +159,7 @@ class Heartbeat:
             self.dismissed.set()
         return True
 
-    def _pause(self, loop: ListedSubscriber, pause: HandlerPause | None) -> bool:
+    def _pause(self, loop: SubscriberLoop, pause: HandlerPause | None) -> bool:
         if pause == loop.paused:
             return False
         if pause is not None:
@@ -246,7 +212,7 @@ class Heartbeat:
         return self.facts() if self._listed else None
 
     @staticmethod
-    def _subscriber(loop: ListedSubscriber, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
+    def _subscriber(loop: SubscriberLoop, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
         subscription, stats = loop.subscription, loop.stats
         return {
             "handler": subscription.name,
@@ -295,7 +261,7 @@ class Heartbeat:
                     names.update(subscriber["consumer"] for subscriber in worker["subscribers"])
         return sorted(names)
 
-    async def _reap_group(self, loop: ListedSubscriber, after: float, alive: list[str]) -> None:
+    async def _reap_group(self, loop: SubscriberLoop, after: float, alive: list[str]) -> None:
         stream, group = loop.subscription.sub.stream, loop.subscription.group
         removed = await reap(self._line, stream, group, idle_ms=round(after * 1000), alive=alive)
         loop.stats.reaped += len(removed)

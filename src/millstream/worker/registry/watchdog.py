@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -36,6 +36,7 @@ from millstream.errors import MillstreamError
 from millstream.worker.handlers.frames import running_part
 from millstream.worker.registry import protocol
 from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.standstill import Standstill
 
 log = logging.getLogger("millstream.worker")
 
@@ -78,24 +79,6 @@ class StoppedLoop(NamedTuple):
     kill_after: float | None  # Seconds after which the process is killed for it; None where nobody does
 
 
-class EntryCare(Protocol):
-    """The caretaker of the entries meanwhile: :class:`millstream.worker.subscriber.standstill.Standstill`."""
-
-    min_idle: float
-
-    def blocking(self, frame: FrameType | None) -> list[Held]:
-        """The entries whose handler stands at this frame."""
-
-    def names(self, entries: Sequence[Held]) -> str:
-        """The handler and the entries, in words."""
-
-    async def keep(self, blocking: Sequence[Held], seconds: float) -> None:
-        """Hand back what has not begun, and renew what runs."""
-
-    async def leave(self, blocking: Sequence[Held], *, alone: bool) -> None:
-        """Settle everything, right before the end of the process."""
-
-
 class Watchdog:
     """Watches the event loop that runs now."""
 
@@ -106,7 +89,7 @@ class Watchdog:
         *,
         after: float | None,
         facts: Callable[[], Mapping[str, Any] | None],
-        standstill: EntryCare,
+        standstill: Standstill,
     ) -> None:
         self._url = url
         self._worker = worker

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
 from millstream.worker.handlers.fields import unwrap
-from millstream.worker.handlers.message import Message, PayloadError
+from millstream.worker.handlers.message import Message
+from millstream.worker.model.answers import PayloadError
 from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.apart import Apart

@@ -13,7 +13,7 @@ import logging
 from millstream import failpoints
 from millstream.worker.handlers.calling import end_if_forked, finished
 from millstream.worker.handlers.invoke import Call
-from millstream.worker.handlers.message import Nack, Reject, answer
+from millstream.worker.model.answers import Nack, Reject, answer
 from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement import running

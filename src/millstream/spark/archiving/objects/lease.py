@@ -13,11 +13,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from millstream.errors import MillstreamError
 from millstream.spark.archiving.tables.storage import ChangedMeanwhileError
@@ -29,15 +29,10 @@ LEASE_SECONDS = 30.0
 
 _LOOK_SECONDS = 0.5
 
-
-class Versioned(Protocol):
-    """Objects that are put on condition."""
-
-    def versioned(self, path: str) -> tuple[bytes, Any] | None:
-        """The content and its version; None when nothing is."""
-
-    def put_version(self, path: str, data: bytes, version: Any | None) -> Any:
-        """Put bytes in the place of that version, or of nothing; the version that they are."""
+Read = Callable[[], tuple[bytes, Any] | None]
+"""Reads the lock's object and its version; None if there is none."""
+Put = Callable[[bytes, Any | None], Any]
+"""Puts bytes in the place of a version, or of nothing; returns the new version."""
 
 
 @dataclass(frozen=True)
@@ -72,27 +67,27 @@ class LockRecord:
 
 
 @contextmanager
-def leased(objects: Versioned, path: str, seconds: float = LEASE_SECONDS) -> Iterator[str | None]:
-    """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
+def leased(read: Read, put: Put, seconds: float = LEASE_SECONDS) -> Iterator[str | None]:
+    """Hold the lock. Yields its owner if that is another job, and None if it is ours."""
     mine = LockRecord(uuid.uuid4().hex, f"process {os.getpid()} on {socket.gethostname()}", _process(), seconds)
-    holder, version = _take(objects, path, mine)
+    holder, version = _take(read, put, mine)
     if holder is not None:
         yield holder
         return
-    renewal = _Renewal(objects, path, mine, version)
+    renewal = _Renewal(read, put, mine, version)
     try:
         yield None
     finally:
         renewal.give_back()
 
 
-def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, Any]:
+def _take(read: Read, put: Put, mine: LockRecord) -> tuple[str | None, Any]:
     """The living owner of the lock; None, and the version that it is, when it is ours."""
     watched: Any = None
     until = 0.0
     wait = threading.Event().wait
     while True:
-        there = objects.versioned(path)
+        there = read()
         if there is not None:
             data, version = there
             record = LockRecord.load(data)
@@ -111,7 +106,7 @@ def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, 
                     wait(min(_LOOK_SECONDS, record.lease_seconds / 10))
                     continue
         try:
-            return None, objects.put_version(path, mine.data, None if there is None else there[1])
+            return None, put(mine.data, None if there is None else there[1])
         except ChangedMeanwhileError:
             continue  # another one took it, or its owner renewed it: it is looked at again
 
@@ -119,8 +114,8 @@ def _take(objects: Versioned, path: str, mine: LockRecord) -> tuple[str | None, 
 class _Renewal:
     """Renews a lock until it is given back, or another one has it."""
 
-    def __init__(self, objects: Versioned, path: str, record: LockRecord, version: Any) -> None:
-        self._objects, self._path, self._record, self._version = objects, path, record, version
+    def __init__(self, read: Read, put: Put, record: LockRecord, version: Any) -> None:
+        self._read, self._put_version, self._record, self._version = read, put, record, version
         self._lost = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="archive lock", daemon=True)
@@ -143,14 +138,14 @@ class _Renewal:
     def _put(self, record: LockRecord) -> None:
         """Replace the last record, or a later one of ours whose answer was lost."""
         try:
-            self._version = self._objects.put_version(self._path, record.data, self._version)
+            self._version = self._put_version(record.data, self._version)
         except ChangedMeanwhileError:
-            there = self._objects.versioned(self._path)
+            there = self._read()
             if there is None or (found := LockRecord.load(there[0])).owner != self._record.owner:
                 raise
             # Once more is renewed, or who watches might find the same bytes, and some stores call those one version
             record = replace(record, renewed=found.renewed + 1)
-            self._version = self._objects.put_version(self._path, record.data, there[1])
+            self._version = self._put_version(record.data, there[1])
         self._record = record
 
     def give_back(self) -> None:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -223,7 +224,7 @@ class ObjectStorage:
     @contextmanager
     def locked(self, path: str) -> Iterator[str | None]:
         """Hold the lock of that name. Yields its owner if that is another job, and None if it is ours."""
-        with leased(self, path, self.lease_seconds) as holder:
+        with leased(partial(self.versioned, path), partial(self.put_version, path), self.lease_seconds) as holder:
             if holder is None:
                 self._try_conditions(path)
             yield holder

@@ -1,0 +1,75 @@
+"""The exceptions by which a handler decides about its entry, and the one for an entry that does not fit it."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from millstream import times
+from millstream.errors import ConfigError, MillstreamError, UsageError
+
+
+class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay``.
+
+    The delivery counts towards the limit, also with a delay. ``delay`` is seconds, or a text such as ``"1m"``; it holds
+    across restarts of the worker.
+
+    What to do: raise it in a handler; no other code must catch it.
+
+    Raises:
+        UsageError: the delay is not a length of time, or is below zero; or the reason is a number.
+    """
+
+    def __init__(self, reason: str = "", *, delay: float | str | None = None) -> None:
+        given: object = reason
+        if isinstance(given, int | float | timedelta):
+            raise UsageError(f"Nack({given!r}) is invalid: the reason is a text. Write Nack(delay={given!r}).")
+        super().__init__(reason)
+        self.delay = None if delay is None else seconds_of(delay)
+
+
+class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+    """Raise it for an invalid entry; it goes to the dead-letter stream at once.
+
+    What to do: raise it in a handler; no other code must catch it.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+def answer(error: BaseException) -> BaseException:
+    """A handler's answer in an error; of a group that holds only Nack and Reject, one of these.
+
+    A task group puts what its tasks raise into one. A Reject goes before all, and then the Nack with the longest delay.
+    """
+    if not issubclass(type(error), BaseExceptionGroup):
+        return error
+    try:
+        said = list(_leaves(error))
+        if not all(isinstance(one, Nack | Reject) for one in said):
+            return error
+        return max(said, key=lambda one: (isinstance(one, Reject), getattr(one, "delay", None) or 0.0))
+    except BaseException:  # noqa: BLE001 - the group's class and its errors are the user's
+        return error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
+
+
+class PayloadError(MillstreamError):
+    """An entry does not fit the handler's annotations, or a content has no form as an entry; the text names the field.
+
+    What to do: correct the annotation or the publisher. An entry is in the dead-letter stream and can be put back;
+    refused content was not added.
+    """
+
+
+def seconds_of(delay: object) -> float:
+    """The delay that a Nack was given."""
+    try:
+        return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
+    except ConfigError as reason:
+        text = str(reason).removesuffix(".")
+        raise UsageError(f"{text}. Write 0 for at once; for dead at once raise Reject.") from None
