@@ -30,7 +30,7 @@ from millstream.console.reading.server import server as read_server
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection.router import Router
 from millstream.spark.hashes.options import parse as parse_hashes
-from millstream.spark.hashes.reader import share_keys
+from millstream.spark.hashes.scan import share_keys
 from millstream.spark.options.read import parse as parse_read
 from millstream.spark.read.stream_info import StreamInfo
 from support.clusters import Three

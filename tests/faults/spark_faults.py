@@ -92,7 +92,7 @@ FAULTS = (
     Fault(
         "a-hash-that-is-gone-as-nulls",
         "A join with hashes sees those that came since its last batch, each once; one that is gone is no row.",
-        "spark/hashes/reader.py",
+        "spark/hashes/scan.py",
         "hashes_of",
         "return [row for row in rows if row[0] not in gone]",
         "return rows",
@@ -149,7 +149,7 @@ FAULTS = (
     Fault(
         "pending-twice-between-pages",
         "A view has each pending entry once, in any number of pages.",
-        "spark/views/reader.py",
+        "spark/views/rows.py",
         "_pending",
         "start = behind(rows[-1][0]) if len(rows) == PAGE else None",
         "start = rows[-1][0].decode() if len(rows) == PAGE else None",

@@ -39,7 +39,7 @@ from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
 from millstream.spark.recovery.lock import died_here
 from millstream.spark.views.columns import COLUMNS
-from millstream.spark.views.reader import letter_row, to_column
+from millstream.spark.views.rows import letter_row, to_column
 from millstream.spark.write.commit_record import CommitRecord
 from millstream.spark.write.pieces import read_piece
 from millstream.spark.write.staging import Part

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from millstream.errors import ConfigError, NotReachedError, UsageError
-from millstream.spark.hashes import reader as hashes_reader
+from millstream.spark.hashes import scan
 from millstream.spark.hashes.options import parse
 from millstream.spark.hashes.source import Hashes, HashPart
 from millstream.spark.options.names import CORRUPT
@@ -108,14 +108,14 @@ def test_a_hash_that_goes_while_it_is_read_is_no_row(
     """Between the scan and the question one was deleted and one became a string; nulls for it would be a lie."""
     for number in (1, 2, 3):
         both_client.hset(f"user:{number}", "n", number)
-    asked = hashes_reader.hashes_of
+    asked = scan.hashes_of
 
     def late(*args: object) -> object:
         both_client.delete("user:1", "user:2")
         both_client.set("user:2", "text")
         return asked(*args)  # type: ignore[arg-type] # those of the function
 
-    monkeypatch.setattr(hashes_reader, "hashes_of", late)
+    monkeypatch.setattr(scan, "hashes_of", late)
     for schema in (None, of(StructField("key", TEXT), StructField("n", TEXT))):
         assert [row["key"] for row in read(both.url, schema)] == ["user:3"]
         both_client.hset("user:1", "n", 1)

@@ -16,7 +16,7 @@ from millstream.errors import ConfigError
 from millstream.spark import dispatch
 from millstream.spark.model.offsets import Id
 from millstream.spark.options.read import parse
-from millstream.spark.views import reader
+from millstream.spark.views import rows as view_rows
 from millstream.spark.views.columns import COLUMNS, VIEWS, ViewPartition
 from support.answers import WRONG, same_answer
 from support.ports import free_port
@@ -108,13 +108,13 @@ def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(server: Serv
 
 def test_pages_of_pending_entries_have_each_once(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task asks for as many as a reply may hold, and goes on after the last of them."""
-    monkeypatch.setattr(reader, "PAGE", 7)
+    monkeypatch.setattr(view_rows, "PAGE", 7)
     view = dispatch.special_read({"url": server.url, "stream": "a", "view": "pending"})
     assert view is not None
 
     part = ViewPartition(("a",), b"g", Id(0, 0), Id(50, 0))
     parsed = parse({"url": server.url, "stream": "a"})
-    pages = list(reader.read("pending", parsed, view.schema(), part))
+    pages = list(view_rows.read("pending", parsed, view.schema(), part))
     assert [page.num_rows for page in pages] == [7] * 7 + [1]
     assert [ident for page in pages for ident in page.column("id").to_pylist()] == [f"{n}-0" for n in range(1, 51)]
 
@@ -175,7 +175,7 @@ def test_no_view_is_a_stream() -> None:
 
 def test_every_view_has_its_reader() -> None:
     """A view without rows, or rows without a view, would be found by a user."""
-    assert set(COLUMNS) == set(reader.READERS) == set(VIEWS)
+    assert set(COLUMNS) == set(view_rows.READERS) == set(VIEWS)
 
 
 @pytest.mark.either_server

@@ -23,8 +23,8 @@ from millstream.console.model.names import command_words
 from millstream.console.payloads.entry import EntryPayload
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.texts import in_one_line
-from millstream.worker.model.answers import PayloadError
 from millstream.worker.handlers.publish import fields_of, producer_of
+from millstream.worker.model.answers import PayloadError
 
 if TYPE_CHECKING:
     from millstream.client.line import Command, Line

@@ -8,7 +8,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from millstream.errors import ConfigError
 from millstream.spark.hashes.options import HashOptions
-from millstream.spark.hashes.reader import HashLayout, read, shares
+from millstream.spark.hashes.scan import HashLayout, read, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from millstream.errors import ConfigError
 from millstream.spark.views.columns import COLUMNS, ViewPartition
 from millstream.spark.views.planner import plan
-from millstream.spark.views.reader import read
+from millstream.spark.views.rows import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,7 @@
 * ``payload``: the payload that DUMP of Redis and Valkey replies, for RESTORE.
 * ``reading``: an RDB file as the keys in it; ``writing``: a keyspace as an RDB file, ``written_stream`` its streams.
 * ``values``, ``streams`` and ``small``: the value of a key, by the number of its type; ``unheld`` skips the rest.
-* ``source``: the bytes, from front to end; ``bulk``: the slow parts, which have doubles in C.
+* ``sizes``: numbers and sizes in the bytes, from front to end; ``bulk``: the slow parts, which have doubles in C.
 
 Input is not trusted. This package or :mod:`millstream.engine.serialization.dump` checks sizes, counts, order and
 duplicates, and refuses anything that breaks a rule. Two servers number their types apart. Those up to 21 are the same;

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millstream import core
 from millstream.engine.ids import MAX64
 from millstream.engine.serialization.plain import OLDEST, MalformedError, number
-from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.serialization.rdb.sizes import Payload
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.listpack import back, is_integer

@@ -3,7 +3,7 @@
 from millstream.engine.keyspace import Value
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.bulk import crc64
-from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.serialization.rdb.sizes import Payload
 from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES
 from millstream.engine.serialization.rdb.values import read_value
 

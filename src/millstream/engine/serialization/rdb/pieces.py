@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.bulk import crc64, decompress, read_pending
-from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.serialization.rdb.sizes import Payload
 
 # Records of pending entries that are read together; each has 25 to 33 bytes
 _RECORDS = 4096

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.bulk import listpack
-from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.serialization.rdb.sizes import Payload
 
 # The count of two bytes that means "more than fits", so that a reader must count
 _MANY = 0xFFFF

@@ -14,7 +14,7 @@ from millstream.engine.serialization.dump import add_group, make_stream
 from millstream.engine.serialization.plain import MalformedError, number
 from millstream.engine.serialization.rdb.bulk import assign_pending, read_listpacks
 from millstream.engine.serialization.rdb.pieces import ids, pending, string
-from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.serialization.rdb.sizes import Payload
 from millstream.engine.streams.group import UNKNOWN
 from millstream.engine.streams.pending import MAX_DELIVERIES
 from millstream.engine.streams.stream import Stream

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.pieces import string
-from millstream.engine.serialization.rdb.source import Payload
+from millstream.engine.serialization.rdb.sizes import Payload
 
 # The letters of a module's name in its id, six bits each
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

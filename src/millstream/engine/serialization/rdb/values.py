@@ -12,13 +12,13 @@ from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetVa
 from millstream.engine.keyspace import StringValue, Value
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.serialization.rdb.pieces import string
+from millstream.engine.serialization.rdb.sizes import Payload
 from millstream.engine.serialization.rdb.small import (
     intset_elements,
     listpack_elements,
     ziplist_elements,
     zipmap_elements,
 )
-from millstream.engine.serialization.rdb.source import Payload
 from millstream.engine.serialization.rdb.streams import STREAM_TYPES, read_stream
 
 # Kinds of a list's node: one element, or many
