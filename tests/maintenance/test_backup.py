@@ -17,8 +17,7 @@ from maintenance.test_examine import damage_middle
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, LogLockedError, StorageError, UsageError
 from millstream.maintenance.backup import copying
 from millstream.maintenance.backup.backup import back_up, read_backup_info
-from millstream.maintenance.backup.copying import leftovers
-from millstream.maintenance.backup.exchange import exchange
+from millstream.maintenance.backup.copying import exchange, leftovers
 from millstream.maintenance.backup.restore import restore
 from millstream.maintenance.log.examine import examine_directory, kind_of
 from millstream.maintenance.log.moment import Moment

@@ -4,7 +4,7 @@ A program that replays a log imports it first; a transition whose module was not
 """
 
 from millstream.engine import collection_ops, keyspace
-from millstream.engine.serialization import dump_ops, snapshot_ops
+from millstream.engine.serialization import dump, snapshot_ops
 from millstream.engine.streams import stream_ops
 
-MODULES = (keyspace, stream_ops, collection_ops, dump_ops, snapshot_ops)
+MODULES = (keyspace, stream_ops, collection_ops, dump, snapshot_ops)

@@ -2,7 +2,7 @@
 
 * ``snapshot`` and ``snapshot_ops``: a keyspace as transitions, for our own log. Trusted, as fast as possible, blocks as
   they lie in memory.
-* ``dump``, ``dump_ops`` and ``plain``: one value as DUMP replies it and RESTORE takes it. It comes from a client, so it
+* ``dump`` and ``plain``: one value as DUMP replies it and RESTORE takes it. It comes from a client, so it
   is not trusted.
 * ``rdb``: Redis's own form, of one value and of a whole file, read and written. Everything that is read goes through
   the checks of ``dump``.

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from millstream.engine.collection_ops import pack_scores, unpack_scores
 from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.ids import MAX_ID
-from millstream.engine.keyspace import StringValue, Value
+from millstream.engine.keyspace import Keyspace, StringValue, Value, transition
 from millstream.engine.serialization import plain
 from millstream.engine.serialization.bulk import pack_entries, pack_records, read_entries, read_records
 from millstream.engine.serialization.plain import MalformedError, number, part
@@ -274,3 +274,18 @@ def _words(value: object) -> list[bytes]:
     if not all(type(each) is bytes for each in found):
         raise MalformedError("bytes expected")
     return found
+
+
+@transition("restore")
+def _restore(space: Keyspace, db: int, key: bytes, payload: bytes, expires_at: int | None) -> None:
+    """Make the key hold the payload's value, in place of the present one.
+
+    The log holds the payload in our own form, in whatever form RESTORE took it, and :func:`load` reads it again. So a
+    payload that was once valid stays valid: a check that is added later must not refuse what older versions logged.
+    """
+    base, value = space.databases[db], load(payload)
+    base.keys[key] = value
+    if expires_at is None:
+        base.expires.pop(key, None)
+    else:
+        base.expires[key] = expires_at

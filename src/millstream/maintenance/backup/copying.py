@@ -1,15 +1,17 @@
 """A log copied file by file to a new directory, which gets its name only when all of it is there and was read back."""
 
+import ctypes
 import errno
+import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError
-from millstream.maintenance.backup.exchange import exchange
 from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.persistence import manifest as manifests
 from millstream.persistence.check import CheckReport, check
@@ -22,6 +24,11 @@ from millstream.persistence.segment import CHUNK, TailState, frame_ends
 
 _SPARE = 1 << 20  # bytes for the small files and for what the file system needs in addition to a copy
 _SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long for one sync of everything
+# From Linux's fcntl.h and fs.h
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+# A C library without the function (musl), a kernel without it, a file system without it
+_CANNOT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +223,21 @@ def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, 
     names = {entry.name for entry in kept} | ({manifest.snapshot.name} if manifest.snapshot else set())
     files = tuple((name, end if name == final.name else size) for name, size in plan.files if name in names)
     return CopyPlan(replace(manifest, segments=tuple(kept), obsolete=()), files)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two files or directories of one file system change names in one step; False if the system cannot.
+
+    Each name exists at every moment.
+    """
+    if sys.platform != "linux":
+        return False
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    if call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _CANNOT:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))
