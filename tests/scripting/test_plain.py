@@ -334,7 +334,7 @@ def test_what_claims_change_is_taken_over_in_time() -> None:
     claims = itertools.count()
     while runner.call(claim) is not None:
         assert next(claims) < 1_000
-    assert len(runner.end().record) < (1 << 20) + 100_000  # CHANGES_MAX of _core/run.h
+    assert len(runner.end().record) < (1 << 20) + 100_000  # CHANGES_MAX of _core/runs.h
 
 
 @needs_runner

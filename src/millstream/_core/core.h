@@ -253,7 +253,7 @@ Id store_first_live(EntryStore *store);             /* 0 without one */
 Id store_last_live(EntryStore *store);              /* 0 without one */
 Py_ssize_t store_length(EntryStore *store);         /* live entries */
 
-/* ---------------------------------------------------------------- run.c: runs of plain commands */
+/* ---------------------------------------------------------------- run.c, runner.c: runs of plain commands */
 
 extern PyTypeObject RunnerType;
 int runner_prepare(PyObject *module);               /* once, before the type is used; -1 with an exception */

@@ -1,7 +1,7 @@
-/* Runs plain commands straight from a client's or a primary's bytes: the table of commands, the runs, the type. */
+/* Runs plain commands straight from a client's or a primary's bytes: the table of commands, and the runs. */
 #include <time.h>
 
-#include "run.h"
+#include "runs.h"
 
 #define KEPT_MAX (1 << 20) /* bytes of a buffer that is kept for the next run */
 
@@ -37,7 +37,7 @@ static const Form forms[] = {
     [XREVRANGE] = {"xrevrange", run_xrevrange},
 };
 _Static_assert(sizeof forms / sizeof *forms == COMMANDS, "each command has its row");
-static PyObject *names; /* of the commands, a tuple in their order */
+PyObject *command_names;
 
 Command find_command(View word)
 {
@@ -108,7 +108,7 @@ PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_t count
         [AT] = PyLong_FromSsize_t(at),
         [WORDS] = words == NULL ? Py_NewRef(Py_None) : words,
         [RUN] = PyLong_FromSsize_t(count),
-        [LAST] = Py_NewRef(last == OTHER ? s_nothing : PyTuple_GET_ITEM(names, last)),
+        [LAST] = Py_NewRef(last == OTHER ? s_nothing : PyTuple_GET_ITEM(command_names, last)),
         [REPLIES] = buf_bytes(&run->of->replies),
         [RECORD] = make_record(run),
         [CHANGES] = PyLong_FromSsize_t(run->changes),
@@ -149,8 +149,7 @@ static uint64_t count_command(Run *run, Command command, uint64_t before, const 
     return after;
 }
 
-/* Runs what is plain of a client; where it ended, with the words of a command that is not in *other */
-static const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, Command *last)
+const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, Command *last)
 {
     Runner *of = run->of;
     uint64_t before = nanoseconds();
@@ -195,9 +194,7 @@ static int is_plain_unit(Run *run, const char *at, const char *end)
     return 0;
 }
 
-/* Runs what is plain from *whole on, in a transaction if it is open; where it ended. *whole is behind the last unit of which
- * all was run, so it is the same unless a transaction is open; *other is a command of that which is not plain. */
-static const char *obey_commands(Run *run, const char **whole, const char *end, int is_open, PyObject **other,
+const char *obey_commands(Run *run, const char **whole, const char *end, int is_open, PyObject **other,
                                  Py_ssize_t *count, Command *last)
 {
     const char *at = *whole, *next;
@@ -255,47 +252,6 @@ void close_run(Run *run)
     Py_CLEAR(run->expires);
 }
 
-/* run(db, data, at, wall, resp), and obey(db, data, at, wall, is_open) */
-static PyObject *run_or_obey(Runner *self, PyObject *const *args, Py_ssize_t nargs, int obeys)
-{
-    if (nargs != 5 || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "(db, data, at, wall, resp or is_open)");
-        return NULL;
-    }
-    Run run = {.of = self, .obeys = obeys};
-    PyObject *other = NULL, *result = NULL;
-    Py_ssize_t size = PyBytes_GET_SIZE(args[1]), first = PyLong_AsSsize_t(args[2]), count = 0;
-    run.wall = PyLong_AsUnsignedLongLong(args[3]);
-    run.resp = (int)PyLong_AsLong(args[4]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (first < 0 || first > size) {
-        PyErr_SetString(PyExc_ValueError, "a position outside the data");
-        return NULL;
-    }
-    if (open_run(&run, args[0]) == 0) {
-        Command last = OTHER;
-        const char *data = PyBytes_AS_STRING(args[1]);
-        const char *whole = data + first, *at = obeys ? obey_commands(&run, &whole, data + size, run.resp, &other, &count, &last)
-                                                      : run_commands(&run, whole, data + size, &other, &count, &last);
-        if (!obeys)
-            whole = at;
-        result = make_result(&run, at - data, other, count, last, whole - data);
-    }
-    close_run(&run);
-    return result;
-}
-
-static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    return run_or_obey(self, args, nargs, 0);
-}
-
-static PyObject *runner_obey(Runner *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    return run_or_obey(self, args, nargs, 1);
-}
-
 PyObject *queue_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     Py_ssize_t first = nargs == 2 && PyBytes_Check(args[0]) ? PyLong_AsSsize_t(args[1]) : -1;
@@ -321,126 +277,6 @@ PyObject *queue_plain(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     return Py_BuildValue("(nnnns)", at - data, count, size, words, last == OTHER ? "" : forms[last].name);
 }
 
-static PyObject *runner_drain(Runner *self, PyObject *Py_UNUSED(nothing))
-{
-    PyObject *list = PyList_New(COMMANDS);
-    for (Command at = 0; list != NULL && at < COMMANDS; at++) {
-        PyObject *counted = Py_BuildValue("(OKK)", PyTuple_GET_ITEM(names, at), (unsigned long long)self->calls[at],
-                                          (unsigned long long)self->nanoseconds[at]);
-        if (counted == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, at, counted);
-    }
-    if (list != NULL) {
-        memset(self->calls, 0, sizeof self->calls);
-        memset(self->nanoseconds, 0, sizeof self->nanoseconds);
-    }
-    return list;
-}
-
-/* ---------------------------------------------------------------- the type */
-
-static PyTypeObject *find_type(const char *module, const char *name)
-{
-    PyObject *found = PyImport_ImportModule(module), *type = NULL;
-    if (found != NULL) {
-        type = PyObject_GetAttrString(found, name);
-        Py_DECREF(found);
-    }
-    return (PyTypeObject *)type;
-}
-
-static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    static char *keywords[] = {"config", "waiting", "claiming", "records", NULL};
-    PyObject *config, *waiting, *claiming;
-    int records;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!p", keywords, &config, &PyDict_Type, &waiting, &PyDict_Type,
-                                     &claiming, &records))
-        return NULL;
-    Runner *self = (Runner *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->config = Py_NewRef(config);
-    self->waiting = Py_NewRef(waiting);
-    self->claiming = Py_NewRef(claiming);
-    self->records = records;
-    self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
-    self->string_type = find_type("millstream.engine.keyspace", "StringValue");
-    self->slow = PyList_New(0);
-    if (self->stream_type == NULL || self->string_type == NULL || self->slow == NULL)
-        Py_CLEAR(self);
-    return (PyObject *)self;
-}
-
-static int runner_traverse(Runner *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->config);
-    Py_VISIT(self->waiting);
-    Py_VISIT(self->claiming);
-    Py_VISIT(self->stream_type);
-    Py_VISIT(self->string_type);
-    Py_VISIT(self->slow);
-    Py_VISIT(self->script.keys);
-    Py_VISIT(self->script.expires);
-    Py_VISIT(self->table);
-    Py_VISIT(self->faults);
-    return 0;
-}
-
-static int runner_clear(Runner *self)
-{
-    Py_CLEAR(self->config);
-    Py_CLEAR(self->waiting);
-    Py_CLEAR(self->claiming);
-    Py_CLEAR(self->stream_type);
-    Py_CLEAR(self->string_type);
-    Py_CLEAR(self->slow);
-    end_script(self);
-    return 0;
-}
-
-static void runner_dealloc(Runner *self)
-{
-    PyObject_GC_UnTrack(self);
-    runner_clear(self);
-    buf_free(&self->replies);
-    buf_free(&self->steps);
-    buf_free(&self->words);
-    Py_TYPE(self)->tp_free((PyObject *)self);
-}
-
-static PyMethodDef runner_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
-    {"obey", (PyCFunction)(void (*)(void))runner_obey, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
-    {"begin", (PyCFunction)(void (*)(void))runner_begin, METH_FASTCALL, "See millstream.node.plain.PlainRunner."},
-    {"call", (PyCFunction)runner_call, METH_O, "See millstream.node.plain.PlainRunner."},
-    {"end", (PyCFunction)runner_end, METH_NOARGS, "See millstream.node.plain.PlainRunner."},
-    {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.plain.PlainRunner."},
-    {NULL},
-};
-
-static PyMemberDef runner_members[] = {
-    {"records", Py_T_INT, offsetof(Runner, records), 0, "See millstream.node.plain.PlainRunner."},
-    {"slow", Py_T_OBJECT_EX, offsetof(Runner, slow), Py_READONLY, "See millstream.node.plain.PlainRunner."},
-    {NULL},
-};
-
-PyTypeObject RunnerType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "millstream._native.PlainRunner",
-    .tp_doc = "Runs plain commands; see millstream.node.batch.",
-    .tp_basicsize = sizeof(Runner),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_new = runner_new,
-    .tp_traverse = (traverseproc)runner_traverse,
-    .tp_clear = (inquiry)runner_clear,
-    .tp_dealloc = (destructor)runner_dealloc,
-    .tp_methods = runner_methods,
-    .tp_members = runner_members,
-};
-
 static PyStructSequence_Field run_fields[] = {
     [AT] = {"at", NULL},           [WORDS] = {"words", NULL},     [RUN] = {"commands", NULL}, [LAST] = {"last", NULL},
     [REPLIES] = {"replies", NULL}, [RECORD] = {"record", NULL},   [CHANGES] = {"changes", NULL}, [HITS] = {"hits", NULL},
@@ -463,14 +299,14 @@ int runner_prepare(PyObject *module)
     };
     if (intern_names(attributes, sizeof attributes / sizeof *attributes) < 0 || entries_prepare() < 0 || groups_prepare() < 0)
         return -1;
-    Py_XSETREF(names, PyTuple_New(COMMANDS));
-    for (Command at = 0; names != NULL && at < COMMANDS; at++) {
+    Py_XSETREF(command_names, PyTuple_New(COMMANDS));
+    for (Command at = 0; command_names != NULL && at < COMMANDS; at++) {
         PyObject *name = PyUnicode_InternFromString(forms[at].name);
         if (name == NULL)
             return -1;
-        PyTuple_SET_ITEM(names, at, name);
+        PyTuple_SET_ITEM(command_names, at, name);
     }
-    if (names == NULL || PyModule_AddObjectRef(module, "PLAIN_COMMANDS", names) < 0)
+    if (command_names == NULL || PyModule_AddObjectRef(module, "PLAIN_COMMANDS", command_names) < 0)
         return -1;
     if (RunType.tp_name == NULL && PyStructSequence_InitType2(&RunType, &run_description) < 0)
         return -1;

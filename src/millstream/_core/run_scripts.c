@@ -7,7 +7,7 @@
  *  - If the reply of a command that was run cannot become a value, the exception goes to `faults`, for the code that
  *    runs the script.
  */
-#include "run.h"
+#include "runs.h"
 
 #define CHANGES_MAX (1 << 20) /* bytes of a script's steps; then they are to be taken over */
 #define SLOW_MAX 512        /* commands of a script that took long; then they are to be taken over */

@@ -1,5 +1,5 @@
 /* Words of plain commands, in the forms in which clients usually write them. */
-#include "run.h"
+#include "runs.h"
 
 #define WORDS_MAX (1 << 16) /* words of a command that is taken; more take the ordinary way */
 #define DIGITS_MAX 18       /* of a number that surely is within 64 bits */

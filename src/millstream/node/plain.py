@@ -47,7 +47,7 @@ NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False, whole=0
 
 
 class PlainRunner(Protocol):
-    """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/run.c``)."""
+    """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/runner.c``)."""
 
     records: bool  # Changes go into records, for a log or for replicas
     # Commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs them

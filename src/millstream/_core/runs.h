@@ -1,8 +1,8 @@
 /* Declarations that the files of the runner of plain commands share: the runner, the run at work, and tools for
  * handlers.
  *
- * run_words.c reads words, run_entries.c and run_groups.c have the handlers, run_scripts.c runs a script's commands.
- * run.c has the table of commands, the runs, and the type.
+ * run_words.c reads words, run_entries.c and run_groups.c have the handlers. run.c has the table of commands and the
+ * runs, run_scripts.c runs a script's commands, runner.c has the type. Each of these calls only those named before it.
  *
  * Invariants, of all these files:
  *  - A command is taken only if all of it is here and written in the one usual form; nothing after `end` is read.
@@ -15,8 +15,8 @@
  *
  * The handlers in millstream/commands are the specification; tests/node/test_batch.py compares.
  */
-#ifndef MILLSTREAM_RUN_H
-#define MILLSTREAM_RUN_H
+#ifndef MILLSTREAM_RUNS_H
+#define MILLSTREAM_RUNS_H
 #include <strings.h>
 
 #include "pending.h"
@@ -162,6 +162,13 @@ int run_handler(Run *run, Command command);
 /* Makes a run ready for the keys of a database; -1 with an exception, and then it is to be closed, too */
 int open_run(Run *run, PyObject *database);
 void close_run(Run *run);
+/* Runs what is plain of a client; where it ended, with the words of a command that is not in *other */
+const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, Command *last);
+/* Runs what is plain of a primary from *whole on, in a transaction if it is open; where it ended. *whole is after the last
+ * unit of which all was run, so it is the same unless a transaction is open; *other is a command of that which is not plain. */
+const char *obey_commands(Run *run, const char **whole, const char *end, int is_open, PyObject **other, Py_ssize_t *count,
+                          Command *last);
+extern PyObject *command_names; /* a tuple in the order of Command */
 /* What came of it; changes that were made must be logged, so a lack of memory here is the caller's to end by */
 PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_t count, Command last, Py_ssize_t whole);
 /* Keeps a command (a new reference, or NULL) that took long; where there is no memory for that, it is not kept */
