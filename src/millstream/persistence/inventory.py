@@ -1,6 +1,7 @@
 """Looking over a data directory without changing it: the basis of recovery and of a check's report."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,11 +138,8 @@ def _is_obsolete(disk: Disk, directory: Path, manifest: Manifest, name: str) -> 
     if name not in identities:
         return False
     try:
-        file = disk.open_read(directory / name)
-        try:
+        with closing(disk.open_read(directory / name)) as file:
             return read_header(file, directory / name).identity == identities[name]
-        finally:
-            file.close()
     except (LogCorruptError, FormatError):
         return False
 

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -111,12 +112,9 @@ class Opened:
 
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
     """Make a new file with this content, on the medium; its name is durable after ``sync_directory``."""
-    file = disk.create(path)
-    try:
+    with closing(disk.create(path)) as file:
         put(file, data)
         datasync(file)
-    finally:
-        file.close()
 
 
 def stage_segment(
@@ -294,12 +292,9 @@ def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: ExaminedSegme
     names = set(disk.list(directory))
     stem = f"torn-{last.entry.name}-{result.end}"
     name = next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
-    aside = disk.create(directory / name)
-    try:
+    with closing(disk.create(directory / name)) as aside:
         for at in range(result.end, result.size, CHUNK):
             put(aside, file.read_at(at, min(CHUNK, result.size - at)))
         datasync(aside)
-    finally:
-        aside.close()
     disk.sync_directory(directory)
     return directory / name

@@ -10,6 +10,7 @@ Damage is never cut away, since its contents are nowhere else: a start is refuse
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
 
@@ -48,8 +49,7 @@ def write_snapshot(
 ) -> None:
     """Make the file, sealed and on the medium; its name is durable after ``sync_directory``."""
     header = FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC)
-    file = disk.create(directory / entry.name)
-    try:
+    with closing(disk.create(directory / entry.name)) as file:
         put(file, header.encode())
         number = unsynced = synced = 0
         for run in _runs(payloads):
@@ -60,8 +60,6 @@ def write_snapshot(
                 synced, unsynced = _sync(file, synced, on_synced), 0
         put(file, encode_seal(header, number))
         _sync(file, synced, on_synced)
-    finally:
-        file.close()
 
 
 def _runs(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -4,6 +4,7 @@ This module is imported whenever Spark looks for any Python data source, so it i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -232,11 +233,8 @@ class BatchReader(_Reads, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The parts of the whole read, planned once."""
-        planner = _planner(self._parsed)
-        try:
+        with closing(_planner(self._parsed)) as planner:
             ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending, self._bounds)
-        finally:
-            planner.close()
         return _partitions(self._parsed, ranges) or [RangePartition()]
 
 

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -170,15 +170,12 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
     result = examine(disk, into, last).result
     if result.state is not TailState.TORN:
         return 0  # if it is damaged, the check will say so
-    file = disk.open_append(into / last.name)
-    try:
+    with closing(disk.open_append(into / last.name)) as file:
         file.truncate(result.end)
         if result.end < HEADER_SIZE:
             file.truncate(0)
             put(file, FileHeader.of(last.identity, last.first).encode())
         datasync(file)
-    finally:
-        file.close()
     return result.rest
 
 

@@ -4,8 +4,8 @@ Each step leaves the directory in a state that loses nothing silently: until the
 same cut can be made again.
 """
 
-import contextlib
 import os
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,12 +84,9 @@ class _Truncation:
     def _check_versions(self) -> None:
         """Refuse a log that a newer program wrote: this one must not cut it."""
         for name in filter(is_segment_name, self.there):
-            file = self.disk.open_read(self.directory / name)
-            try:
-                with contextlib.suppress(LogCorruptError):  # a cut is for this error
-                    read_header(file, self.directory / name)
-            finally:
-                file.close()
+            # A cut is for a corrupt log: this check passes over it
+            with closing(self.disk.open_read(self.directory / name)) as file, suppress(LogCorruptError):
+                read_header(file, self.directory / name)
 
     def _check_place(self) -> None:
         """The place is one at which a log can end."""
@@ -97,11 +94,8 @@ class _Truncation:
             return
         end = 0
         if self.size >= HEADER_SIZE:
-            file = self.disk.open_read(self.directory / self.entry.name)
-            try:
+            with closing(self.disk.open_read(self.directory / self.entry.name)) as file:
                 end = record_end(file, FileHeader.of(self.entry.identity, self.entry.first), self.offset)
-            finally:
-                file.close()
         if end != self.offset:
             raise UsageError(
                 f"no record ends at byte {self.offset} of {self.entry.name}; the last one before it ends at {end}: cut "
@@ -166,12 +160,9 @@ class _Truncation:
         return path
 
     def _truncate(self) -> None:
-        file = self.disk.open_append(self.directory / self.entry.name)
-        try:
+        with closing(self.disk.open_append(self.directory / self.entry.name)) as file:
             file.truncate(self.offset)
             datasync(file)
-        finally:
-            file.close()
 
     def _set_aside(self, names: list[str]) -> list[Path]:
         paths = []
@@ -188,8 +179,5 @@ class _Truncation:
         return [self._copy_from(entry, HEADER_SIZE, f"{entry.name}-mended") for entry in entries]
 
     def _has_header(self, entry: SegmentEntry) -> bool:
-        file = self.disk.open_read(self.directory / entry.name)
-        try:
+        with closing(self.disk.open_read(self.directory / entry.name)) as file:
             return file.read_at(0, HEADER_SIZE) == FileHeader.of(entry.identity, entry.first).encode()
-        finally:
-            file.close()

@@ -1,6 +1,7 @@
 """The records of a log, chosen by position, time, key and kind."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -47,13 +48,10 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRe
 
 def _of_kept(disk: Disk, path: Path) -> Iterator[RawRecord]:
     """The records of a file that a cut kept: it was damaged, so the whole file is searched for whole records."""
-    file = disk.open_read(path)
-    try:
+    with closing(disk.open_read(path)) as file:
         header = read_header(file, path)
         for _, position, payload in salvage(file, header, HEADER_SIZE, 0):
             yield position, payload
-    finally:
-        file.close()
 
 
 def _chosen(raw: Iterator[RawRecord], choice: Choice, pattern: _Fits | None) -> Iterator[LogRecord]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,8 +113,7 @@ def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
 def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
     """True if a tail that looked torn has become a record since, or was taken back."""
     for _ in range(_LOOKS):
-        file = disk.open_read(path)
-        try:
+        with closing(disk.open_read(path)) as file:
             size = file.size()
             if size < result.size:
                 return True
@@ -123,8 +123,6 @@ def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
                 next(scan.runs(), None)
                 if scan.end > result.end:
                     return True
-        finally:
-            file.close()
         time.sleep(_PAUSE)  # there is no signal for the end of another process's write
     return False
 

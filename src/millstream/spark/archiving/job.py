@@ -14,6 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -140,14 +141,10 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
     if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
     which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
-    info = StreamInfo(opts.parse(which | {"url": settings.url}))
-    try:
+    with closing(StreamInfo(opts.parse(which | {"url": settings.url}))) as info:
         states = info.states(info.keys())
         store.inspect(states, info.entries)
-        found = [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
-    finally:
-        info.close()
-    return found
+        return [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
 
 
 def _outlook(
@@ -312,9 +309,8 @@ class _ArchiveRun:
             "maxEntriesPerTrigger": str(settings.per_batch),
             "failOnDataLoss": "false" if settings.skip_lost else "true",
         }
-        info = StreamInfo(opts.parse(common | {"url": settings.url}))
         self._total = sum(one.archived for one in self._store.report())
-        try:
+        with closing(StreamInfo(opts.parse(common | {"url": settings.url}))) as info:
             there = info.keys()
             states = info.states(there)
             self._store.inspect(states, info.entries)
@@ -329,8 +325,6 @@ class _ArchiveRun:
                 self._total += waiting(self._store, stream, states[stream])
                 if settings.once:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
-        finally:
-            info.close()
         self._named, self._still = frozenset(there), frozenset(self._store.still)
         if settings.pattern is None or self._store.still:  # a pattern would take in those that stand still
             common.pop("streamPattern", None)
@@ -393,11 +387,10 @@ class _ArchiveRun:
         """True if the pattern has streams that a query by names does not read."""
         if self._settings.pattern is None or not self._store.still:
             return False
-        info = StreamInfo(opts.parse({"streamPattern": self._settings.pattern, "url": self._settings.url}))
-        try:
+        with closing(
+            StreamInfo(opts.parse({"streamPattern": self._settings.pattern, "url": self._settings.url}))
+        ) as info:
             return not self._named.union(self._store.still).issuperset(info.keys())
-        finally:
-            info.close()
 
     def _tell_progress(self) -> None:
         done = sum(one.archived for one in self._store.report())

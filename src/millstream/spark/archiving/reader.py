@@ -7,6 +7,7 @@ trimmed its entries, or merged its file. It then finds them by a second look at 
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -303,9 +304,6 @@ def _caught_up(
 
 def _follows(options: "Options", whole: Range, place: ArchivePosition) -> tuple[Id | None, DataLossError | None]:
     """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
-    info = StreamInfo(options)
-    try:
+    with closing(StreamInfo(options)) as info:
         first = info.firsts({whole.key: (whole.start, whole.end)})[whole.key]
         return first, gap(options, whole.key, place, info.states([whole.key])[whole.key])
-    finally:
-        info.close()

@@ -7,6 +7,7 @@ after the last entry that was written. Two runs of one replay do not mix.
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from millstream.client.url import SERVERS
 from millstream.spark.archiving.replay_model import Replay, ReplayBatch, ReplayResult
@@ -27,8 +28,7 @@ def replay(
 ) -> ReplayResult:
     """Run a replay to its end, or continue an interrupted one."""
     folder = None if what.source.startswith(SERVERS) else open_folder(what.source)
-    target = ReplayTarget(what)
-    try:
+    with closing(ReplayTarget(what)) as target:
         done = ReplayResult()
         after = target.begin(done)
         if done.finished:
@@ -44,8 +44,6 @@ def replay(
         target.finish()
         done.finished = True
         return done
-    finally:
-        target.close()
 
 
 class _Pace:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,19 +77,15 @@ def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
             "minPartitions": "1",
         }
     )
-    planner = Planner(options)
-    try:
+    with closing(Planner(options)) as planner:
         ranges = planner.bounded(options.starting or "earliest", options.ending)
-    finally:
-        planner.close()
     return ReplaySource(lambda: _live(options, ranges), sum(part.rows for part in ranges))
 
 
 def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
     """The entries of a stream; an error if it is trimmed past the reader's place."""
     for whole in ranges:
-        pages = Pages(options.url, whole.key, whole.start, whole.end)
-        try:
+        with closing(Pages(options.url, whole.key, whole.start, whole.end)) as pages:
             while not pages.done:
                 before = pages.cursor
                 pages.ask()
@@ -97,8 +94,6 @@ def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
                     report(options, whole, warn=True)
                 if page is not None:
                     yield page
-        finally:
-            pages.close()
 
 
 def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator[ReplayBatch]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -137,11 +137,8 @@ class ArchiveStore:
         return choose(None, wanted)
 
     def _sweep(self) -> None:
-        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))
-        try:
+        with closing(StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": "*"}))) as info:
             swept = sweep(self.folder, self.manifest, self._streams(), info.entries)
-        finally:
-            info.close()
         self.manifest = swept.manifest
         self._doubtful = swept.doubtful
         for stream, text in swept.news.items():
@@ -393,11 +390,10 @@ class ArchiveStore:
     def _matching(self) -> list[str]:
         if self._settings.pattern is None or self.manifest.shape.format == "parquet":
             return []
-        info = StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": self._settings.pattern}))
-        try:
+        with closing(
+            StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": self._settings.pattern}))
+        ) as info:
             return info.keys()
-        finally:
-            info.close()
 
     def _follow_table(self, stream: str) -> bool:
         """Take over a table's changes that the manifest does not have; True if there were any."""
@@ -407,14 +403,11 @@ class ArchiveStore:
         if made is None:
             return False
         before, place = self._rows()[stream], made.places[stream]
-        info = StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))
-        try:  # entries that were deleted before they were archived are in no file, and were added all the same
+        with closing(StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))) as info:
             state = info.states([stream])[stream]
             if state is not None and state.last >= place.id:
                 most = state.added - info.walk(stream, place.id, state.last, stride=1 << 62)[1]
                 place = replace(place, holes=place.holes + max(0, most - place.n - place.holes))
-        finally:
-            info.close()
         self._switch(replace(made, places={**made.places, stream: place}))
         self._tell(
             stream,
@@ -501,13 +494,10 @@ class ArchiveStore:
     def _check_first(self, stream: str, first: str) -> None:
         """Raise if a stream that begins with this entry is not the archived one."""
         if first and parse_id(first) <= self._safe.place(stream).id:
-            info = StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))
-            try:
+            with closing(StreamInfo(opts.parse({"url": self._settings.url, "stream": stream}))) as info:
                 reason = self._contradiction(
                     stream, self._safe.place(stream), info.states([stream])[stream], info.entries
                 )
-            finally:
-                info.close()
             if reason:
                 raise ReplacedError(reason)
 

@@ -97,11 +97,8 @@ class HashLayout:
 
 def shares(options: "HashOptions") -> int:
     """The number of tasks: more if there are many keys, of whatever kind."""
-    info = StreamInfo(Options(url=options.url, pattern=options.pattern))
-    try:
+    with closing(StreamInfo(Options(url=options.url, pattern=options.pattern))) as info:
         size = info.size()
-    finally:
-        info.close()
     return max(options.min_partitions or 1, min(MOST_TASKS, -(-size // KEYS_A_TASK)))
 
 

@@ -1,6 +1,7 @@
 """A task: it reads its ranges page by page, and asks for the next page before it makes rows of the present one."""
 
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from millstream.spark.model.offsets import DataLossError, Id, Range, StreamState
@@ -87,11 +88,8 @@ def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -
 
 def report(options: "Options", whole: Range, *, warn: bool) -> None:
     """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
-    info = StreamInfo(options)
-    try:
+    with closing(StreamInfo(options)) as info:
         state = info.states([whole.key])[whole.key]
-    finally:
-        info.close()
     what = _gone(whole, state)
     deleted = state is not None and whole.first is not None and state.max_deleted >= whole.first
     if state is None or (options.fail_on_loss and not deleted):

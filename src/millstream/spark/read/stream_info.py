@@ -1,6 +1,7 @@
 """The driver's questions about streams: one round trip for all, and counting where nothing else helps."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -164,15 +165,12 @@ class StreamInfo:
         """
         kept: list[Id] = []
         passed = 0
-        pages = Pages(self._options.url, key, start, end)
-        try:
+        with closing(Pages(self._options.url, key, start, end)) as pages:
             while (most is None or passed < most) and (found := pages.skip(_step(passed, stride, most))):
                 rows, last = found
                 passed += rows
                 if passed % stride == 0:
                     kept.append(last)
-        finally:
-            pages.close()
         if passed and (not kept or kept[-1] != pages.cursor):
             kept.append(pages.cursor)
         return kept, passed

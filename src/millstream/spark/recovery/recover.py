@@ -7,7 +7,7 @@ server.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -121,11 +121,8 @@ def recover(
         def decide(ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
             return dict.fromkeys(ids, fixed)
 
-    recovery = Recovery(url, stream, group, min_idle, name=name, slice_size=slice_size, dead=dead)
-    try:
+    with closing(Recovery(url, stream, group, min_idle, name=name, slice_size=slice_size, dead=dead)) as recovery:
         return recovery.run(decide, progress)
-    finally:
-        recovery.close()
 
 
 def _milliseconds(given: str | int | timedelta) -> int:

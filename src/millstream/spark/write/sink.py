@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -81,15 +82,12 @@ def settle(
     in_order: bool = False,
 ) -> None:
     """The driver's work: the rows of all tasks, seen."""
-    sink_commit = SinkCommit(options, writer, lasting=lasting, in_order=in_order)
-    try:
+    with closing(SinkCommit(options, writer, lasting=lasting, in_order=in_order)) as sink_commit:
         problem = next((message.problem for message in messages if message.problem is not None), None)
         if problem is not None:
             sink_commit.discard()
             raise problem
         sink_commit.commit(version, [part for message in messages for part in message.parts])
-    finally:
-        sink_commit.close()
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
