@@ -36,25 +36,15 @@ SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
 """What a job reads of the streams."""
 
-MADE = (
-    "path string, stream string, first string, last string, rows long, bytes long, columns string, unfit string, "
-    "seen string"
+_TEXT, _LONG = pa.string(), pa.int64()
+_MADE = pa.schema(
+    [(name, _TEXT) for name in ("path", "stream", "first", "last")]
+    + [(name, _LONG) for name in ("rows", "bytes")]
+    + [(name, _TEXT) for name in ("columns", "unfit", "seen")]
 )
+MADE = ", ".join(f"{each.name} {'long' if each.type == _LONG else 'string'}" for each in _MADE)
 """What a task tells of the files it wrote."""
 
-_MADE = pa.schema(
-    [
-        ("path", pa.string()),
-        ("stream", pa.string()),
-        ("first", pa.string()),
-        ("last", pa.string()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("columns", pa.string()),
-        ("unfit", pa.string()),
-        ("seen", pa.string()),
-    ]
-)
 TARGET_BYTES = 128 << 20
 """Of a file, about."""
 
