@@ -13,6 +13,7 @@ import pytest
 from support import bytecode, needs, quiet, tiers
 from support.servers import ServerProcess, millstream_server, redis_server
 
+WITH_DEBUG = ("--enable-debug-command", "local")  # Tests let time pass there by DEBUG SLEEP
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For every Java machine that a test starts: none lives long enough to earn back what its second compiler costs."""
 
@@ -111,14 +112,14 @@ def alone() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One redis-server for the whole run; use ``real_redis`` unless the test stops it."""
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+    with redis_server(tmp_path_factory.mktemp("redis"), *WITH_DEBUG) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """The same of Redis 8, where there is one."""
-    with redis_server(tmp_path_factory.mktemp("redis8"), path=needs.other("redis8")) as server:
+    with redis_server(tmp_path_factory.mktemp("redis8"), *WITH_DEBUG, path=needs.other("redis8")) as server:
         yield server
 
 

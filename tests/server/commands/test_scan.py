@@ -106,7 +106,7 @@ def test_filters_and_databases() -> None:
     with ServerThread() as server, Wire(server.url) as wire:
         wire.ask("MSET", "a1", 1, "a2", 2, "b1", 3)
         wire.ask("XADD", "a3", "1-1", "f", "v")
-        wire.ask("SET", "a4", 1, "PXAT", 1)
+        wire.ask("MSETEX", 1, "a4", 1, "PXAT", 1)
         assert sorted(wire.ask("SCAN", 0, "COUNT", 100, "MATCH", "a*")[1]) == [b"a1", b"a2", b"a3"]
         assert wire.ask("SCAN", 0, "COUNT", 100, "TYPE", "stream")[1] == [b"a3"]
         cursor, _ = wire.ask("SCAN", 0, "COUNT", 1)

@@ -14,7 +14,7 @@ Source: https://redis.io/docs/latest/commands/dump/ and restore/
 from dataclasses import dataclass
 
 from millstream.commands.context.context import Context
-from millstream.commands.keyspace.expiry import delete_key
+from millstream.commands.keyspace.expiry import delete_key, is_over
 from millstream.commands.table.args import LLONG_MAX, SYNTAX, integer, keyword
 from millstream.commands.table.table import GENERIC
 from millstream.engine.serialization import dump as dumping
@@ -113,8 +113,9 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
     expires_at = base + ttl if ttl else None
     try:
         payload = _in_our_form(ctx, argv[3])
-        if expires_at is not None and expires_at <= ctx.now.wall and not ctx.obeys:
+        if is_over(ctx, expires_at):
             dumping.load(payload)
+            ctx.host.lookups.expired += 1
             if old is not None:
                 delete_key(ctx, key)
             return OK

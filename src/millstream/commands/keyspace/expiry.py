@@ -24,6 +24,14 @@ def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
     ctx.dirty += 1
 
 
+def is_over(ctx: Context, at: int | None) -> bool:
+    """True if a command must delete its key at once instead of giving it this time; never a primary's command.
+
+    A replica waits for its primary's DEL: the two clocks differ.
+    """
+    return at is not None and at <= ctx.now.wall and not ctx.obeys
+
+
 def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
     """Change when a key that exists dies.
 
@@ -80,7 +88,7 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
     key = argv[1]
     if ctx.lookup(key) is None or not _allowed(conditions, ctx.db.expires.get(key), at):
         return 0
-    if at <= ctx.now.wall and not ctx.obeys:  # a primary deletes it in its own time
+    if is_over(ctx, at):
         delete_key(ctx, key)
         return 1
     change_expiry(ctx, key, at)

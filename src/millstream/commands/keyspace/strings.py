@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace import long_double
-from millstream.commands.keyspace.expiry import change_expiry, delete_key
+from millstream.commands.keyspace.expiry import change_expiry, delete_key, is_over
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, keyword, read_integer
 from millstream.commands.table.table import STRING
 from millstream.engine.keyspace import StringValue, Transition
@@ -139,7 +139,8 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
     change; without, any type is replaced. GET together with NX answers what is there, so null means "set" there, and
     "not set" without GET.
 
-    KEEPTTL is read after the lookup: that may have deleted a key whose time was over.
+    KEEPTTL is read after the lookup: that may have deleted a key whose time was over. A time that is over stores
+    nothing, and deletes what is there by one ``del``; INFO counts an expired key in both cases, as Redis since 8.8.
     """
     options = _set_options(argv[3:])
     key, data = argv[1], argv[2]
@@ -149,12 +150,17 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
         ctx.missed(key)
     if (options.only_new and found is not None) or (options.only_old and found is None):
         return found if isinstance(found, bytes) else None
-    if options.keep_ttl:
-        expires_at = ctx.db.expires.get(key)
-    put_string(ctx, key, data, expires_at)
-    ctx.notify("$", "set", key)
-    if options.expires is not None:
-        ctx.notify("g", "expire", key)
+    if is_over(ctx, expires_at):
+        ctx.host.lookups.expired += 1
+        if found is not None:
+            delete_key(ctx, key)
+    else:
+        if options.keep_ttl:
+            expires_at = ctx.db.expires.get(key)
+        put_string(ctx, key, data, expires_at)
+        ctx.notify("$", "set", key)
+        if options.expires is not None:
+            ctx.notify("g", "expire", key)
     if options.get:
         return found if isinstance(found, bytes) else None
     return OK
@@ -272,7 +278,7 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
         return None
     if expires is not None:
         at = expiry(ctx, expires[0], expires[1], "getex", absolute=expires[2])
-        if at <= ctx.now.wall:
+        if is_over(ctx, at):
             delete_key(ctx, key)
         else:
             change_expiry(ctx, key, at)
@@ -629,7 +635,7 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
         return _answer(ctx, [value, Fraction(0)], floats=asked.floats)
     present = ctx.db.expires.get(argv[1])
     keeps = at is None or (asked.enx and present is not None)
-    if at is not None and not keeps and at <= ctx.now.wall:  # the key dies at once, by one event
+    if not keeps and is_over(ctx, at):  # the key dies at once, by one event
         if before is not None:
             delete_key(ctx, argv[1])
         return _answer(ctx, [total, total - value], floats=asked.floats)
