@@ -5,7 +5,7 @@ import random
 import pytest
 
 from conformance.pipe import Pipe
-from millstream.commands.keyspace import long_double
+from millstream.commands.table import long_double
 from millstream.replies import Error
 from support.inprocess import World, to_words
 from support.servers import ServerProcess

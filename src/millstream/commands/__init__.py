@@ -36,6 +36,7 @@ FAMILIES = (
     "admin.persistence",
     "admin.debug",
     "keyspace.strings",
+    "keyspace.numbers",
     "keyspace.hashes",
     "keyspace.zsets",
     "keyspace.zset_ranges",

@@ -2,5 +2,5 @@
 
 They are here because clients, scripts and tools of streams use them (counters, locks, due times, receipts), and follow
 Redis in replies, errors, events and counts; ``limited`` in a row says what of a command is not there. ``collections``
-has what the four families of collections share, ``long_double`` the arithmetic of INCRBYFLOAT.
+has what the four families of collections share.
 """

@@ -9,8 +9,8 @@ Source: https://redis.io/docs/latest/commands/?group=hash
 from fractions import Fraction
 
 from millstream.commands.context.context import Context
-from millstream.commands.keyspace import long_double
 from millstream.commands.keyspace.collections import Family, key_count
+from millstream.commands.table import long_double
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, cursor, integer, keyword, read_integer, shown
 from millstream.engine.collections import HashValue
 from millstream.errors import CommandError

@@ -7,8 +7,8 @@ import math
 from itertools import islice
 
 from millstream.commands.context.context import Blocked, Context
-from millstream.commands.keyspace import long_double
 from millstream.commands.keyspace.collections import Family, drop_if_empty, key_count
+from millstream.commands.table import long_double
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, SYNTAX, integer, keyword
 from millstream.engine.collections import ListValue
 from millstream.errors import CommandError
