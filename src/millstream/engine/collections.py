@@ -132,9 +132,11 @@ class ZSetValue(Collection):
         """Set a member's score; not a NaN. A listpack keeps -0 as 0."""
         if not self._is_big:
             self._is_big = len(member) > ZSET_VALUE or len(self.scores) + (member not in self.scores) > ZSET_ENTRIES
+            # Adding 0.0 makes -0.0 to 0.0 and changes no other number
             score = score if self._is_big else score + 0.0
         before = self.scores.get(member)
         if before is not None:
+            # By score and member: members of one score are in order too, so the place is exact
             del self._order[bisect_left(self._order, (before, member))]
         insort(self._order, (score, member))
         self.scores[member] = score
@@ -151,6 +153,7 @@ class ZSetValue(Collection):
             for member, score in scores.items():
                 self.put(member, score)
             return
+        # The old places of members that are there already must go before the new ones come
         if not self.scores.keys().isdisjoint(scores):
             self._order = [place for place in self._order if place[1] not in scores]
         self._order.extend((score, member) for member, score in scores.items())
@@ -275,6 +278,7 @@ class ListValue(Collection):
         """Delete elements equal to one: as many from the head, from the tail if negative, all if 0."""
         left = abs(count) or len(self._items)
         kept: list[bytes] = []
+        # From the end at which deletion begins; ``kept`` is then in that direction, and turned back below
         for each in self._items if count >= 0 else reversed(self._items):
             if left and each == item:
                 left -= 1
@@ -285,6 +289,7 @@ class ListValue(Collection):
 
     def trim(self, first: int, behind: int) -> None:
         """Delete all but the elements from one position up to and without another."""
+        # Counted before the head goes, since both positions are those of the whole list
         tail = len(self._items) - behind
         for _ in range(first):
             self.pop(left=True)
@@ -301,6 +306,7 @@ class ListValue(Collection):
     def _weigh(self, growth: int) -> None:
         """Count the bytes of a change; only growth makes a list big, and only shrinking makes it small."""
         self._bytes += growth
+        # Two bounds, so that a list at the limit does not change its encoding with every push and pop
         if growth > 0 and self._bytes > LIST_BYTES:
             self._is_big = True
         elif growth < 0 and self._bytes <= LIST_BYTES // 2:
@@ -365,10 +371,12 @@ class SetValue(Collection):
     def add(self, member: bytes) -> None:
         """Add a member that is not there."""
         if self._encoding == b"intset" and not listpack.is_integer(member):
+            # From now on the order of insertion shows, and it begins with the numeric order, as in Redis
             self._members = dict.fromkeys(self)
             self._encoding = b"listpack"
         self._members[member] = None
         if self._encoding == b"intset":
+            # A full intset becomes a hash table at once: it has more members than a listpack may have
             if len(self._members) > INTSET_ENTRIES:
                 self._encoding = b"hashtable"
         elif len(self._members) > SET_ENTRIES or len(member) > SET_VALUE:

@@ -29,6 +29,7 @@ def text_of(names: tuple[Any, ...]) -> str:
 
 def names_of(text: bytes) -> tuple[Any, ...]:
     """Another server's ``earlier``, as :class:`ReplicationState` has it, from its text, without malformed parts."""
+    # findall skips what does not fit; the cut bounds what a hostile peer can have us keep
     pairs = _PAIR.findall(text)[:EARLIER_MAX]
     return tuple(each for name, second in pairs for each in (name.decode(), int(second)))
 

@@ -77,6 +77,7 @@ def half(word: bytes) -> int | None:
     """
     if word.isdigit():
         return _unsigned(word)
+    # Beyond 64 bits the strict reader fails, and the number gets to strtoull like any other
     if len(word) <= 20 and _CANONICAL_NEGATIVE.match(word) and int(word) >= -(2**63):
         return None
     found = _STRTOULL.match(word)
@@ -101,6 +102,7 @@ def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
 def parse(word: bytes, missing_seq: int = 0) -> int | None:
     """An explicit id; None if it is not one."""
     head, _, tail = word.partition(b"-")
+    # The slow way gives the same result for these; most ids take this one
     if tail.isdigit() and head.isdigit() and len(head) < 20 > len(tail):
         return int(head) << 64 | int(tail)  # as every server writes it: any 19 digits fit 64 bits
     halves = _halves(word)

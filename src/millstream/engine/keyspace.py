@@ -69,6 +69,7 @@ class StringValue:
     def _changing(self) -> bytearray:
         if self._buffer is None:
             self._buffer = bytearray(self._data)
+            # One of the two holds the string, or each large APPEND would keep it twice
             self._data = b""
         return self._buffer
 
@@ -79,6 +80,7 @@ class StringValue:
     def overwrite(self, offset: int, part: bytes) -> None:
         """Put bytes from ``offset`` on; missing bytes before them become zero bytes."""
         buffer = self._changing()
+        # An empty buffer is replaced, not grown: zero bytes of a new large string need no copy then
         if not buffer:
             self._buffer = buffer = bytearray(offset)
         elif offset > len(buffer):
@@ -203,6 +205,7 @@ def _expire(space: Keyspace, db: int, key: bytes, expires_at: int | None) -> Non
 def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
     """RENAME (same database) and MOVE (same key); replaces the value at the target."""
     source, target = space.databases[db], space.databases[new_db]
+    # Taken out before it is put in: RENAME of a key to itself must not lose it
     value = source.keys.pop(key)
     expires_at = source.expires.pop(key, None)
     target.keys[new_key] = value
@@ -214,6 +217,7 @@ def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> 
 @transition("copy")
 def _copy(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
     source, target = space.databases[db], space.databases[new_db]
+    # The target's own time to live goes even where the source has none
     target.keys[new_key] = source.keys[key].copy()
     target.expires.pop(new_key, None)
     if key in source.expires:
@@ -228,6 +232,7 @@ def _flush(space: Keyspace, db: int) -> None:
 @transition("swap")
 def _swap(space: Keyspace, db: int, other: int) -> None:
     one, two = space.databases[db], space.databases[other]
+    # The objects stay where they are, since sessions and contexts hold them; the contents change places
     keys, expires = one.keys, one.expires
     one.replace(two.keys, two.expires)
     two.replace(keys, expires)

@@ -40,6 +40,7 @@ class _Order:
         self.number = number
         self._listed = list(keys)
         self._done = 0
+        # A group is the keys whose places share their upper bits, so groups are in order before anything is sorted
         bits = (len(self._listed) // _TOGETHER).bit_length()
         self._shift = _PLACES - bits
         self._groups: list[list[bytes]] = [[] for _ in range((2**32 >> self._shift) + 1)]
@@ -63,6 +64,7 @@ class _Order:
         found: list[tuple[int, bytes]] = []
         for group in range(first >> self._shift, len(self._groups)):
             here = sorted((at, key) for key in self._groups[group] if (at := place(key)) >= first)
+            # One key beyond the count is enough to know the next cursor, unless it shares the last one's place
             if len(found) >= count and here and here[0][0] > found[count - 1][0]:
                 found.append(here[0])
                 break
@@ -111,6 +113,7 @@ class ScanOrder:
         if made is not None and made.number >= number:
             return made
         if making is None:
+            # Numbers start over: an order made before would look newer than each that follows
             if self._last == self._numbers:
                 self._last, self._made = 0, None
             self._last += 1

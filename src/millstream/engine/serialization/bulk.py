@@ -89,10 +89,13 @@ def _add_record(group: Group, holders: list[Consumer], record: list[Any], latest
         raise MalformedError("one entry pending twice")
     number(count, MAX_DELIVERIES)
     if at is not None:
+        # Without consumers the upper bound is -1, so every place is refused
         holder = holders[number(at, len(holders) - 1)]
+        # Times must not descend: the list is trusted to be in order, and is not sorted again
         latest = number(time, _LLONG_MAX, lowest=latest)
         group.assign(entry_id, holder, latest, count)
         return latest
+    # Released records come first, so as long as they come, all records so far are released ones
     if group.order.released != len(group.pending):
         raise MalformedError("a released entry behind an owned one")
     group.release(entry_id, count)

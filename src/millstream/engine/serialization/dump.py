@@ -213,6 +213,7 @@ def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
     stream.entries_added = number(added, LLONG_MAX)
     if entries.last_live_id > stream.last_id or stream.max_deleted > stream.last_id:
         raise MalformedError("an id above the last")
+    # A payload may have tombstones above its last id, and the next XADD would fail at them
     entries.reach_back(stream.last_id)
     if stream.length > stream.entries_added:
         raise MalformedError("more entries than were added")
@@ -240,6 +241,7 @@ def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]
     """Add a group without records to a stream that has its entries; the group, and its consumers in their order."""
     name, last, read, consumers = content
     last = number(last, MAX_ID)
+    # None comes from another format's reader, which does not have the count
     if read is None:
         distance = stream.distance(last)
         read = UNKNOWN if distance is None else distance

@@ -102,6 +102,7 @@ def take_list(data: bytes, at: int) -> tuple[int, int]:
     if data[at : at + 1] != bytes([_LIST]):
         raise MalformedError("list expected")
     size, at = _take_size(data, at + 1)
+    # Each value takes a byte at least, so a size that a hostile payload makes up is refused before memory is taken
     if size > len(data) - at:
         raise MalformedError("cut short")
     return size, at
@@ -126,6 +127,7 @@ def take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         return size, at
     if tag == _NEGATIVE:
         return -size - 1, at
+    # For bytes it is their length, for a list a lower bound of it: one test for both
     if size > len(data) - at:
         raise MalformedError("cut short")
     if tag == _BYTES:

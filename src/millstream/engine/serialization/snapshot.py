@@ -71,6 +71,7 @@ def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
 
 def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterator[list[T]]:
     """Items in bounded groups; large ones, with a given ``size`` in bytes, one by one: a record must stay small."""
+    # A copy: the caller hands in views of dictionaries, and slices need a list
     every = list(items)
     for at in range(0, len(every), ELEMENTS):
         part = every[at : at + ELEMENTS]
@@ -88,6 +89,7 @@ def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
     packed, size = [], 0
     for node in stream.entries.nodes():
         packed.append(node.pack())
+        # The last part is the entries' bytes; ids and offsets are small next to them
         size += len(packed[-1][-1])
         if size >= BLOCK_BYTES:
             yield ("xblocks", db, key, packed)
@@ -113,10 +115,12 @@ def _group(db: int, key: bytes, name: bytes, group: Group) -> Iterator[Transitio
     for part in _parts(group.consumers.values()):
         consumers = [word for each in part for word in (each.name, each.seen, each.active)]
         yield ("gconsumers", db, key, name, consumers)
+    # By place, not by name: a group may have millions of records, and names are long
     places = {consumer: at for at, consumer in enumerate(group.consumers)}
     for records in _parts(group.order):
         holders = [-1 if one.consumer is None else places[one.consumer.name] for one in records]
         times, counts = [one.time for one in records], [one.count for one in records]
         yield ("gpending", db, key, name, ids.pack_all([one.id for one in records]), holders, times, counts)
+    # Without it the records would be in the order of time only, and no command would find them by id
     if len(group.pending):
         yield ("gsort", db, key, name)

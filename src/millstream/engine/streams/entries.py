@@ -62,10 +62,12 @@ class PyEntryStore:
 
     def append(self, entry_id: int, fields: list[bytes], *, fresh: bool, dead: bool = False) -> None:
         """Add an entry with an id above all others."""
+        # A tombstone may share the id of the one before it (reach_back); a live entry never may
         if self._blocks and entry_id < self._blocks[-1].ids[-1] + (not dead):
             raise ValueError("an id that is not above all stored")
         if fresh:
             before = self._blocks[-1] if self._blocks else None
+            # Sealed before the next block exists: only the last block may be open
             if before is not None:
                 before.seal()
             self._blocks.append(Block(entry_id, fields, before))
@@ -98,6 +100,7 @@ class PyEntryStore:
         self._firsts += [block.ids[0] for block in blocks]
         self.length += sum(block.live for block in blocks)
         if self._blocks:
+            # Only the last block is open; unpack() leaves each one sealed
             self._blocks[-1].unseal()
 
     @property
@@ -159,9 +162,11 @@ class PyEntryStore:
                 break
             removed += block.live
             whole += 1
+        # One deletion for all of them: one by one would move the rest of both lists each time
         del self._blocks[:whole], self._firsts[:whole]
         if self._blocks:
             block = self._blocks[0]
+            # remove() moves block.low, but the range was fixed before
             for at in range(block.low, block.left(bound)):
                 if at not in block.dead:
                     removed += 1
@@ -173,6 +178,7 @@ class PyEntryStore:
 
     def ends_below(self, bound: int) -> bool:
         """True if :meth:`remove_below` would change anything."""
+        # The second half: a first block that reaches above the bound may still have live entries below it
         first = self.first_id
         return bool(self._blocks) and (self._blocks[0].ids[-1] < bound or 0 < first < bound)
 
@@ -183,6 +189,7 @@ class PyEntryStore:
 
     def drop_emptied(self, bound: int) -> None:
         """Drop the blocks that end below ``bound`` and have no live entry."""
+        # From the back, so that the indexes of those not yet dropped stay right
         for index in reversed(self.emptied(bound)):
             self._drop(index)
 
@@ -244,6 +251,7 @@ class PyEntryStore:
         if start > end or not self._blocks:
             return
         blocks, firsts = self._blocks, self._firsts
+        # The block that may hold ``start`` is the last that begins at or before it, or else the first of all
         index = max(bisect_right(firsts, start) - 1, 0)
         while index < len(blocks) and count:
             block = blocks[index]
@@ -300,6 +308,7 @@ class PyEntryStore:
                 count -= 1
                 if count == 0:
                     return
+            # The start lies within this block, so all earlier ones are below it
             if low > 0 and block.ids[0] < start:
                 return
             index -= 1

@@ -66,6 +66,7 @@ class PyGroup:
             self.pending.add(record)
             consumer.pending.add(record)
         else:
+            # Out of the order first: remove() finds the place by the old time and the old holder
             self.order.remove(record)
             if record.consumer is not consumer:
                 if record.consumer is not None:
@@ -89,6 +90,7 @@ class PyGroup:
 
     def restored(self) -> None:
         """All records are there: bring them into the order of ids."""
+        # A snapshot is trusted less than memory: two records of one id would leave one that no XACK can reach
         records = sorted(self.order, key=lambda record: record.id)
         if any(one.id == other.id for one, other in pairwise(records)):
             raise ValueError("one entry pending twice")
@@ -107,6 +109,7 @@ class PyGroup:
             record = Pending(entry_id, None, 0, count)
             self.pending.add(record)
         else:
+            # The same order of steps: a record without a holder would be looked for in the zone
             self.order.remove(record)
             if record.consumer is not None:
                 record.consumer.pending.pop(entry_id)
@@ -120,6 +123,7 @@ class PyGroup:
         record = self.pending.pop(entry_id)
         if record is None:
             return False
+        # The record keeps its holder and its time, since remove() needs both
         self.order.remove(record)
         if record.consumer is not None:
             record.consumer.pending.pop(entry_id)
@@ -128,6 +132,7 @@ class PyGroup:
     def assign_all(self, packed: bytes, consumer: PyConsumer, time: int, counts: list[int]) -> None:
         """Make ``consumer`` the holder of several entries, see :meth:`assign`."""
         ids, pending = unpack_all(packed), self.pending
+        # Ids may repeat or descend: XCLAIM names them in the client's order
         if not ids or (len(pending) and pending.last() >= ids[0]) or not all(map(lt, ids, ids[1:])):
             for entry_id, count in zip(ids, counts, strict=True):
                 self.assign(entry_id, consumer, time, count)
@@ -146,6 +151,8 @@ class PyGroup:
         # Most groups acknowledge in order; this takes from the front of all orders at once
         records = self.pending.pop_first(len(ids))
         self.order.remove_all(records)
+        # Mostly one consumer holds them all, and they are its first: its index gives them up in one step too. An id is
+        # in the index of its holder only, so begins_with() also shows that all of them have this holder.
         holder = records[0].consumer
         if holder is not None and holder.pending.begins_with(ids):
             holder.pending.pop_first(len(ids))
@@ -166,10 +173,12 @@ class PyGroup:
         gone: list[int] = []
         cursor = 0
         for record in self.pending.walk(start):
+            # The bounds are looked at before the record, so the cursor names the first record that was not looked at
             if not most or not looks:
                 cursor = record.id
                 break
             looks -= 1
+            # Order as in Redis: a deleted entry is reported whatever its idle time, and counts towards COUNT
             if record.id not in entries:
                 gone.append(record.id)
                 most -= 1
@@ -184,6 +193,7 @@ class PyGroup:
         consumer = self.consumers.pop(name, None)
         if consumer is None:
             return 0
+        # A list, since forget() changes the index that the walk reads
         ids = [record.id for record in consumer.pending.walk()]
         for entry_id in ids:
             self.forget(entry_id)
@@ -195,6 +205,7 @@ class PyGroup:
         for name, consumer in self.consumers.items():
             other = twin.consumers[name] = PyConsumer(name, consumer.seen)
             other.active = consumer.active
+        # In time order: release() and assign() put each at the end of its part, and equal times stay in order
         for record in self.order:
             if record.consumer is None:
                 twin.release(record.id, record.count)

@@ -37,6 +37,7 @@ class Idempotence:
         """Note a new message; the producer's oldest goes when there are too many."""
         messages = self.producers.setdefault(producer, {})
         messages.pop(message, None)  # a replica may not have forgotten it yet: it is the newest again
+        # After the pop, since a dictionary keeps the place of a key that it has, and the first must be the oldest
         messages[message] = entry_id
         self.added += 1
         while len(messages) > self.maxsize:
@@ -51,12 +52,14 @@ class Idempotence:
     def has_expired(self, now: int) -> bool:
         """True if :meth:`expire` would remove anything at this wall time."""
         bound = now - self.duration * 1000
+        # The oldest message is the first of the dictionary, so one look for each producer is enough
         return any(not messages or next(iter(messages.values())) >> 64 <= bound for messages in self.producers.values())
 
     def expire(self, now: int) -> None:
         """Forget, per producer from its oldest on, messages with an entry id older than the duration."""
         bound = now - self.duration * 1000
         for producer, messages in list(self.producers.items()):
+            # It stops at the first that is young enough: one with an older id after it stays until its turn
             while messages:
                 oldest = next(iter(messages))
                 if messages[oldest] >> 64 > bound:

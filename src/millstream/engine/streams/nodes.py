@@ -78,10 +78,12 @@ def _cut(pieces: list[bytes], head: bytes) -> tuple[bytes, list[bytes]]:
         The byte, empty if nothing was cut, and the bytes of each entry from now on.
     """
     saved, wire = len(head) - 1, b"".join(pieces)
+    # The byte must occur nowhere in the node, since the way back replaces every occurrence
     mark = next((each for each in _MARKS if each not in wire), b"")
     if not mark or saved * len(pieces) * _WORTH < len(wire):
         return b"", pieces
     kept = [piece.replace(head, mark) for piece in pieces]
+    # Exactly once in each: a value may contain the same bytes as the head, and an entry may have other fields
     if set(map(sub, map(len, pieces), map(len, kept))) != {saved}:
         return b"", pieces
     return mark, kept
@@ -196,6 +198,8 @@ class Block:
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
         """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count."""
+        # As in Redis, both differences are to the node's first entry, deleted or not; that of the sequences is taken
+        # even where the milliseconds differ
         master = self.ids[0]
         ms_diff, seq_diff = (entry_id >> 64) - (master >> 64), (entry_id & MAX64) - (master & MAX64)
         size = 2 + _difference(ms_diff) + (2 if 0 <= seq_diff <= 127 else _difference(seq_diff))
@@ -215,6 +219,7 @@ class Block:
 
     def unseal(self) -> None:
         """Take entries again, since the later blocks are gone; bytes shared before stay as they are."""
+        # pieces() reads offsets and mark, so they are cleared after it
         self.wire = self.pieces()
         self.ids, self.offsets, self.mark = list(self.ids), (), b""
 
@@ -245,6 +250,7 @@ class Block:
             dead = self.dead = set()
         dead.add(position)
         self.live -= 1
+        # Both loops end without a live entry too: positions outside of the block are never in ``dead``
         while self.low in dead:
             self.low += 1
         while self.high - 1 in dead:
@@ -257,6 +263,7 @@ class Block:
             return
         assert isinstance(self.wire, list), "only the last block can lie above"
         assert isinstance(self.ids, list), "they are packed when the bytes are sealed"
+        # Encoded again, because the id is a part of an entry's bytes and may have another length
         self.wire[above:] = [encode_entry(last, fields) for _, _, fields in list(self.entries())[above:]]
         self.ids[above:] = [last] * (len(self.ids) - above)
 
@@ -324,6 +331,7 @@ class Block:
             offsets = list(accumulate(map(len, wire[:-1]), initial=0))
             wire = b"".join(wire)
         elif self.mark:  # each entry has it once
+            # Entry n begins after n heads that a mark stands for, each longer by this
             longer = len(self.head) - 1
             offsets = [offset + at * longer for at, offset in enumerate(offsets)]
             wire = wire.replace(self.mark, self.head)

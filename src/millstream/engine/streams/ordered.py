@@ -67,6 +67,7 @@ class Ordered(Generic[V]):
         A full last piece is not cut, but a new one follows it: ascending numbers, such as ids, leave full pieces.
         """
         pieces, values, lasts = self._pieces, self._values, self._lasts
+        # The end goes first, for ids and times arrive in order; it needs no bisection
         if not lasts or number > lasts[-1]:
             before = values[-1][-1] if lasts else None
             if lasts and len(pieces[-1]) < self.PIECE:
@@ -87,17 +88,20 @@ class Ordered(Generic[V]):
         if piece[at] == number:
             before, beside[at] = beside[at], value
             return before
+        # Read before the insertion, which shifts what lies at these places
         before = beside[at - 1] if at else values[index - 1][-1] if index else None
         piece.insert(at, number)
         beside.insert(at, value)
         if len(piece) >= 2 * self.PIECE:
             pieces[index : index + 1] = [piece[: self.PIECE], piece[self.PIECE :]]
             values[index : index + 1] = [beside[: self.PIECE], beside[self.PIECE :]]
+            # The second half keeps the old last number, so only the first half's is new
             lasts.insert(index, piece[self.PIECE - 1])
         return before
 
     def extend(self, numbers: list[int], values: list[V]) -> None:
         """Add several that ascend and lie above all others, as :meth:`put` would one by one."""
+        # Negative for a last piece that insertions have made longer than PIECE: then nothing fits
         room = self.PIECE - len(self._pieces[-1]) if self._pieces else 0
         if room > 0:
             self._pieces[-1] += numbers[:room]
@@ -115,6 +119,7 @@ class Ordered(Generic[V]):
     def pop_first(self, count: int) -> list[V]:
         """Remove this many from the front, all of them in one piece; returns their values."""
         piece, values = self._pieces[0], self._values[0]
+        # begins_with() is False for numbers over two pieces, so they never reach past this one
         popped = values[:count]
         if count == len(piece):
             del self._pieces[0], self._values[0], self._lasts[0]
@@ -133,6 +138,7 @@ class Ordered(Generic[V]):
         value = self._values[index].pop(at)
         if not piece:
             del self._pieces[index], self._values[index], self._lasts[index]
+        # Invariant: lasts[i] == pieces[i][-1], and no piece is empty; bisections go wrong without either
         elif at == len(piece):
             self._lasts[index] = piece[-1]
         return value
@@ -151,5 +157,6 @@ class Ordered(Generic[V]):
         if index == len(self._pieces):
             return iter(())
         at = bisect_left(self._pieces[index], start)
+        # Lazy but for the first piece: XPENDING of ten records must not copy a million
         later = (self._values[index] for index in range(index + 1, len(self._values)))
         return chain(self._values[index][at:], chain.from_iterable(later))

@@ -89,5 +89,6 @@ class PackedIds:
 
     def _same_ms(self, entry_id: int) -> tuple[int, int]:
         ms = (entry_id >> 64) - self._base
+        # A millisecond before the base is negative here, and both bisections then return 0
         low = bisect_left(self._ms, ms)
         return low, bisect_right(self._ms, ms, low)

@@ -88,6 +88,7 @@ class IdIndex:
 
     def pop(self, entry_id: int) -> Pending | None:
         """Remove the record of this id; None if there is none."""
+        # The count is kept here, because len() of the ordered numbers walks over all their pieces
         record = self._records.pop(entry_id)
         self._count -= record is not None
         return record
@@ -115,6 +116,7 @@ class IdIndex:
             if entry > end or len(rows) >= count:
                 break
             if consumer is None:
+                # Redis shows -1 as the idle time of a released record; MIN-IDLE-TIME does not hide it
                 name, idle = b"", -1
             else:
                 name, idle = consumer.name, max(now - record.time, 0)
@@ -187,10 +189,13 @@ class TimeOrder:
 
     def known(self, time: int) -> int:
         """The time, as the same object as that of the last record if it is the same: a number takes 32 bytes."""
+        # Equal times of a snapshot arrive one after another, so a look at the newest is enough
         return self._ends.last() if self._ends and self._ends.last() == time else time
 
     def insert(self, record: Pending) -> None:
         """Put an owned record after all that were delivered no later; never inside the zone."""
+        # put() returns the last record of the same time, or else of the nearest earlier one: either way the neighbour.
+        # Without one the record follows the zone; without a zone it is the head.
         before = self._ends.put(record.time, record)
         self._link(record, self._zone_end if before is None else before)
 
@@ -200,6 +205,7 @@ class TimeOrder:
         found = self._ends.put(last.time, last)
         before = self._zone_end if found is None else found
         after = self.head if before is None else before.after
+        # The stretch is linked in the loop as a chain of its own; only its two ends meet the old list
         for record in records:
             record.before = before
             if before is None:
@@ -234,6 +240,8 @@ class TimeOrder:
             self.released -= 1
             if self._zone_end is record:
                 self._zone_end = before
+        # It was the last of its time, so the record before it takes that place, or the time goes. The record before it
+        # must be owned: released ones have time 0, which an owned one may have too.
         elif after is None or after.time != record.time:
             if before is not None and before.time == record.time and before.consumer is not None:
                 self._ends.put(record.time, before)
@@ -257,12 +265,15 @@ class TimeOrder:
         after: Pending | None = first
         for record in records:
             if record is not after or record.time != first.time or record.consumer is None:
+                # Nothing is changed yet at this point, so the slow way begins from an intact list
                 for each in records:
                     self.remove(each)
                 return
             after = record.after
         for record in records[1:]:
             record.before = record.after = None
+        # Trap: remove() decides by its neighbours who is the last of a time. So the stretch shrinks to its first record
+        # before that goes, and remove() then sees the record that really follows.
         first.after = after
         if after is not None:
             after.before = first

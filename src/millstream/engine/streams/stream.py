@@ -65,6 +65,7 @@ class Stream:
 
         An entry that was pending already (the position was set back) moves to this consumer and its count starts over.
         """
+        # Tombstones are not among these, so a position moves over them without a delivery
         ids = self.entries.ids(group.last_id + 1, upto)
         if not noack:
             group.assign_all(pack_all(ids), consumer, now, [1] * len(ids))
@@ -81,6 +82,8 @@ class Stream:
                 # This holds for the rest too: ids ascend, and no deletion lies ahead
                 group.entries_read = min(group.entries_read + len(ids) - at, LLONG_MAX)
                 break
+            # Entry by entry, as Redis counts: on the way the position may reach a place from which counting is possible
+            # again. With entries_added 0 (XSETID can set that) Redis leaves the count as it is.
             if self.entries_added:
                 distance = self.distance(entry_id)
                 group.entries_read = UNKNOWN if distance is None else distance
@@ -114,6 +117,7 @@ class Stream:
 
     def has_gap_after(self, position: int) -> bool:
         """True if a deletion at or after this position makes counting from it impossible."""
+        # At the position itself counts too, as in Redis: it compares with <=, though such an entry was read
         return self.length > 0 and self.max_deleted != 0 and position <= self.max_deleted
 
     def distance(self, entry_id: int) -> int | None:
@@ -130,6 +134,8 @@ class Stream:
             return 0
         if self.length == 0 and entry_id <= self.last_id:
             return self.entries_added
+        # The order of the tests is Redis's, and shows: 0 is a group's position before everything, never an entry, and
+        # an id below a deletion is unknown even where it is at or before the first entry.
         if entry_id != 0 and entry_id < self.max_deleted:
             return None
         if entry_id == self.last_id:
@@ -158,6 +164,7 @@ class Stream:
         if self.entries_added == 0 or self.length == 0:
             return 0
         first = self.first_id
+        # Not limited to a known count: a group made at 0 gets its lag here, before it has read anything
         if group.last_id < first and self.max_deleted < first:
             return self.length
         if group.entries_read != UNKNOWN and not self.has_gap_after(group.last_id):

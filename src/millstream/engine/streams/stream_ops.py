@@ -38,6 +38,7 @@ def _add(
     """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember."""
     stream = _stream(space, db, key)
     number = unpack(entry_id)
+    # Checked though appliers trust their arguments: a damaged log must end as an error, not as entries out of order
     if number <= stream.last_id:
         raise ValueError("an id that is not above the last")
     if not fields or len(fields) % 2:
@@ -55,6 +56,7 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: b
     """
     stream = _stream(space, db, key)
     end = _end(bound)
+    # The ids are read before the entries go; without groups that walk over the stream is saved
     if unref and stream.groups:
         gone = pack_all(stream.entries.ids(0, end - 1))
         for group in stream.groups.values():
@@ -100,6 +102,7 @@ def _set_id(
     stream = _stream(space, db, key)
     if unpack(last) < stream.entries.last_live_id:
         raise ValueError("a last id below a live entry")
+    # The last id may be set back below tombstones, which then make room
     stream.last_id = unpack(last)
     stream.entries.reach_back(stream.last_id)
     if entries_added is not None:
@@ -200,6 +203,7 @@ def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: by
     found = _group(space, db, key, group)
     holder = found.consumers[consumer]
     for entry_id in unpack_all(ids):
+        # assign() also moves the record in the time order: a repeated read is a new delivery, and idle time starts over
         record = found.pending.get(entry_id)
         assert record is not None
         found.assign(entry_id, holder, now, next_count(record.count))
@@ -221,6 +225,7 @@ def _claim(
     """Entries change hands: delivery time and counts as given; creates records that do not exist (FORCE)."""
     found = _group(space, db, key, group)
     holder = found.consumer(consumer, now)
+    # ``time`` is the delivery's, which IDLE and TIME move; ``now`` is the command's
     found.assign_all(ids, holder, time, counts)
     holder.seen = holder.active = now
 

@@ -37,6 +37,7 @@ def read_stream(source: Payload, kind: int, idmp_duration: int, idmp_maxsize: in
     if kind >= COUNTERS:
         source.entry_id()  # the first entry's id, which the entries tell as well
         max_deleted, added = source.entry_id(), source.size()
+    # The length is a number that a hostile client may have written; the entries were counted
     if length != entries.length:
         raise MalformedError("not as many entries as it says")
     max_deleted = min(max_deleted, last)  # Redis up to 7.0 lets XSETID put the last id back to before a deleted one
@@ -56,12 +57,14 @@ def _read_group(source: Payload, kind: int, stream: Stream) -> None:
     """
     name, last = string(source), source.entry_id()
     read = None if kind < COUNTERS else source.size()
+    # The file has -1 as an unsigned number of 64 bits
     if read is not None and read == MAX64:
         read = UNKNOWN
     records = pending(source, source.size())
     consumers, owned = [], []
     for _ in range(source.size()):
         consumer, seen = string(source), source.little(8, signed=True)
+        # Redis 7.0 has one time of a consumer; loading takes it for both
         active = source.little(8, signed=True) if kind >= ACTIVE_TIMES else seen
         consumers.append([consumer, seen, active])
         owned.append(ids(source, source.size()))
@@ -69,6 +72,7 @@ def _read_group(source: Payload, kind: int, stream: Stream) -> None:
     zone = ids(source, source.size()) if kind >= RELEASED else b""
     records, released = _apart(records, zone)
     assign_pending(group, records, list(zip(holders, owned, strict=True)))
+    # In the zone's order, which release() keeps, since it puts each at the end
     for entry_id, count in released.items():
         group.release(
             int.from_bytes(entry_id, "big"), number(count, MAX_DELIVERIES)
@@ -83,6 +87,7 @@ def _apart(records: bytes, zone: bytes) -> tuple[bytes, dict[bytes, int]]:
     kept = []
     for at in range(0, len(records), _RECORD):
         entry_id = records[at : at + 16]
+        # -1 marks an id of the zone without its record so far
         if wanted.get(entry_id) == -1:
             wanted[entry_id] = int.from_bytes(records[at + 24 : at + _RECORD], "little")
         else:
