@@ -80,7 +80,7 @@ def test_many_commands_of_a_script_are_kept_in_order() -> None:
         expected += [f"SET k {at}", *([f"TYPE {at}"] if at % 200 == 0 else [])]
     kept = rows(found)
     assert [b" ".join(row[3]).decode() for row in kept[:-1]] == expected
-    assert {(row[4], row[5]) for row in kept[:-1]} == {(b"?:0", b"")}
+    assert {(row[4], row[5]) for row in kept[:-1]} == {(b"", b"")}
     assert kept[-1][3][0] == b"EVAL"
 
 

@@ -22,8 +22,6 @@ BYTES = 128
 """Bytes that are kept of a word; behind them stands how many are left out."""
 
 _REDACTED = b"(redacted)"
-# The address for commands of a script
-_NO_CLIENT = b"?:0"
 # Parameters that hold a secret; Redis's too, since a client that takes this server for a Redis may send them
 _SECRET = frozenset({b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass", b"tls-client-key-file-pass"})
 
@@ -56,7 +54,8 @@ class SlowLog:
             return
         words = _cut(argv, frozenset(_secrets(name, argv)))
         ended = (wall + nanoseconds // 1_000_000) // 1000
-        client = (_NO_CLIENT, b"") if caller is None else (caller.addr.encode("utf-8", "surrogateescape"), caller.name)
+        # A script's command has no address, as in Redis 8
+        client = (b"", b"") if caller is None else (caller.addr.encode("utf-8", "surrogateescape"), caller.name)
         self.entries.appendleft(SlowEntry(self._numbers, ended, nanoseconds // 1000, words, *client))
         self._numbers += 1
         while len(self.entries) > self._config.slowlog_max:
