@@ -14,6 +14,7 @@ import redis
 from millstream import App, Depends, Message, Reject, Retry, StreamSub
 from millstream.client.dead_letter.letter import unpack
 from millstream.errors import ConfigError
+from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually
 
@@ -182,6 +183,50 @@ async def test_a_generator_that_comes_back_is_a_failure(
         await aeventually(lambda: client.xlen("words:dead") == 1)
     ((_, fields),) = client.xrange("words:dead")
     assert "returned a generator" in fields["_dead.error"]
+
+
+class Itself:
+    """As a client or a pipeline of redis-py, and a pool of asyncpg."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self
+        yield
+
+
+class Endless:
+    """Awaitable that gives one more each time."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return Endless()
+        yield
+
+
+UNSETTLING: dict[str, tuple[Callable[[], Any], str]] = {
+    "itself": (Itself, ""),
+    "endless": (Endless, "100 more in turn"),
+    "coroutines": (lambda: [coroutine("x"), coroutine("y")], "list with 2 awaitables"),
+    "coroutines by name": (lambda: {"x": coroutine("x")}, "dict with 1 awaitables"),
+    "future": (lambda: (Future(),), "tuple with 1 awaitables"),
+}
+
+
+@pytest.mark.parametrize("what", UNSETTLING)
+@pytest.mark.parametrize("batch", [False, True])
+async def test_no_awaitable_blocks_the_loop_or_is_left(
+    server: ServerProcess, client: redis.Redis, what: str, batch: bool
+) -> None:
+    """One that awaits to itself is a result; where some of the work has not run, the entry fails and is not acked."""
+    app = App(server.url, registry=False)
+    make, text = UNSETTLING[what]
+
+    async def handler(words: list[dict[str, str]] if batch else Any) -> Any:  # type: ignore[valid-type] # two in one
+        return make()
+
+    app.subscriber(StreamSub("words", group="g"), retry=ONCE, batch=batch)(handler)
+    client.xadd("words", {"word": "x"})
+    async with app.running():
+        await aeventually(all_done(client, "words", "g"))
+    assert [text in fields["_dead.error"] for _, fields in client.xrange("words:dead")] == ([True] if text else [])
 
 
 class Stop(BaseException):

@@ -15,12 +15,17 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from types import AsyncGeneratorType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, get_type_hints
 
 from millstream.errors import ConfigError, UsageError
 
 _Outcome = tuple[Any, BaseException | None]
+
+#: Awaitables in a row, each the result of the one before, after which a result is refused.
+_MOST_AWAITS = 100
+_HOLDERS = (list, tuple, set, frozenset, dict)
+_UNFINISHED = (CoroutineType, asyncio.Future, concurrent.futures.Future)
 
 
 def name_of(function: object) -> str:
@@ -137,15 +142,28 @@ def _in_a_class(function: Any) -> bool:
 
 
 async def finished(result: Any) -> Any:
-    """The result of a call, awaited as long as it is an awaitable of any kind."""
-    while True:
+    """The result of a call, awaited as long as it is an awaitable of any kind, and refused where some of it is left."""
+    for _ in range(_MOST_AWAITS):
         if isinstance(result, concurrent.futures.Future):
             result = asyncio.wrap_future(result)
         if not inspect.isawaitable(result):
             break
-        result = await result
+        given, result = result, await result
+        if result is given:  # a client or a pipeline of redis-py awaits to itself, for ever and without a pause
+            break
+    else:
+        raise UsageError(f"the handler returned an awaitable that gave {_MOST_AWAITS} more in turn: return its result")
     if isinstance(result, GeneratorType | AsyncGeneratorType):
         raise UsageError("the handler returned a generator, whose body has not run: return a list, or remove `yield`")
+    parts = result.values() if isinstance(result, dict) else result
+    if isinstance(result, _HOLDERS) and (left := [one for one in parts if isinstance(one, _UNFINISHED)]):
+        for one in left:
+            if isinstance(one, CoroutineType):
+                one.close()
+        raise UsageError(
+            f"the handler returned a {type(result).__name__} with {len(left)} awaitables that nothing awaits. Write "
+            "return await asyncio.gather(...)."
+        )
     return result
 
 
