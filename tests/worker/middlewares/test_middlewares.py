@@ -13,7 +13,7 @@ import uvloop
 from redis.asyncio import Redis
 
 from millstream import App, BatchError, Depends, Message, Middleware, Nack, Retry, StreamSub, Timeout
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.middleware import HandlerTimeoutError, Publication, Publish, Run
 from millstream.worker.middlewares.logging import OUTSIDE, EntryFilter, LogContext, entry_context
 from support.groups import all_done, pending
@@ -184,6 +184,104 @@ def test_what_is_no_middleware_is_refused() -> None:
         App(middlewares=[Timeout])
     with pytest.raises(ConfigError, match="more than 0"):
         Timeout(0)
+
+
+def one_too_few(msg: Message) -> None: ...
+
+
+async def yields(call_next: Run, msg: Message) -> AsyncIterator[Any]:
+    yield await call_next(msg)
+
+
+def yields_plainly(call_next: Run, msg: Message) -> Iterator[Any]:
+    yield call_next(msg)
+
+
+class Deaf(Middleware):
+    """Nothing would await its hook."""
+
+    async def received(self, msgs: Any, began_ns: int) -> None:  # type: ignore[override] # that is the mistake
+        """Not called."""
+
+
+class Yields(Middleware):
+    """A call of its hook would run nothing."""
+
+    async def run(self, call_next: Run, msg: Message) -> AsyncIterator[Any]:  # type: ignore[override] # that is the mistake
+        yield await call_next(msg)
+
+
+@pytest.mark.parametrize(
+    ("middleware", "text"),
+    [
+        (one_too_few, "middleware one_too_few is invalid.*Write .call_next, msg"),
+        (yields, "middleware yields is a generator function"),
+        (yields_plainly, "middleware yields_plainly is a generator function"),
+        (Yields(), "middleware Yields.run is a generator function"),
+        (Deaf(), "Deaf.received is invalid.*Write def received.self, msgs, began_ns"),
+    ],
+)
+def test_a_middleware_that_could_not_be_called_is_refused_by_name(middleware: Any, text: str) -> None:
+    """Else every entry would die of it, or its hook would never run."""
+    with pytest.raises(ConfigError, match=text):
+        App(middlewares=[middleware])
+
+
+async def forgets_await(call_next: Run, msg: Message) -> None:
+    call_next(msg)  # type: ignore[unused-coroutine] # that is the mistake
+
+
+async def leaves_a_task(call_next: Run, msg: Message) -> None:
+    asyncio.ensure_future(call_next(msg))  # noqa: RUF006 - that is the mistake
+
+
+def returns_nothing(call_next: Run, msg: Message) -> None:
+    call_next(msg)  # type: ignore[unused-coroutine] # that is the mistake
+
+
+class Forgets(Middleware):
+    """A batch is never run, and an entry never published."""
+
+    async def run_batch(self, call_next: Any, msgs: Any) -> None:
+        call_next(msgs)
+
+    async def publish(self, call_next: Publish, publication: Publication) -> str:
+        call_next(publication)  # type: ignore[unused-coroutine] # that is the mistake
+        return "0-0"
+
+
+@pytest.mark.parametrize("place", ["app", "handler"])
+@pytest.mark.parametrize("middleware", [forgets_await, leaves_a_task, returns_nothing, Forgets()])
+async def test_an_entry_is_not_acked_before_the_rest_of_the_chain_has_ended(
+    server: ServerProcess, client: redis.Redis, middleware: Any, place: str
+) -> None:
+    """A forgotten await is an error that names the middleware, also next to one that is right."""
+    ours, gate = [Named("right", []), middleware], asyncio.Event()
+    app = App(server.url, registry=False, middlewares=ours if place == "app" else [])
+
+    async def handle(word: Any) -> None:
+        await gate.wait()
+
+    batch = isinstance(middleware, Forgets)
+    app.subscriber(
+        StreamSub("s", group="g"),
+        retry=Retry(max_deliveries=1),
+        middlewares=ours if place == "handler" else [],
+        batch=batch,
+    )(handle)
+    client.xadd("s", {"word": "x"})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        gate.set()
+    ((_, letter),) = client.xrange("s:dead")
+    assert "middleware " + ("Forgets.run_batch" if batch else middleware.__name__) in letter["_dead.error"]
+
+
+async def test_a_publish_that_a_middleware_forgets_is_an_error(server: ServerProcess) -> None:
+    """The id that such a hook returns would be that of no entry."""
+    async with App(server.url, middlewares=[Forgets()]) as app:
+        with pytest.raises(UsageError, match=r"middleware Forgets.publish has not awaited call_next"):
+            await app.publish("s", {"a": 1})
 
 
 # -- dependencies -----------------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ success.
 
 import asyncio
 import dataclasses
-import functools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from millstream import times
-from millstream.errors import ConfigError, MillstreamError
+from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.worker.handlers.calling import annotated, finished, is_async, name_of, takes
 from millstream.worker.handlers.message import Message
 
 Run: TypeAlias = Callable[[Message], Awaitable[Any]]
@@ -77,10 +78,10 @@ class Middleware:
 
 class _Function(Middleware):
     def __init__(self, function: Callable[[Run, Message], Awaitable[Any]]) -> None:
-        self._function = function
+        self.function = function
 
-    async def run(self, call_next: Run, msg: Message) -> Any:
-        return await self._function(call_next, msg)
+    def run(self, call_next: Run, msg: Message) -> Any:
+        return self.function(call_next, msg)
 
 
 def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]") -> tuple[Middleware, ...]:
@@ -91,8 +92,32 @@ def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]")
     for one in middlewares:
         if isinstance(one, type) or not (isinstance(one, Middleware) or callable(one)):
             raise ConfigError(f"middleware {one!r}: an instance of Middleware, or a function (call_next, msg)")
-        made.append(one if isinstance(one, Middleware) else _Function(one))
+        made.append(_with_usable_hooks(one) if isinstance(one, Middleware) else _Function(_usable(one, name_of(one))))
     return tuple(made)
+
+
+def _with_usable_hooks(middleware: Middleware) -> Middleware:
+    """The same; refused if one of its hooks cannot be called as it will be."""
+    kind = type(middleware)
+    for hook in ("run", "run_batch", "publish"):
+        if getattr(kind, hook) is not getattr(Middleware, hook):
+            _usable(getattr(middleware, hook), f"{kind.__name__}.{hook}")
+    for hook, count in (("received", 2), ("connects", 1)):
+        own = getattr(middleware, hook)
+        if is_async(own) or not takes(own, count):
+            parameters = ", ".join(inspect.signature(getattr(Middleware, hook)).parameters)
+            raise ConfigError(f"{kind.__name__}.{hook} is invalid: nothing awaits it. Write def {hook}({parameters}).")
+    return middleware
+
+
+def _usable(hook: Any, name: str) -> Any:
+    """A hook around a run or a publish; refused if a call of it would run nothing."""
+    called = annotated(hook)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigError(f"middleware {name} is a generator function: a call would not run it. Remove the `yield`.")
+    if not takes(hook, 2):
+        raise ConfigError(f"middleware {name} is invalid: it takes two arguments. Write (call_next, msg).")
+    return hook
 
 
 def receivers(middlewares: Sequence[Middleware]) -> list[Callable[[Sequence[Message], int], None]]:
@@ -105,8 +130,46 @@ def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any
     call = innermost
     for one in reversed(middlewares):
         if getattr(type(one), hook) is not getattr(Middleware, hook):
-            call = functools.partial(getattr(one, hook), call)
+            call = _linked(getattr(one, hook), call)
     return call
+
+
+def _linked(hook: Callable[[Any, Any], Any], inner: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    """A hook around a call; an error if it ended before the call did, since the entry would be acked unhandled."""
+
+    async def link(subject: Any) -> Any:
+        made: list[Coroutine[Any, Any, Any]] = []
+
+        def call_next(given: Any) -> Coroutine[Any, Any, Any]:
+            made.append(inner(given))
+            return made[-1]
+
+        waited = hook(call_next, subject)
+        if not inspect.isawaitable(waited):
+            _close(made)
+            raise UsageError(
+                f"{_title(hook)} returned {type(waited).__name__}: write async def, and return await call_next(...)."
+            )
+        result = await finished(waited)
+        if any(inspect.getcoroutinestate(one) != inspect.CORO_CLOSED for one in made):
+            _close(made)
+            raise UsageError(f"{_title(hook)} has not awaited call_next(...): write return await call_next(...).")
+        return result
+
+    return link
+
+
+def _close(made: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """Forget calls that were never begun, without a warning of Python's."""
+    for one in made:
+        if inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+            one.close()
+
+
+def _title(hook: Any) -> str:
+    owner = getattr(hook, "__self__", None)
+    name = name_of(owner.function) if isinstance(owner, _Function) else f"{type(owner).__name__}.{name_of(hook)}"
+    return f"middleware {name}"
 
 
 class HandlerTimeoutError(MillstreamError):
