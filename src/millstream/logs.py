@@ -4,6 +4,8 @@ Nor can they pass for a record of their own: further lines of a message, and of 
 done to the records, and not in a formatter, so that it holds for every setup of a program's logging.
 """
 
+import contextlib
+import functools
 import logging
 import re
 import traceback
@@ -95,4 +97,15 @@ def logger(name: str) -> logging.Logger:
     """The logger of that name, made harmless; asked for again, the same."""
     found = logging.getLogger(name)
     found.addFilter(_harmless)
+    found.handle = functools.partial(_handle, found)  # type: ignore[method-assign] # logging has no setting for it
     return found
+
+
+def _handle(own: logging.Logger, record: logging.LogRecord) -> None:
+    """Pass a record on; a filter or a handler of the program's that raises costs the record, not the work it is of."""
+    try:
+        logging.Logger.handle(own, record)
+    except Exception:  # noqa: BLE001 - as logging.Handler.handleError does, which a handler may not call
+        if logging.raiseExceptions:
+            with contextlib.suppress(Exception):  # a closed sys.stderr
+                traceback.print_exc()

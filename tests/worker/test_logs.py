@@ -34,3 +34,30 @@ def test_a_record_is_bounded(form: str) -> None:
     text = written.getvalue()
     assert len(text) < 100_000
     assert "characters)" in text
+
+
+class Broken(logging.Handler):
+    """A handler that does not call handleError."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise RuntimeError("broken")
+
+
+def refuse(record: logging.LogRecord) -> bool:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("part", ["handler", "filter"])
+def test_a_program_whose_logging_raises_goes_on(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The call returns, and standard error shows the reason."""
+    log, handler = logger("millstream.test_logs"), Broken()
+    if part == "handler":
+        log.addHandler(handler)
+    else:
+        log.addFilter(refuse)
+    try:
+        log.warning("failed")
+    finally:
+        log.removeHandler(handler)
+        log.removeFilter(refuse)
+    assert "RuntimeError: broken" in capsys.readouterr().err
