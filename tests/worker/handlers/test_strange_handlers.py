@@ -55,6 +55,38 @@ class Untraced(Exception):  # noqa: N818 - its name does not matter
         raise Mute
 
 
+class Truthless(Exception):  # noqa: N818 - its name does not matter
+    """It raises where it is asked whether it is true, as a collection of many values does."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("ambiguous")
+
+
+class Chopped(str):
+    """A text that cannot be cut."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> str:
+        raise RuntimeError("whole or not at all")
+
+    __len__ = __getitem__  # type: ignore[assignment] # that is the mistake
+
+
+class OwnText(Exception):  # noqa: N818 - its name does not matter
+    """Its text is of the user's own kind."""
+
+    def __str__(self) -> str:
+        return Chopped("text")
+
+
+def after_a_truthless() -> None:
+    try:
+        odd_error(Truthless)()
+    except Truthless as error:
+        raise Nack("later") from error
+
+
 def in_its_chain() -> None:
     raise ValueError("for another that cannot be shown") from Untraced()
 
@@ -92,6 +124,9 @@ ODD = {
     "nack-changed": odd_error(changed_nack),
     "untraced-in-its-chain": in_its_chain,
     "untraced-in-a-group": odd_error(lambda: ExceptionGroup("many", [Untraced()])),
+    "truthless": odd_error(Truthless),
+    "nack-after-a-truthless": after_a_truthless,
+    "own-text": odd_error(OwnText),
     "exit": lambda: sys.exit(0),
     "exit-text": lambda: sys.exit("bad"),
 }
@@ -100,9 +135,17 @@ ODD = {
 class Strict(logging.Handler):
     """A log that asks each error for its text, as formatters of JSON lines do, and lets out what that raises."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: list[BaseException] = []
+
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            str(record.exc_info[1])
+        try:
+            if record.exc_info and record.exc_info[1] is not None:
+                str(record.exc_info[1])
+        except BaseException as error:
+            self.failed.append(error)
+            raise
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +154,36 @@ def strict_log() -> Iterator[None]:
     logging.getLogger("millstream").addHandler(handler)
     yield
     logging.getLogger("millstream").removeHandler(handler)
+    assert not handler.failed
+
+
+class Broken(logging.Handler):
+    """A log that raises for each record."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise RuntimeError(record.levelname)
+
+
+async def test_a_log_that_raises_stops_no_lane(server: ServerProcess, client: redis.Redis) -> None:
+    """A handler of the program's logging fails at each record of the worker's; entries are dead or handled."""
+    app, seen, broken = App(server.url, registry=False), [], Broken()
+
+    @app.subscriber(StreamSub("s", group="g"), retry=QUICK, concurrency=1)
+    async def handle(word: str) -> None:
+        if word == "bad":
+            raise ValueError(word)
+        seen.append(word)
+
+    for word in ("bad", "good", "bad", "good"):
+        client.xadd("s", {"word": word})
+    logging.getLogger("millstream").addHandler(broken)
+    try:
+        async with app.running():
+            await aeventually(all_done(client, "s", "g"))
+            assert app.progress()[0].alive
+    finally:
+        logging.getLogger("millstream").removeHandler(broken)
+    assert (seen, client.xlen("s:dead")) == (["good", "good"], 2)
 
 
 @pytest.mark.parametrize("way", ["async", "thread", "batch"])

@@ -112,7 +112,9 @@ def _delay(error: BaseException) -> float | None:
 
 def _cause(error: BaseException) -> BaseException | None:
     """The exception that a handler caught before it raised this one, if any."""
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if error.__cause__ is not None:  # by identity: an error of the user's may raise where it is asked for its truth
+        return error.__cause__
+    return None if error.__suppress_context__ else error.__context__
 
 
 def _users_trace(cause: BaseException | None) -> str:

@@ -36,7 +36,7 @@ def describe(error: BaseException | None, trace: TracebackType | None = None) ->
 def shown(error: BaseException) -> str:
     """An error's own text, or that it has none; of a long one the beginning: a letter must fit into the server."""
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # plain: a subclass of str may raise where it is cut
     except BaseException as failure:  # noqa: BLE001 - it is the user's
         return f"(its text cannot be shown: {type(failure).__name__})"
     length, text = len(text), without_secrets(text[: 2 * TEXT_LIMIT])  # cut first, since it may be of megabytes
