@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +15,7 @@ import pytest
 import redis
 
 from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub, once
-from support.groups import all_done
+from support.groups import all_done, pending
 from support.servers import ServerProcess
 from support.waiting import aeventually
 
@@ -223,6 +224,54 @@ async def test_whatever_a_handler_says_its_entry_dies_and_the_worker_lives(
     assert "plain" in seen
     letters: Any = client.xrange("s:dead")
     assert sorted(fields["word"] for _, fields in letters) == sorted(ODD)
+
+
+async def test_a_batch_error_of_a_task_names_its_entries_and_acks_none(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Each named entry has its own outcome; the others run again, since a task group cancels its other tasks."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=3, base=0.01), batch=True, max_records=4)
+    async def handle(word: list[str]) -> None:
+        async def say(failed: dict[int, BaseException]) -> None:
+            raise BatchError(failed)
+
+        if len(word) == 4:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(say({0: Nack(delay=1000), 1: Nack(delay=5)}))
+                tasks.create_task(say({1: Nack(delay=2000), 2: Reject("bad")}))
+        seen.extend(word)
+
+    ids: Any = [client.xadd("s", {"word": word}) for word in "abcd"]
+    async with app.running():
+        await aeventually(lambda: seen == ["d"] and len(pending(client, "s", "g")) == 2)
+        assert set(pending(client, "s", "g")) == set(ids[:2])
+        due: Any = client.zrange("millstream:{s}:due:g", 0, -1, withscores=True)
+    now = time.time() * 1000
+    assert [(entry, round((ms - now) / 1e6)) for entry, ms in due] == [(ids[0], 1), (ids[1], 2)]
+    ((_, letter),) = client.xrange("s:dead")  # type: ignore[misc] # redis-py's answer
+    assert (letter["word"], letter["_dead.error"]) == ("c", "bad")
+
+
+@pytest.mark.parametrize("other", [ValueError("x"), Nack(delay=1000), asyncio.CancelledError()])
+async def test_a_group_with_more_than_batch_errors_fails_the_batch(
+    server: ServerProcess, client: redis.Redis, other: BaseException
+) -> None:
+    """Nothing shows which of the two holds for an entry, so that all of them run again."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g"), retry=QUICK, batch=True, max_records=3)
+    async def handle(word: list[str]) -> None:
+        if len(word) == 3:
+            raise BaseExceptionGroup("both", [BatchError({0: Reject("bad")}), other])
+        seen.extend(word)
+
+    for word in "abc":
+        client.xadd("s", {"word": word})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert sorted(seen) == ["a", "b", "c"]
 
 
 async def test_a_batch_error_without_exceptions_says_what_it_wants(server: ServerProcess, client: redis.Redis) -> None:

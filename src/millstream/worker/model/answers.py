@@ -45,7 +45,7 @@ def answer(error: BaseException) -> BaseException:
     if not issubclass(type(error), BaseExceptionGroup):
         return error
     try:
-        said = list(_leaves(error))
+        said = list(leaves(error))
         if not all(isinstance(one, Nack | Reject) for one in said):
             return error
         return max(said, key=lambda one: (isinstance(one, Reject), getattr(one, "delay", None) or 0.0))
@@ -53,9 +53,10 @@ def answer(error: BaseException) -> BaseException:
         return error
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group and in the groups of it; none of an error that is not a group."""
     for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        yield from _leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
+        yield from leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
 
 
 class PayloadError(MillstreamError):

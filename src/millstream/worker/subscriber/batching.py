@@ -2,6 +2,8 @@
 
 * The handler returns: all are acked.
 * It raises :class:`BatchError`: the entries it names have failed, each with the error given for it, the rest is acked.
+* It raises a group of these: the entries they name have failed likewise, and the rest with the group. A task group
+  cancels its other tasks at the first error, so nothing shows that the rest is done.
 * It raises anything else: all have failed with it.
 
 A failed entry has its own delivery count, delay and dead letter. An entry that was delivered before runs alone, as a
@@ -11,12 +13,13 @@ that does not fit the annotations is dead and never in a batch.
 
 import logging
 import operator
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker.handlers.calling import end_if_forked
 from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
+from millstream.worker.model.answers import leaves
 from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement import running
@@ -142,7 +145,7 @@ class BatchRuns(SubscriberPart):
             self._after.returned(held)
 
     def _some_failed(self, entries: list[Held], error: BatchError) -> None:
-        failed = _by_place(error, len(entries))
+        failed = _by_place([error], len(entries))
         if failed is None:
             log.error(
                 "%s: BatchError names entries that are not in the batch: %s", self._member.stream, summarize(error)
@@ -154,15 +157,29 @@ class BatchRuns(SubscriberPart):
         self._done([held for place, held in enumerate(entries) if place not in failed])
 
     def _failed(self, entries: list[Held], error: BaseException) -> None:
-        for held in entries:
-            self._after.raised(held, error)
+        named = _by_place(_grouped(error), len(entries)) or {}
+        for place, held in enumerate(entries):
+            self._after.raised(held, named.get(place, error))
 
 
-def _by_place(error: BatchError, size: int) -> dict[int, BaseException] | None:
+def _grouped(error: BaseException) -> list[BatchError]:
+    """The errors of a group that holds only BatchErrors; none of any other."""
+    try:
+        said = list(leaves(error))
+    except BaseException:  # noqa: BLE001 - the group's class is the user's
+        return []
+    found = [one for one in said if isinstance(one, BatchError)]
+    return found if len(found) == len(said) else []
+
+
+def _by_place(errors: Sequence[BatchError], size: int) -> dict[int, BaseException] | None:
     """The errors by place; None where they are not those of this batch: a subclass may hold anything."""
     try:
-        failed = {operator.index(place): why for place, why in error.failed.items()}
-        fits = all(0 <= place < size and issubclass(type(why), BaseException) for place, why in failed.items())
+        failed: dict[int, BaseException] = {}
+        for place, why in ((operator.index(place), why) for error in errors for place, why in error.failed.items()):
+            if not 0 <= place < size or not issubclass(type(why), BaseException):
+                return None
+            failed[place] = BaseExceptionGroup("", [failed[place], why]) if place in failed else why
     except BaseException:  # noqa: BLE001 - it is the user's
         return None
-    return failed if fits else None
+    return failed
