@@ -143,6 +143,27 @@ async def test_a_run_beyond_its_timeout_has_failed(server: ServerProcess, client
     assert issubclass(HandlerTimeoutError, Exception)
 
 
+async def test_a_thread_that_goes_on_after_its_timeout_keeps_no_other_entry_from_running(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Else the next entries would time out in the queue for a thread, and be dead without having run."""
+    app, gate, seen = App(server.url, registry=False), threading.Event(), []
+
+    @app.subscriber(StreamSub("s", group="g"), retry=QUICK, concurrency=1, middlewares=[Timeout(0.2)])
+    def handle(word: str) -> None:
+        if word == "bad":
+            gate.wait()
+        seen.append(word)
+
+    for word in ("bad", "good", "bad", "good"):
+        client.xadd("s", {"word": word})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        assert seen == ["good", "good"]
+        gate.set()
+    assert [fields["word"] for _, fields in client.xrange("s:dead")] == ["bad", "bad"]
+
+
 async def test_log_lines_know_their_entry_in_tasks_and_threads(server: ServerProcess, client: redis.Redis) -> None:
     """Two handlers at once, one of them in a thread: each line carries its own entry, and outside there is none."""
     app, seen = App(server.url, middlewares=[LogContext()]), {}

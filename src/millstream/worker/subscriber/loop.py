@@ -51,6 +51,8 @@ from millstream.worker.subscriber.runs import AfterRun, SingleRuns
 log = logging.getLogger("millstream.worker")
 
 _READ_AHEAD = 128
+#: Threads that handlers may go on in after their run was given up (Timeout), before the next runs wait for one.
+_LATE_THREADS = 1_000
 #: Seconds to leave the group in; a server that hangs must not keep a process from ending.
 _LEAVE_WITHIN = 2.0
 #: Seconds in which outcomes are to be stored at a stop, beside the grace time.
@@ -131,7 +133,7 @@ class SubscriberLoop:
         self._threads = (
             None
             if subscription.is_async
-            else ThreadPoolExecutor(subscription.concurrency, thread_name_prefix=subscription.name)
+            else ThreadPoolExecutor(subscription.concurrency + _LATE_THREADS, thread_name_prefix=subscription.name)
         )
         calls = HandlerCalls(subscription, outcomes, self._threads, shared.middlewares)
         lowest, highest = _read_ahead(subscription)
