@@ -84,9 +84,10 @@ class KeyOrdering:
     def _key_of(self, held: Held) -> Hashable:
         try:
             if not isinstance(self._key, str):
-                key = self._key(self._message(held))
-                hash(key)  # a list, for example, can be no key
-                return _checked(key)
+                key = _checked(self._key(self._message(held)))
+                own = None if key is None else _OwnKey(key)
+                own in self._queues  # noqa: B015 - its comparison raises here or not at all
+                return own
             body = unwrap(held.fields)
             value = body.get(self._key) if isinstance(body, Mapping) else None
             return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else _plain(value)
@@ -94,6 +95,21 @@ class KeyOrdering:
             if self._apart.ends(error):
                 raise
             raise PayloadError(f"key: {summarize(error)}") from tame(error)
+
+
+class _OwnKey:
+    """A key that a function made, with its hash of then: one that changes or raises later would end the lane."""
+
+    __slots__ = ("_hash", "_value")
+
+    def __init__(self, value: Hashable) -> None:
+        self._value, self._hash = value, hash(value)  # a list, for example, can be no key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _OwnKey) and bool(self._value == other._value)
 
 
 def _checked(key: Hashable) -> Hashable:
