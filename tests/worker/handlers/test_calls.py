@@ -1,6 +1,7 @@
 """A user's function runs before its entry is acked, and no function ends its lane."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from millstream import App, Depends, Message, Reject, Retry, StreamSub
+from millstream import App, Depends, Message, Nack, Reject, Retry, StreamSub
 from millstream.client.dead_letter.letter import unpack
 from millstream.errors import ConfigError
 from support.groups import all_done
@@ -201,12 +202,36 @@ class Endless:
         yield
 
 
+@contextlib.contextmanager
+def managed() -> Iterator[None]:
+    yield
+
+
+@contextlib.asynccontextmanager
+async def managed_later() -> AsyncIterator[None]:
+    yield
+
+
+def exhausted() -> "Future[str]":
+    future: Future[str] = Future()
+    future.set_exception(StopIteration())
+    return future
+
+
 UNSETTLING: dict[str, tuple[Callable[[], Any], str]] = {
     "itself": (Itself, ""),
     "endless": (Endless, "100 more in turn"),
     "coroutines": (lambda: [coroutine("x"), coroutine("y")], "list with 2 awaitables"),
     "coroutines by name": (lambda: {"x": coroutine("x")}, "dict with 1 awaitables"),
     "future": (lambda: (Future(),), "tuple with 1 awaitables"),
+    "map": (lambda: map(str, [1]), "returned a map"),
+    "filter": (lambda: filter(str, [1]), "returned a filter"),
+    "context manager": (managed, "returned a context manager"),
+    "async context manager": (managed_later, "returned a context manager"),
+    "Nack": (Nack, "returned Nack as its result: raise it"),
+    "Reject": (lambda: Reject("bad"), "returned Reject as its result: raise it"),
+    "another exception": (ValueError, ""),
+    "StopIteration of a thread": (exhausted, "StopIteration"),
 }
 
 
@@ -402,6 +427,49 @@ async def test_no_exception_ends_a_lane(server: ServerProcess, client: redis.Red
         letter = unpack([part.encode() for pair in fields.items() for part in pair])
         assert letter.reason in {"error", "invalid"}
         assert letter.error
+
+
+class Touchy:
+    """A key whose comparison raises."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise LookupError("not comparable")
+
+
+class Restless:
+    """A key with another hash each time."""
+
+    made = 0
+
+    def __hash__(self) -> int:
+        Restless.made += 1
+        return Restless.made
+
+
+@pytest.mark.parametrize(("make", "dies"), [(Touchy, True), (Restless, False)])
+async def test_no_key_of_the_users_own_type_ends_a_lane(
+    server: ServerProcess, client: redis.Redis, make: Callable[[], Any], dies: bool
+) -> None:
+    """An entry whose key cannot be compared is dead with the reason; a hash is asked for once."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g"), key=lambda msg: make(), retry=ONCE, concurrency=3)
+    async def handle(word: str) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(word)
+
+    for _ in range(6):
+        client.xadd("s", {"word": "x"})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        assert app.progress()[0].alive
+    letters: Any = client.xrange("s:dead")
+    assert len(seen) + len(letters) == 6
+    assert bool(letters) is dies
+    assert all("not comparable" in fields["_dead.error"] for _, fields in letters)
 
 
 async def test_a_context_variable_ends_with_its_delivery(server: ServerProcess, client: redis.Redis) -> None:

@@ -6,6 +6,7 @@ thread. An awaitable that comes back is awaited before the entry counts as handl
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import inspect
 import os
@@ -18,12 +19,15 @@ from contextvars import copy_context
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, get_type_hints
 
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, MillstreamError, UsageError
 
 _Outcome = tuple[Any, BaseException | None]
 
 #: Awaitables in a row, each the result of the one before, after which a result is refused.
 _MOST_AWAITS = 100
+_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001 - no other name
+_NOT_BEGUN = (GeneratorType, AsyncGeneratorType, map, filter, *_CONTEXTS)
+_KINDS = {map: "map", filter: "filter", **dict.fromkeys(_CONTEXTS, "context manager")}
 _HOLDERS = (list, tuple, set, frozenset, dict)
 _UNFINISHED = (CoroutineType, asyncio.Future, concurrent.futures.Future)
 
@@ -145,7 +149,7 @@ async def finished(result: Any) -> Any:
     """The result of a call, awaited as long as it is an awaitable of any kind, and refused where some of it is left."""
     for _ in range(_MOST_AWAITS):
         if isinstance(result, concurrent.futures.Future):
-            result = asyncio.wrap_future(result)
+            result = _of_thread(result)
         if not inspect.isawaitable(result):
             break
         given, result = result, await result
@@ -153,8 +157,13 @@ async def finished(result: Any) -> Any:
             break
     else:
         raise UsageError(f"the handler returned an awaitable that gave {_MOST_AWAITS} more in turn: return its result")
-    if isinstance(result, GeneratorType | AsyncGeneratorType):
-        raise UsageError("the handler returned a generator, whose body has not run: return a list, or remove `yield`")
+    if isinstance(result, _NOT_BEGUN):
+        raise UsageError(
+            f"the handler returned a {_KINDS.get(type(result), 'generator')}, whose body has not run: return a list, "
+            "or remove `yield`"
+        )
+    if isinstance(result, MillstreamError):  # Nack, Reject or BatchError
+        raise UsageError(f"the handler returned {type(result).__name__} as its result: raise it") from result
     parts = result.values() if isinstance(result, dict) else result
     if isinstance(result, _HOLDERS) and (left := [one for one in parts if isinstance(one, _UNFINISHED)]):
         for one in left:
@@ -165,6 +174,23 @@ async def finished(result: Any) -> Any:
             "return await asyncio.gather(...)."
         )
     return result
+
+
+async def _of_thread(future: "concurrent.futures.Future[Any]") -> Any:
+    """The result of a thread's future; :func:`asyncio.wrap_future` waits for ever where it ends in StopIteration."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(ended.set)
+
+    future.add_done_callback(wake)
+    try:
+        await ended.wait()
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    return future.result()
 
 
 async def in_thread(
