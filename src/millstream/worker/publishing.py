@@ -6,7 +6,7 @@ the thread behind ``publish_sync`` (:mod:`millstream.worker.background`).
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.exceptions import ResponseError
@@ -16,7 +16,7 @@ from millstream.client.line import Line
 from millstream.client.url import check_shared, find_url
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.background import Background
-from millstream.worker.handlers.calling import add_publisher, name_of
+from millstream.worker.handlers.calling import add_publisher, check_handler, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
 from millstream.worker.handlers.sender import How, Sender
@@ -45,7 +45,12 @@ class Publisher:
         return await self._app.publish(self.stream, content, maxlen=self.maxlen, headers=headers)
 
     def __call__(self, handler: Handler) -> Handler:
-        """Publish what ``handler`` returns."""
+        """Publish what ``handler`` returns.
+
+        Raises:
+            ConfigError: it cannot be a handler.
+        """
+        check_handler(handler)
         add_publisher(handler, self._app, self)
         return handler
 
@@ -109,6 +114,14 @@ class Publishing:
             raise ConfigError(f'{name}: @app.publisher needs a stream. Write @app.publisher("stream") above it.')
         if not isinstance(stream, str) or not stream:
             raise ConfigError(f"publisher({stream!r}) is invalid: it takes the name of a stream.")
+        if isinstance(maxlen, bool) or not isinstance(maxlen, int | None) or (maxlen or 0) < 0:
+            raise ConfigError(f"publisher({stream!r}, maxlen={maxlen!r}) is invalid: it is a whole number of entries.")
+        texts = headers.items() if isinstance(headers, Mapping) else () if headers is None else ((headers, None),)
+        if not all(isinstance(name, str) and isinstance(value, str) for name, value in texts):
+            raise ConfigError(
+                f"publisher({stream!r}, headers={headers!r}) is invalid: it is a mapping of texts. Write "
+                '{"name": "value"}.'
+            )
         return Publisher(self, stream, maxlen, headers)
 
     async def publish(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeAlias, TypeVar
 from millstream.client.slots import slot_of, tag_of
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import check_handler, finished, name_of, takes
+from millstream.worker.handlers.calling import check_handler, finished, is_generator, name_of, takes
 from millstream.worker.handlers.dependencies import dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, checked
@@ -202,6 +202,11 @@ class Registering:
         Raises:
             ConfigError: the declaration is invalid, or another pipeline has the name or the checkpoint.
         """
+        for source in sources:
+            if callable(source):
+                raise ConfigError(
+                    f'{name_of(source)}: @app.pipeline needs a stream. Write @app.pipeline("stream") above it.'
+                )
 
         def register(function: Callable[..., Any]) -> Pipeline:
             made = Pipeline(
@@ -246,6 +251,11 @@ class Registering:
     def _hook(self, moment: str, hook: Hook) -> Hook:
         if not callable(hook) or not takes(hook, 0):
             raise ConfigError(f"{moment}({name_of(hook)}) is invalid: a hook is a function without arguments.")
+        if is_generator(hook):
+            raise ConfigError(
+                f"{moment}({name_of(hook)}) is invalid: a call of a generator function runs nothing. Write what is "
+                "before its `yield` as on_startup, and the rest as on_shutdown."
+            )
         self._hooks[moment].append(hook)
         return hook
 

@@ -18,6 +18,13 @@ from millstream.errors import ConfigError, UsageError
 from support.servers import ServerProcess
 
 
+def two_messages(first: Message, other: Message) -> None: ...
+
+
+def lifespan() -> Generator[None, None, None]:
+    yield
+
+
 @dataclasses.dataclass
 class Node:
     """A class that holds itself."""
@@ -168,6 +175,15 @@ def registering(handler: Any) -> Callable[[App], object]:
         (taking(Redis | None), ("typed", "part", "Write Redis without")),
         (taking(logging.Logger | None), ("typed", "part", "Write Logger without")),
         (taking(list[Message]), ("typed", "part", "Write Message without")),
+        (lambda app: app.subscriber("s")(two_messages), ("two_messages", "other", "first is the message")),
+        (lambda app: app.on_startup(lifespan), ("on_startup", "lifespan", "generator", "on_shutdown")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda app: app.pipeline(lifespan), ("lifespan", '@app.pipeline("stream")')),  # type: ignore[arg-type] - wrong on purpose
+        (lambda app: app.publisher("s", maxlen=-1), ("'s'", "maxlen=-1", "whole number")),
+        (lambda app: app.publisher("s", maxlen="5"), ("'s'", "maxlen='5'")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda app: app.publisher("s", headers=[5]), ("'s'", "headers=[5]", "mapping")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda app: app.publisher("s", headers={"a": 5}), ("'s'", "headers={'a': 5}")),  # type: ignore[dict-item] - wrong on purpose
+        (lambda app: app.publisher("s")(5), ("int", "cannot be called")),  # type: ignore[type-var] - wrong on purpose
+        (lambda app: app.publisher("s")(Orders), ("Orders", "class")),
     ],
 )
 def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(

@@ -94,6 +94,10 @@ class Binder:
                 annotation = _element(annotation, what)
             self.annotations[parameter.name] = annotation
             if isinstance(annotation, type) and issubclass(annotation, Message):
+                if self._message_name is not None:
+                    raise ConfigError(
+                        f"{what} is invalid: {self._message_name} is the message already. Remove one of the two."
+                    )
                 self._message_name, self._message_kind = parameter.name, annotation
                 continue
             _check_alone(annotation, (Message, *context), what)

@@ -90,6 +90,13 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(annotated(function))
 
 
+def is_generator(function: Any) -> bool:
+    """True if a call of the outermost function gives a generator, and runs nothing of it."""
+    called = annotated(function)
+    awaited = getattr(getattr(called, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
+    return (inspect.isgeneratorfunction(called) and not awaited) or inspect.isasyncgenfunction(called)
+
+
 def takes(function: Any, count: int) -> bool:
     """True if a call with that many positional arguments fits; yes where Python cannot tell."""
     try:
@@ -115,9 +122,7 @@ def check_handler(function: Any) -> None:
             f"method of an object: app.subscriber(...)({getattr(base, '__qualname__', name).split('.')[-2]}(...)"
             f".{name})."
         )
-    called = annotated(function)
-    awaited = getattr(getattr(called, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
-    if (inspect.isgeneratorfunction(called) and not awaited) or inspect.isasyncgenfunction(called):
+    if is_generator(function):
         raise ConfigError(
             f"{name_of(function)} is a generator function: a call would not run its body. Remove the `yield`, or move "
             "it into a dependency (Depends)."

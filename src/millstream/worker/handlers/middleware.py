@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from millstream import times
 from millstream.errors import ConfigError, MillstreamError, UsageError
-from millstream.worker.handlers.calling import annotated, finished, is_async, name_of, takes
+from millstream.worker.handlers.calling import finished, is_async, is_generator, name_of, takes
 from millstream.worker.handlers.message import Message
 
 Run: TypeAlias = Callable[[Message], Awaitable[Any]]
@@ -112,8 +112,7 @@ def _with_usable_hooks(middleware: Middleware) -> Middleware:
 
 def _usable(hook: Any, name: str) -> Any:
     """A hook around a run or a publish; refused if a call of it would run nothing."""
-    called = annotated(hook)
-    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+    if is_generator(hook):
         raise ConfigError(f"middleware {name} is a generator function: a call would not run it. Remove the `yield`.")
     if not takes(hook, 2):
         raise ConfigError(f"middleware {name} is invalid: it takes two arguments. Write (call_next, msg).")
@@ -127,7 +126,7 @@ def receivers(middlewares: Sequence[Middleware]) -> list[Callable[[Sequence[Mess
 
 def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any], Awaitable[Any]]) -> Any:
     """``innermost`` with the hooks of that name around it that are overridden; itself when there are none."""
-    call = innermost
+    call: Any = innermost
     for one in reversed(middlewares):
         if getattr(type(one), hook) is not getattr(Middleware, hook):
             call = _linked(getattr(one, hook), call)
