@@ -13,6 +13,7 @@ from millstream.client.url import CLUSTERS
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
+from millstream.worker.handlers.calling import mend_default_threads
 from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.process.run import run_in_process
 from millstream.worker.process.start import start_patiently
@@ -138,6 +139,7 @@ class App(Registering, Publishing):
         """
         if self._private is not None:
             raise UsageError("this app is running already")
+        mend_default_threads(asyncio.get_running_loop())
         if self.url.startswith(CLUSTERS):
             self.check_slots()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()

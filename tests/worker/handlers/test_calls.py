@@ -429,6 +429,22 @@ async def test_no_exception_ends_a_lane(server: ServerProcess, client: redis.Red
         assert letter.error
 
 
+async def test_an_iterator_that_ends_in_a_thread_blocks_no_lane(server: ServerProcess, client: redis.Redis) -> None:
+    """StopIteration cannot be carried by a future, for which a handler would wait for ever."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE, concurrency=1)
+    async def handle(word: str) -> None:
+        seen.append(await asyncio.to_thread(next, iter([] if word == "bad" else [word])))
+
+    for word in ("bad", "good"):
+        client.xadd("s", {"word": word})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    ((_, letter),) = client.xrange("s:dead")
+    assert (seen, "StopIteration" in letter["_dead.error"]) == (["good"], True)
+
+
 class Touchy:
     """A key whose comparison raises."""
 

@@ -181,6 +181,27 @@ async def finished(result: Any) -> Any:
     return result
 
 
+class _Threads(concurrent.futures.ThreadPoolExecutor):
+    """The default threads of an event loop, as asyncio makes them, but for functions that raise StopIteration."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[Any]":
+        """Run a function in a thread."""
+        return super().submit(_without_stop, fn, *args, **kwargs)
+
+
+def _without_stop(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise RuntimeError("a function in a thread raised StopIteration") from error
+
+
+def mend_default_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Let :func:`asyncio.to_thread` end in RuntimeError where Python 3.11 waits for ever, as later ones do."""
+    if sys.version_info < (3, 12) and getattr(loop, "_default_executor", loop) is None:
+        loop.set_default_executor(_Threads(thread_name_prefix="asyncio"))
+
+
 async def _of_thread(future: "concurrent.futures.Future[Any]") -> Any:
     """The result of a thread's future; :func:`asyncio.wrap_future` waits for ever where it ends in StopIteration."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
