@@ -139,6 +139,31 @@ def test_what_hides_nothing_is_left_as_it_is(url: str) -> None:
     assert without_secrets(text) == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 400_000 + " @",
+        "ab12" * 100_000 + " x://",
+        "redis://" + "'" * 400_000 + " @",
+        "redis://a:b " * 30_000 + "\n@",
+    ],
+    ids=["letters", "hex", "marks", "urls"],
+)
+def test_a_long_text_is_masked_in_linear_time(text: str) -> None:
+    """A long word or many URLs in an error or a log line do not hold up the event loop for minutes."""
+    assert without_secrets(text) == text.replace("a:b", "a:***")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"u:{SECRET}@h:1/0?db=1", f"password='{SECRET}'", f's3.secret-access-key="{SECRET}"'],
+    ids=["bare", "quoted", "hyphens"],
+)
+def test_a_secret_without_a_scheme_is_hidden(text: str) -> None:
+    """An account before a query, and a quoted value of a password, are hidden as well."""
+    assert SECRET not in without_secrets(f"cannot connect: {text} (refused)")
+
+
 @pytest.mark.parametrize("mark", "'\"<>()`")
 @pytest.mark.parametrize("before", ["", "12345"])
 def test_a_mark_that_ends_a_word_ends_no_password(mark: str, before: str) -> None:
