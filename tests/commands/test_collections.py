@@ -155,6 +155,12 @@ def test_timeouts_that_make_no_sense_are_refused(client: Client, word: str, line
     assert client.call("BLPOP", "l", word) == Error(line)
 
 
+@pytest.mark.parametrize("word", ["-0.0009", "-1e-400", "-0"])
+def test_a_negative_part_of_a_millisecond_waits_for_ever(client: Client, word: str) -> None:
+    """Redis rounds a timeout up before it looks at the sign."""
+    assert client.send("BLPOP", "l", word) is WAITING
+
+
 @pytest.mark.parametrize(
     ("word", "score"),
     [("5e-324", b"5e-324"), ("inf", b"inf"), (".5", b"0.5"), ("5.", b"5"), ("-0", b"0"), ("-0x.8", b"-0.5")],

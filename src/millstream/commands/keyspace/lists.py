@@ -369,11 +369,12 @@ def timeout(word: bytes) -> int:
     seconds = long_double.read(word)
     if seconds is None:
         raise CommandError("ERR timeout is not a float or out of range")
+    rounded = math.ceil(seconds * 1000)
     if seconds * 1000 > LLONG_MAX:
         raise CommandError("ERR timeout is out of range")
-    if seconds < 0:
+    if rounded < 0:
         raise CommandError("ERR timeout is negative")
-    return math.ceil(seconds * 1000)
+    return rounded
 
 
 def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
