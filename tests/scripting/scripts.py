@@ -41,6 +41,7 @@ return {a=1,b=2}
 return {1,2,a=3}
 return {double=3.5}
 return {double=1e300}
+return {{double=1e-7},{double=1e-5},{double=1e17},{double=0.1+0.2},{double=-1.5e22}}
 return {map={a=1}}
 return {set={a=true}}
 return {big_number='123456789012345678901234567890'}

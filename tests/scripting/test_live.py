@@ -18,6 +18,7 @@ ARGUMENTS = ["2", "k1", "k2", "a1", b"\x00\xff", "3"]
 BEFORE: dict[tuple[int, ...], dict[str, str]] = {
     (7, 2): {
         "return {double=1e300}": "7.2 writes doubles with the fewest digits",
+        "return {{double=1e-7},{double=1e-5},{double=1e17},{double=0.1+0.2},{double=-1.5e22}}": "the same",
         "redis.call('set','k',3.3) return redis.call('get','k')": "7.2 writes numbers with the fewest digits",
     },
     (7, 4): {

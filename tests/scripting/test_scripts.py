@@ -225,6 +225,14 @@ def test_a_script_is_one_record(world: World, client: Client) -> None:
     assert snapshot(world.recovered()) == snapshot(world.node)
 
 
+@pytest.mark.parametrize(("resp", "found"), [(2, b"1%s" % (b"0" * 400)), (3, b"inf")])
+def test_a_number_beyond_a_double_reaches_a_script(client: Client, resp: int, found: bytes) -> None:
+    """INCREX answers in more digits than a double has; in RESP3 the script gets what a double holds of it."""
+    script = "redis.setresp(tonumber(ARGV[1])) local n = redis.call('INCREX', 'k', 'BYFLOAT', '1e400')[1] return n"
+    answer = client.call("EVAL", script, "0", str(resp))
+    assert answer[:3] == found[:3]
+
+
 def test_time_stands_still_in_a_script(client: Client) -> None:
     """Ids that the server gives follow one reading of the clock."""
     script = "return {redis.call('xadd','x','*','f','v'), redis.call('xadd','x','*','f','v'), redis.call('time')[1]}"

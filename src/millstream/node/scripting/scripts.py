@@ -501,6 +501,8 @@ class _Values:
         return self._table({b"err": line, b"ignore_error_stats_update": True})
 
     def _raw(self, value: Raw, resp: int) -> Any:
+        if value.buffers[0][:1] == b",":  # perhaps beyond a double, which hiredis refuses
+            return self.convert(float(b"".join(value.buffers)[1:]), resp)
         reader = hiredis.Reader()
         for buffer in value.buffers:
             reader.feed(bytes(buffer))
@@ -634,4 +636,5 @@ _PURE: dict[str, Callable[..., Any]] = {
     "hex": _hexadecimal,
     "bits": _bits,
     "find": bytes.find,
+    "double": doubles.text,
 }

@@ -626,12 +626,11 @@ local function double(value)
   elseif value == -math.huge then
     return '-inf'
   end
-  for digits = 15, 17 do
-    local text = format('%.' .. digits .. 'g', value)
-    if tonumber(text) == value then
-      return text
-    end
+  local text = format('%.15g', value)
+  if tonumber(text) == value and not find(text, 'e', 1, true) then
+    return text
   end
+  return ask('double', value) -- C writes an exponent by other rules than Redis
 end
 
 -- Writes a value as a reply. wide: the client speaks RESP3; own: the version the script asked for.
