@@ -83,6 +83,15 @@ async def test_a_frozen_server_is_a_timeout(server: ServerProcess, command: tupl
     await waiting.aclose()
 
 
+def test_a_large_write_to_a_frozen_server_is_a_timeout(server: ServerProcess) -> None:
+    """The blocking client does not wait without end for room in the socket's buffer."""
+    with millstream.connect(server.url) as client:
+        client.ping()
+        freeze(server)
+        with pytest.raises(redis.TimeoutError, match="did not answer in time"):
+            client.set("k", b"x" * 20_000_000)
+
+
 async def test_what_waits_on_purpose_is_left_waiting(server: ServerProcess) -> None:
     """BLOCK 0, a BLOCK beyond the limit, and SUBSCRIBE outlast the limit on a server that answers."""
     waiting: Any = async_client(server.url)

@@ -128,7 +128,16 @@ class Bounded(_Bounds):
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
         """Send; the noted time counts from now on."""
         blocking = self._sending()
-        sent = super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+        bounds = self._limited and self._sock is not None
+        if bounds:
+            self._sock.settimeout(2 * LIMIT)  # a frozen server's full buffer holds up sending, too
+        try:
+            sent = super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
+        except redis.TimeoutError:
+            raise self._gone() from None
+        finally:
+            if bounds and self._sock is not None:
+                self._sock.settimeout(None)
         self._blocking = blocking
         return sent
 
@@ -206,7 +215,7 @@ class AsyncBounded(_Bounds):
         if not self._limited:
             return await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         try:
-            async with asyncio.timeout(2 * LIMIT):  # a frozen server's full buffer holds up sending, too
+            async with asyncio.timeout(2 * LIMIT):  # as above
                 sent = await super().send_packed_command(*args, **kwargs)  # type: ignore[misc] # a mixin
         except TimeoutError:
             await self.disconnect(nowait=True)
