@@ -6,11 +6,12 @@ same clients over an engine in this process (``millstream.embedded``, loaded onl
 directory, ``file:///dir`` connects to that.
 """
 
+import codecs
 import contextlib
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import redis
 import redis.asyncio
@@ -134,7 +135,7 @@ def _options_of(url: str) -> Iterator[None]:
     """Turn redis-py's complaint about options after the URL's question mark into an error that names the URL."""
     try:
         yield
-    except (TypeError, ValueError) as reason:
+    except (TypeError, ValueError, LookupError, redis.RedisError) as reason:
         raise ConfigError(f"cannot use {kind_of(url)}: {_fault(url, str(reason))}") from None
 
 
@@ -148,9 +149,22 @@ def _fault(url: str, said: str) -> str:
     return invalid[0] if invalid is not None else "an option behind the question mark has an invalid name or value"
 
 
+#: Options of redis-py's connections that take an object of Python, which the text of a URL never is.
+_OBJECTS = (
+    *("retry", "retry_on_error", "credential_provider", "redis_connect_func", "event_dispatcher", "parser_class"),
+    *("connection_class", "maint_notifications_config", "socket_keepalive_options", "command_packer"),
+)
+
+
 def _try_options(url: str, pool: Any) -> None:
     """Make a connection and leave it unconnected: redis-py looks at the names of the URL's options only there."""
-    if urlsplit(url).query:
+    asked = parse_qs(urlsplit(url).query)
+    for name in asked:
+        if name in _OBJECTS:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+    codecs.lookup(asked.get("encoding", ["utf-8"])[0])
+    codecs.lookup_error(asked.get("encoding_errors", ["strict"])[0])
+    if asked:
         pool.connection_class(**pool.connection_kwargs)
 
 
