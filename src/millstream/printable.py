@@ -48,7 +48,7 @@ _CHOICE = re.compile(r"[\d.]*|true|false|yes|no|none|always|everysec|optional|re
 _NAME = re.compile(r"[\w.-]+")
 _PLAIN = re.compile(r"[\w.+-]*")
 _PORT = re.compile(r":\d+$")
-_HOST = re.compile(r"(?:\[[0-9a-f:.%]*\]|[^:,/?#@\[\]\s]*)(?::\d*)?", re.IGNORECASE)
+_HOST = re.compile(r"(?:\[[0-9a-f:.%]*\]|[^:,/?#@\[\]\s]*)(?::(?:\d*|PORT))?", re.IGNORECASE)
 _DATABASE = re.compile(r"\d*/?")
 _PATHS = {
     "redis": _DATABASE,

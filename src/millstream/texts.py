@@ -175,3 +175,10 @@ def _base64(value: bytes) -> dict[str, str]:
 def _name(name: object) -> str:
     text = name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
     return text.encode(errors="backslashreplace").decode()
+
+
+def said(refusal: Exception) -> str:
+    """A server's refusal in its words; for a key that another node of a cluster has, the URL to write instead."""
+    if type(refusal).__name__ != "MovedError":  # redis-py's; its text lacks the code
+        return str(refusal)
+    return "the URL names one node of a Redis Cluster, and another has this key: write it as redis+cluster://HOST:PORT"

@@ -226,7 +226,19 @@ async def test_one_node_is_not_taken_for_the_whole(three: Three, client: Any, wo
         assert done.exit_code != 0
         said = done.output
     assert "one node of a Redis Cluster of 3 masters" in " ".join(said.split())
-    assert "redis+cluster://" in said
+    assert "redis+cluster://HOST:PORT" in "".join(said.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["worker ls", "audit ls", "spark ls", "stream show {k}", "consumer ls {k} g", "pending ls {k} g"]
+)
+async def test_a_key_of_another_node_is_named_with_the_url_to_write(three: Three, words: str) -> None:
+    """At least two of three nodes do not have the key, and each of them gets an error that reports what to write."""
+    said = []
+    for node in three.nodes:
+        done = await asyncio.to_thread(CliRunner().invoke, main, [*words.split(), "--url", node.url])
+        said.append("".join(done.output.split()))
+    assert sum("redis+cluster://HOST:PORT" in text for text in said) >= 2
 
 
 def _by_pattern(url: str) -> list[str]:

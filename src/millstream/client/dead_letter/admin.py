@@ -21,6 +21,7 @@ from millstream.client.line import Line, Reply
 from millstream.client.ranges import behind, below
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, NotFoundError, UsageError
+from millstream.texts import said
 
 #: Entries of one reply, and ids of one command.
 _PAGE = 200
@@ -256,5 +257,5 @@ async def _place(line: Line, key: bytes, last: Reply) -> DeadLetterStream | None
 
 def _checked(reply: Reply, key: str) -> Reply:
     if isinstance(reply, ResponseError):
-        raise DeadLetterStreamError(f"{key}: {reply}")
+        raise DeadLetterStreamError(f"{key}: {said(reply)}")
     return reply

@@ -17,6 +17,7 @@ from millstream.client.ranges import LAST, order_of
 from millstream.console.changes.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError
 from millstream.console.changes.writing import raw_line, shell_line
 from millstream.errors import Disconnected
+from millstream.texts import said
 
 KEY = "millstream:audit"
 """The audit stream; on a cluster it is on one node, as any key."""
@@ -188,7 +189,7 @@ async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry
     while True:
         (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
         if isinstance(rows, Exception):
-            raise ChangeRefusedError(f"{KEY}: {rows}")
+            raise ChangeRefusedError(f"{KEY}: {said(rows)}")
         for row in rows:
             yield entry_of(row)
         if len(rows) < _PAGE or rows[-1][0] == b"0-0":

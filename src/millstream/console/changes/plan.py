@@ -13,6 +13,7 @@ from millstream.console.changes.writing import Word, as_bytes
 from millstream.console.model.names import order
 from millstream.console.model.streams import GroupStatus, StreamStatus
 from millstream.errors import MillstreamError
+from millstream.texts import said
 
 Words: TypeAlias = tuple[Word, ...]
 
@@ -68,7 +69,7 @@ class FactCheck:
     def moved(self, reply: Any) -> str | None:
         """The difference from the expected facts, in words; None where there is none."""
         if isinstance(reply, Exception):
-            return f"{self.about}: {reply}"
+            return f"{self.about}: {said(reply)}"
         for name, expected in self.expected:
             found = _fact(self, name, reply)
             if found != expected:

@@ -13,6 +13,7 @@ from millstream.console.model.lag import GroupPosition, lag_of
 from millstream.console.model.names import text_of
 from millstream.console.model.pending import PendingEntry, PendingSummary
 from millstream.console.model.streams import ConsumerStatus, GroupStatus, StreamStatus
+from millstream.texts import said
 
 Reply: TypeAlias = Any
 Record: TypeAlias = dict[str, Any]
@@ -25,7 +26,7 @@ def record(row: Sequence[Any]) -> Record:
 
 def refusal(reply: Reply) -> str | None:
     """The server's words where it refused; None where it answered."""
-    return str(reply) if isinstance(reply, Exception) else None
+    return said(reply) if isinstance(reply, Exception) else None
 
 
 def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:

@@ -25,6 +25,7 @@ from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url, unreached
 from millstream.errors import Disconnected, MillstreamError
 from millstream.spark.monitoring.record import fits
+from millstream.texts import said
 
 logger = logging.getLogger("millstream.spark")
 
@@ -135,7 +136,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
         except redis.ConnectionError as error:
             raise Disconnected(unreached(where, error)) from None
         except redis.RedisError as error:
-            raise QueriesError(f"the queries cannot be asked for: {error}") from None
+            raise QueriesError(f"the queries cannot be asked for: {said(error)}") from None
 
 
 def find(url: str | None, query: str) -> dict[str, Any]:

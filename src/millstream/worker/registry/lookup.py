@@ -7,6 +7,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from millstream.client.line import AccessDenied, Line
 from millstream.errors import MillstreamError, UsageError
+from millstream.texts import said
 
 _SHOWN = 10
 
@@ -30,7 +31,7 @@ async def groups(line: Line, stream: str) -> list[str]:
             raise NotThereError(f"the key {stream!r} holds no stream")
         if isinstance(reply, NoPermissionError):
             raise AccessDenied(f"{stream}: {reply}")
-        raise NotThereError(f"{stream}: {reply}")
+        raise NotThereError(f"{stream}: {said(reply)}")
     return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]
 
 

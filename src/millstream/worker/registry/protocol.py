@@ -24,6 +24,7 @@ from redis.exceptions import ResponseError
 from millstream.client.jsontext import parse_record
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
+from millstream.texts import said
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.registry import facts
 
@@ -206,5 +207,5 @@ async def _ask(line: Line, *command: bytes | str | int) -> Reply:
 
 def _checked(reply: Reply) -> Reply:
     if isinstance(reply, ResponseError):
-        raise RegistryError(f"the registry of workers ({PREFIX}*): {reply}")
+        raise RegistryError(f"the registry of workers ({PREFIX}*): {said(reply)}")
     return reply
