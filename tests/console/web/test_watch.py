@@ -42,6 +42,26 @@ async def test_one_reading_is_for_all_who_look(data: ServerThread) -> None:
     await watch.close()
 
 
+async def test_a_slow_server_is_not_taken_for_a_silent_one(data: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a late answer has come, the next question has its whole time again, a change's preview among them."""
+    watch = ServerWatch(ConsoleServer(data.url))
+    go_on, went_on = asyncio.Event(), asyncio.Event()
+
+    async def late(_: Line) -> None:
+        await go_on.wait()
+        went_on.set()
+
+    monkeypatch.setattr(watching, "_AGAIN", 0)
+    monkeypatch.setattr(watching, "LONGEST", 0.01)
+    with pytest.raises(Disconnected):
+        await watch.read("late", late)
+    monkeypatch.setattr(watching, "LONGEST", 60)
+    go_on.set()
+    await went_on.wait()
+    assert await watch.answered(watch.line.call("PING")) == b"PONG"
+    await watch.close()
+
+
 async def test_a_reading_that_a_change_overtook_is_made_anew(data: ServerThread) -> None:
     """It began before the change, so it may show what was before it."""
     watch = ServerWatch(ConsoleServer(data.url))

@@ -209,6 +209,7 @@ class ServerWatch:
             return kept.reading
         finally:
             kept.under_way = None
+        self._silent = False  # a slow server answers, too
         kept.made = time.monotonic()
         at_ms = self.line.wall_time()
         bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
