@@ -30,8 +30,10 @@ from typing import Any
 import redis
 
 from millstream.client.line import Line
-from millstream.console.model.pending import PendingChoice
-from millstream.console.reading import case, pending, streams
+from millstream.ops.findings import reading as case
+from millstream.ops.pending import reading as pending
+from millstream.ops.pending.status import PendingChoice
+from millstream.ops.streams import reading as streams
 
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE / "tests"))
@@ -198,11 +200,11 @@ def pages(kind: str, entries: int) -> None:
         where = (line, "orders", "billing")
         old = PendingChoice(idle_ms=10**12)
         readings: dict[str, Callable[[], Awaitable[Any]]] = {
-            "first page": lambda: pending.page(*where),
-            "first page with payload": lambda: pending.page(*where, payload=True),
-            "page in the middle": lambda: pending.page(*where, start=f"({entries // 2}-0"),
-            "of one consumer": lambda: pending.page(*where, choice=PendingChoice(consumer="c3")),
-            "idle for long, none fits": lambda: pending.page(*where, choice=old),
+            "first page": lambda: pending.read_page(*where),
+            "first page with payload": lambda: pending.read_page(*where, payload=True),
+            "page in the middle": lambda: pending.read_page(*where, start=f"({entries // 2}-0"),
+            "of one consumer": lambda: pending.read_page(*where, choice=PendingChoice(consumer="c3")),
+            "idle for long, none fits": lambda: pending.read_page(*where, choice=old),
             "the worst of 10,000": lambda: pending.worst(*where, by="deliveries"),
             "group with advice": lambda: case.read_case(*where),
         }

@@ -10,7 +10,7 @@ from scripts.reference.markdown import code, prose, table
 
 from millstream.cli.main import main
 from millstream.cli.shared.output import EXIT_CODES
-from millstream.console.actions.every import ACTIONS
+from millstream.ops.every import ACTIONS
 
 #: A default that click does not know, as the help has it.
 _DEFAULT = re.compile(r" *\[default: (.*?)\]")

@@ -268,7 +268,7 @@ def test_what_dead_and_worker_change_is_written_down(server: ServerProcess, clie
 
 
 def test_letters_and_orders_are_shown_before(server: ServerProcess, client: redis.Redis) -> None:
-    """``--dry-run`` has the preview of all changes, and changes nothing; so has a page (tests/console/web)."""
+    """``--dry-run`` has the preview of all changes, and changes nothing; so has a page (tests/web)."""
     fill(client)
     letter = DeadLetter((b"n", b"1"), "orders", "1-0", "billing", "c", 5, "error", "ValueError: no", "", 1, 2)
     for number in (1, 2):

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.test_console import fill
 from millstream.cli.console import checked
 from millstream.cli.main import main
-from millstream.console.model.check import CheckBounds, Measured, check
+from millstream.ops.findings.check import CheckBounds, Measured, check
 from support.ports import free_port
 from support.servers import ServerProcess
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack
-from millstream.console.watching.servers import ConsoleServer
+from millstream.ops.watching.servers import ConsoleServer
 from support.servers import ServerProcess
 
 SECRET = "se:cr@t /%?"

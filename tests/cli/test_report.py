@@ -19,8 +19,8 @@ from cli.test_worker import FACTS, enrol
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.recorded.report import MOST
-from millstream.console.actions.every import BY_NAME
-from millstream.console.reporting.redact import Redactor
+from millstream.ops.every import BY_NAME
+from millstream.ops.report.redact import Redactor
 from millstream.spark.monitoring import store as queries
 from support.clusters import Three
 from support.console import ConsoleThread

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from millstream.cli.main import main
 from millstream.cli.server.doctor import doctor
 from millstream.client.url import DEFAULT_URL
-from millstream.console.watching.servers import ConsoleServer
+from millstream.ops.watching.servers import ConsoleServer
 from support.ports import free_port
 
 

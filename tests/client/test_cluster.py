@@ -24,10 +24,13 @@ from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
 from millstream.client.open import open_line
 from millstream.client.slots import beside, slot_of, tag_of
-from millstream.console.reading import fleet, streams
-from millstream.console.reading.case import read_case
-from millstream.console.reading.server import server as read_server
 from millstream.errors import ConfigError, UsageError
+from millstream.ops.findings.reading import read_case
+from millstream.ops.letters.reading import letter_streams
+from millstream.ops.server.reading import server as read_server
+from millstream.ops.spark.reading import read_queries
+from millstream.ops.streams import reading as streams
+from millstream.ops.workers.reading import read_workers
 from millstream.spark.connection.router import Router
 from millstream.spark.hashes.options import parse as parse_hashes
 from millstream.spark.hashes.scan import share_keys
@@ -81,9 +84,9 @@ async def test_the_console_sees_every_node(three: Three, client: Any) -> None:
         for key in keys:
             case = await read_case(line, key, "g")
             assert [entry.id for entry in case.pending] == ["1-0"]
-        assert (await fleet.workers(line)).why is None
-        assert (await fleet.queries(line)).why is None
-        assert (await fleet.letters(line)).why is None
+        assert (await read_workers(line)).why is None
+        assert (await read_queries(line)).why is None
+        assert (await letter_streams(line)).why is None
         assert [one.role for one in await read_server(line)] == ["master"] * 3
     finally:
         await line.close()

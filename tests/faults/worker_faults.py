@@ -170,10 +170,10 @@ FAULTS = (
     Fault(
         "lost-link-passed-over",
         "A replica whose primary is gone needs a person.",
-        "console/model/facts/servers.py",
+        "ops/findings/status.py",
         "_link",
         'if link is None or link.state == "up": ...',
         "if link is not None: ...",
-        "tests/console/test_server_advice.py::test_a_replica_of_nobody_needs_a_person",
+        "tests/ops/test_server_advice.py::test_a_replica_of_nobody_needs_a_person",
     ),
 )

@@ -1,9 +1,9 @@
 """Changes planned from the words that a person would write."""
 
 from millstream.client.line import Line
-from millstream.console.actions.every import BY_NAME
-from millstream.console.changes.gather import Counting
-from millstream.console.changes.making import Prepared, prepare
+from millstream.ops.every import BY_NAME
+from millstream.ops.making import Prepared, prepare
+from millstream.ops.plan import Counting
 
 
 async def planned(

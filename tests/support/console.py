@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millstream.console.watching.servers import ConsoleServer
-from millstream.console.web.serving.process import ConsoleProcess, bind
-from millstream.console.web.settings import Access, ConsoleSettings
+from millstream.ops.watching.servers import ConsoleServer
+from millstream.web.serving.process import ConsoleProcess, bind
+from millstream.web.settings import Access, ConsoleSettings
 from support.waiting import DEADLINE
 
 

@@ -51,7 +51,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     # An app's declarations are the worker's and its running is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
-    "console": frozenset({"client", "worker", "spark"}),  # of these two only CONSOLE_READS
+    "ops": frozenset({"client", "worker", "spark"}),  # of these two only OPS_READS
+    "web": frozenset({"ops", "client", "worker"}),  # of this one only OPS_READS
     "dashboards": frozenset(),  # text alone
     "maintenance": frozenset(
         {"engine", "node", "persistence", "replication", "client"}
@@ -75,9 +76,9 @@ HOSTS = frozenset(
     }
 )
 
-# The modules that the console may read of workers: their records on the server. Neither handlers nor PySpark come with
+# The modules that ops and web may read of workers: their records on the server. Neither handlers nor PySpark come with
 # it.
-CONSOLE_READS = (
+OPS_READS = (
     "millstream.worker.registry",
     "millstream.worker.model.pause",
     "millstream.spark.monitoring.store",
@@ -98,8 +99,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.extras": frozenset(),  # what to install for a package that is missing
     "server.serve": frozenset({"server", "commands"}),
     "worker.run": frozenset({"worker", "client"}),
-    "worker.dead": frozenset({"worker", "client", "console"}),
-    "worker.letter_changes": frozenset({"worker", "client", "console"}),
+    "worker.dead": frozenset({"worker", "client", "ops"}),
+    "worker.letter_changes": frozenset({"worker", "client", "ops"}),
     "worker.editor": frozenset(),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
     "shared.config_files": frozenset({"client"}),  # the files that name servers
@@ -109,7 +110,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "contexts.config": frozenset({"client"}),  # for what is secret in a URL
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker.worker": frozenset({"worker", "client"}),
-    "worker.orders": frozenset({"worker", "client", "console"}),
+    "worker.orders": frozenset({"worker", "client", "ops"}),
     "spark.sql": frozenset({"spark", "client"}),
     "spark.recover": frozenset({"spark", "client"}),
     "demo": frozenset(),
@@ -119,44 +120,47 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "server.restore": frozenset({"maintenance"}),
     "migrate": frozenset({"migrate", "client"}),
     "compare": frozenset({"migrate", "client"}),
-    "server.replicas": frozenset({"console"}),
-    "server.failover": frozenset({"console", "client"}),
+    "server.replicas": frozenset({"ops"}),
+    "server.failover": frozenset({"ops", "client"}),
     "server.doctor": frozenset({"maintenance"}),
     "spark.archive": frozenset({"spark"}),
     "spark.replay": frozenset({"spark", "client"}),
     "shared.lazy": frozenset(),  # groups of subcommands
-    "console.console": frozenset({"console", "client"}),
+    "console.console": frozenset({"ops", "web", "client"}),
     "console.servers": frozenset({"client"}),  # as a command line names them
     "console.nouns": frozenset(),  # tables of subcommands
-    "console.shown": frozenset({"console"}),  # how groups are shown
+    "console.shown": frozenset({"ops"}),  # how groups are shown
     "console.watching": frozenset({"client"}),  # the same question again and again
-    "console.stream": frozenset({"console", "client"}),
-    "console.group": frozenset({"console", "client"}),
-    "console.consumer": frozenset({"console", "client"}),
-    "console.check": frozenset({"console", "client"}),
-    "console.checked": frozenset({"console"}),  # as Nagios and Prometheus read it
-    "console.server": frozenset({"console", "client"}),
-    "console.report": frozenset({"console", "client"}),
-    "console.pending": frozenset({"console", "client"}),
-    "changes.changing": frozenset({"console", "client"}),  # preview, question, change: what all changes do
-    "changes.commands": frozenset({"console", "client"}),  # the command of each declared action
-    "changes.words": frozenset({"console"}),  # the words of actions as options
-    "changes.audit": frozenset({"console", "client"}),
+    "console.stream": frozenset({"ops", "client"}),
+    "console.group": frozenset({"ops", "client"}),
+    "console.consumer": frozenset({"ops", "client"}),
+    "console.check": frozenset({"ops", "client"}),
+    "console.checked": frozenset({"ops"}),  # as Nagios and Prometheus read it
+    "console.server": frozenset({"ops", "client"}),
+    "console.report": frozenset({"ops", "client"}),
+    "console.pending": frozenset({"ops", "client"}),
+    "changes.changing": frozenset({"ops", "client"}),  # preview, question, change: what all changes do
+    "changes.commands": frozenset({"ops", "client"}),  # the command of each declared action
+    "changes.words": frozenset({"ops"}),  # the words of actions as options
+    "changes.audit": frozenset({"ops", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.secret_files": frozenset(),  # that nobody else reads
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
-    "entries.choosing": frozenset({"console"}),  # which entries, and how their values are decoded
-    "entries.shown": frozenset({"console"}),  # entries on standard output
-    "entries.tail": frozenset({"console", "client"}),
-    "entries.get": frozenset({"console"}),
-    "entries.gaps": frozenset({"console"}),
-    "entries.add": frozenset({"console", "client", "worker"}),  # entries as an app publishes them
+    "entries.choosing": frozenset({"ops"}),  # which entries, and how their values are decoded
+    "entries.shown": frozenset({"ops"}),  # entries on standard output
+    "entries.tail": frozenset({"ops", "client"}),
+    "entries.get": frozenset({"ops"}),
+    "entries.gaps": frozenset({"ops"}),
+    "entries.add": frozenset({"ops", "client", "worker"}),  # entries as an app publishes them
 }
 
 # The package itself names the worker's API for users' code; the parts use only the version.
 USERS = frozenset({"", "cli"})
 FROM_ROOT = frozenset({"millstream.__version__"})
+
+# The folders of ops that have the fixed modules: status, reading and, where a person may change something, changes
+NOUNS = ("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings")
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
 PURE = (
@@ -180,19 +184,14 @@ PURE = (
     "millstream.spark.monitoring.record",
     "millstream.dashboards.boards",
     "millstream.dashboards.grafana",
-    "millstream.console.model",
-    "millstream.console.changes.actions",
-    "millstream.console.changes.groups",
-    "millstream.console.changes.pending",
-    "millstream.console.changes.plan",
-    "millstream.console.changes.positions",
-    "millstream.console.changes.removals",
-    "millstream.console.changes.trims",
-    "millstream.console.changes.workers.orders",
-    "millstream.console.changes.workers.reaping",
-    "millstream.console.changes.writing",
-    "millstream.console.payloads",
-    "millstream.console.words",
+    "millstream.ops.actions",
+    "millstream.ops.plan",
+    "millstream.ops.words",
+    *(f"millstream.ops.{noun}.status" for noun in NOUNS),
+    "millstream.ops.findings.advice",
+    "millstream.ops.findings.check",
+    "millstream.ops.payloads",
+    "millstream.ops.server.replicas",
     "millstream.client.payloads.envelope",
 )
 
@@ -209,7 +208,7 @@ IMPURE_METHODS = (".now", ".utcnow", ".today", ".fromtimestamp")
 DATE_NAMES = frozenset({"datetime", "date"})
 
 # asyncio has one home on each side of the wire: the server's shell and what drives a client.
-ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", "console", "cli"})
+ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", "ops", "web", "cli"})
 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
@@ -217,7 +216,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "tomlkit": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "replication", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node", "maintenance", "console"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "maintenance", "ops"}), ""),
     "xxhash": (frozenset({"engine"}), ""),
     "redis": (
         frozenset({"embedded", "client", "worker", "compat", "spark", "testing", "migrate", "maintenance"}),
@@ -226,7 +225,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs
     "opentelemetry": (frozenset({"worker"}), "otel"),
     "pytest": (frozenset({"testing"}), "dev"),
-    "rich": (frozenset({"cli", "console", "server"}), ""),
+    "rich": (frozenset({"cli", "web", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
     "pydantic_core": (frozenset({"worker"}), "worker"),
     "pydantic": (frozenset({"worker"}), "worker"),
@@ -243,10 +242,10 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pyiceberg": (frozenset({"spark"}), "lake"),
     "sqlalchemy": (frozenset({"spark"}), "lake"),
     "requests": (frozenset({"spark"}), "lake"),  # which comes with pyiceberg
-    "starlette": (frozenset({"console"}), "console"),
-    "uvicorn": (frozenset({"console"}), "console"),
-    "jinja2": (frozenset({"console"}), "console"),
-    "markupsafe": (frozenset({"console"}), "console"),  # which comes with jinja2
+    "starlette": (frozenset({"web"}), "console"),
+    "uvicorn": (frozenset({"web"}), "console"),
+    "jinja2": (frozenset({"web"}), "console"),
+    "markupsafe": (frozenset({"web"}), "console"),  # which comes with jinja2
 }
 
 # Distributions whose name differs from that of their module.
@@ -296,15 +295,15 @@ def layering(modules: Iterable[Module]) -> list[str]:
     return broken
 
 
-def console_reads(modules: Iterable[Module]) -> list[str]:
-    """The console's imports of the worker and of Spark, but for the records that those keep on the server."""
+def ops_reads(modules: Iterable[Module]) -> list[str]:
+    """The imports of ops and web from the worker and of Spark, but for the records that those keep on the server."""
     return [
         f"{module.place}:{found.line} imports {found.name}"
         for module in modules
-        if module.part == "console"
+        if module.part in {"ops", "web"}
         for found, part in _internal(module)
         if part in {"worker", "spark"}
-        and not any(found.name == name or found.name.startswith(f"{name}.") for name in CONSOLE_READS)
+        and not any(found.name == name or found.name.startswith(f"{name}.") for name in OPS_READS)
     ]
 
 

@@ -31,7 +31,7 @@ SLOW = (
     "tests/worker/process/test_processes.py",
     "tests/faults/test_faults.py",
     "tests/server/load/test_kills.py",
-    "tests/console/web/test_browser.py",
+    "tests/web/test_browser.py",
     "tests/node/test_crash.py",
     "tests/worker/registry/test_registry.py",
     "tests/architecture/test_installing.py",

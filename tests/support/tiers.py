@@ -10,7 +10,7 @@ FULL = (
     # started programs and whole systems: minutes of Java, browsers, other languages, installations
     "tests/architecture/test_installing.py",
     "tests/clients/",
-    "tests/console/web/test_browser.py",
+    "tests/web/test_browser.py",
     "tests/dashboards/",
     "tests/examples/",
     "tests/deploy/",
@@ -24,7 +24,7 @@ FULL = (
     "tests/worker/test_tutorial.py",
     # the same tasks again, as a person on call does them by keys and links
     "tests/cli/test_on_call.py",
-    "tests/console/web/test_on_call.py",
+    "tests/web/test_on_call.py",
     # kills, crashes and full disks by the dozen: each has a campaign with thousands
     "tests/node/test_crash.py",
     "tests/persistence/test_crash.py",

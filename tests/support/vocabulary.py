@@ -39,7 +39,7 @@ STAYS: dict[str, tuple[frozenset[str], str]] = {
     "src/millstream/dashboards/": (frozenset({"suspect"}), "the same metric, in a panel"),
     "src/millstream/spark/recovery/": (frozenset({"verdict", "verdicts"}), "an option of recover(), a column"),
     "src/millstream/cli/spark/": (frozenset({"verdict"}), "the same option on the command line"),
-    "src/millstream/console/web/serving/guard.py": (frozenset({"Transfer", "transfer"}), "a header of HTTP"),
+    "src/millstream/web/serving/guard.py": (frozenset({"Transfer", "transfer"}), "a header of HTTP"),
 }
 
 WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.split()}

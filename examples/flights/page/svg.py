@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from millstream.console.web.charts import frame, grid, path, words
 from millstream.scales import Scale, short, ticks
+from millstream.web.charts import frame, grid, path, words
 
 WIDTH, LINES, AREA, STEP = 920, 300, 90, 26
 """Of every drawing the width; the height of lines, of an area, of one bar. In the drawing's own units."""

@@ -8,7 +8,7 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
-from millstream.console.changes.audit import AuditEntry, entries
+from millstream.ops.audit import AuditEntry, entries
 
 if TYPE_CHECKING:
     from millstream.client.line import Line

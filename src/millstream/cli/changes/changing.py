@@ -25,20 +25,20 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
-from millstream.console.changes import audit
-from millstream.console.changes.audit import Actor, cut, undo_line, until_then
-from millstream.console.changes.making import Prepared, carry_out
-from millstream.console.changes.plan import MOST_SHOWN, ChangePlan, Words, joined
-from millstream.console.changes.writing import raw_line, shell_line
 from millstream.errors import MillstreamError
+from millstream.ops import audit
+from millstream.ops.audit import Actor, cut, undo_line, until_then
+from millstream.ops.making import Prepared, carry_out
+from millstream.ops.plan import MOST_SHOWN, ChangePlan, Words, joined
+from millstream.ops.words import raw_line, shell_line
 from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from millstream.client.line import Line
-    from millstream.console.changes.gather import Counting
-    from millstream.console.changes.guard import ChangeOutcome
+    from millstream.ops.guard import ChangeOutcome
+    from millstream.ops.plan import Counting
 
     Plan = Callable[[Line, Counting], Awaitable[Prepared]]
 

@@ -11,12 +11,12 @@ from click.core import ParameterSource
 from millstream.cli.changes.changing import Ask, actor, change, change_options
 from millstream.cli.changes.words import parameter
 from millstream.cli.shared.output import exits
-from millstream.console.changes.actions import REGISTERED, Action, Word
-from millstream.console.changes.making import Prepared, prepare
+from millstream.ops.actions import REGISTERED, Action, Word
+from millstream.ops.making import Prepared, prepare
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.console.changes.gather import Counting
+    from millstream.ops.plan import Counting
 
 _WIDE = {"max_content_width": 110}
 

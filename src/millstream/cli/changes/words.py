@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from millstream.console.changes.actions import Word
+    from millstream.ops.actions import Word
 
 
 def parameter(word: "Word", name: str) -> click.Parameter:

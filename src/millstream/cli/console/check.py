@@ -12,12 +12,12 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import url_option
 from millstream.cli.shared.time_options import SPAN_HELP
 from millstream.client.url import db_label
-from millstream.console.model import check as model
-from millstream.console.model.check import AGES, CheckBounds, Figure, Measured
-from millstream.console.reading.counting import count_undecided
-from millstream.console.reading.fleet import letters
-from millstream.console.reading.streams import overview, read_one
 from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.ops.findings import check as model
+from millstream.ops.findings.check import AGES, CheckBounds, Figure, Measured
+from millstream.ops.findings.reading import count_undecided
+from millstream.ops.letters.reading import letter_streams
+from millstream.ops.streams.reading import overview, read_one
 from millstream.printable import printable
 from millstream.times import span
 
@@ -115,7 +115,7 @@ async def _measure(
     seen = await (overview(line) if stream is None else read_one(line, stream))
     if "lag" in bounds:
         seen = await count_undecided(line, seen, group, bounds["lag"], count)
-    found = model.measure(seen, group, (await letters(line)).of(stream) if "dead" in bounds else None, stream)
+    found = model.measure(seen, group, (await letter_streams(line)).of(stream) if "dead" in bounds else None, stream)
     if stream is not None and group is not None and not any(one.group == group for one in found):
         names = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
         raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {names}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.shared.exposition import gauge
 from millstream.cli.shared.printing import in_one_line, json_text, shown
-from millstream.console.model.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
+from millstream.ops.findings.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
 
 if TYPE_CHECKING:
     from millstream.texts import Kind

@@ -14,11 +14,11 @@ from millstream.cli.console.servers import check_changes, given_servers
 from millstream.cli.shared.output import Output, context_option, exits
 from millstream.cli.shared.paths import ArchivePlace
 from millstream.cli.shared.secret_files import first_line
-from millstream.console.watching.servers import ConsoleServer
 from millstream.errors import UsageError
+from millstream.ops.watching.servers import ConsoleServer
 
 if TYPE_CHECKING:
-    from millstream.console.web.settings import Network
+    from millstream.web.settings import Network
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _BASE = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9_.~-]+)+")
@@ -97,8 +97,8 @@ def console(  # noqa: PLR0917 - click passes every option by name
     Exit code: 0 ended as asked, 1 it could not start, 2 the command line is invalid.
     """
     with exits("millstream console", extra="console"):
-        from millstream.console.web.serving.process import run  # noqa: PLC0415 - needs the extra "console"
-        from millstream.console.web.settings import Access, ConsoleSettings, digest  # noqa: PLC0415 - needs the extra "console"
+        from millstream.web.serving.process import run  # noqa: PLC0415 - needs the extra "console"
+        from millstream.web.settings import Access, ConsoleSettings, digest  # noqa: PLC0415 - needs the extra "console"
 
         password = _password(password_file)
         _check_bind(host, asks=password is not None or user_header is not None)

@@ -9,17 +9,17 @@ import click
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, consumer_table, group_row, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.console.model.advice import Advice, Case, advise
-from millstream.console.model.facts.streams import refused_lines
-from millstream.console.model.rates import rates
-from millstream.console.reading.case import read_case
-from millstream.console.reading.streams import overview, read_one
+from millstream.ops.findings.advice import Advice, Case, advise
+from millstream.ops.findings.reading import read_case
+from millstream.ops.groups.status import rates
+from millstream.ops.streams.reading import overview, read_one
+from millstream.ops.streams.status import refused_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.client.line import Line
-    from millstream.console.model.streams import GroupStatus, StreamsSeen
+    from millstream.ops.streams.status import GroupStatus, StreamsSeen
 
 _WIDE = {"max_content_width": 110}
 

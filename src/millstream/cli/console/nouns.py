@@ -1,7 +1,7 @@
 """The nouns of the command line, such as ``millstream stream``: the tables of their subcommands.
 
 A subcommand that looks is a row here and a function in a file of its own, which is imported only when it is asked for.
-One that changes something is a declared action (``console/actions``).
+One that changes something is a declared action (``changes`` in a folder of ``ops``).
 """
 
 import click
@@ -9,7 +9,12 @@ import click
 from millstream.cli.shared.lazy import LazyGroup, NounGroup, Rows
 
 _WIDE = {"max_content_width": 110}
-_ACTIONS = "millstream.console.actions"
+_STREAMS = ("millstream.ops.streams.changes",)
+_GROUPS = ("millstream.ops.groups.changes", "millstream.ops.groups.removals")
+_PENDING = ("millstream.ops.pending.changes", "millstream.ops.pending.dead")
+_UNDO = ("millstream.ops.pending.undo",)
+_WORKERS = ("millstream.ops.workers.changes",)
+_LETTERS = ("millstream.ops.letters.changes",)
 
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
@@ -74,7 +79,7 @@ SPARK: Rows = {
 }
 
 
-@click.group(cls=NounGroup, rows=STREAM, changes=f"{_ACTIONS}.streams", context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=STREAM, changes=_STREAMS, context_settings=_WIDE)
 def stream() -> None:
     """Streams of a server: their names, their state, and their entries.
 
@@ -92,7 +97,7 @@ def stream() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=GROUP, changes=f"{_ACTIONS}.groups", context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=GROUP, changes=_GROUPS, context_settings=_WIDE)
 def group() -> None:
     """Groups that read streams: their lag in entries and in time, and their entries in hand.
 
@@ -110,7 +115,7 @@ def group() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=PENDING, changes=f"{_ACTIONS}.pending", context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=PENDING, changes=_PENDING, context_settings=_WIDE)
 def pending() -> None:
     """Pending entries: delivered to a consumer of a group, and not acknowledged yet.
 
@@ -126,7 +131,7 @@ def pending() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=CONSUMER, changes=f"{_ACTIONS}.groups", context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=CONSUMER, changes=_GROUPS, context_settings=_WIDE)
 def consumer() -> None:
     """Consumers of a group: their entries, and the time since their last request.
 
@@ -155,7 +160,7 @@ def server() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=AUDIT, changes=f"{_ACTIONS}.pending", context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=AUDIT, changes=_UNDO, context_settings=_WIDE)
 def audit() -> None:
     """Changes that were made by these commands and by the console, and the way to undo them.
 
@@ -175,7 +180,7 @@ def audit() -> None:
 @click.group(
     cls=NounGroup,
     rows=WORKER,
-    changes=f"{_ACTIONS}.workers",
+    changes=_WORKERS,
     own="millstream.cli.worker.orders",
     context_settings=_WIDE,
 )
@@ -202,7 +207,7 @@ def worker() -> None:
 @click.group(
     cls=NounGroup,
     rows=DEAD,
-    changes=f"{_ACTIONS}.letters",
+    changes=_LETTERS,
     own="millstream.cli.worker.letter_changes",
     context_settings=_WIDE,
 )

@@ -10,16 +10,16 @@ from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import shown
-from millstream.console.actions.parameters import CHOOSING, GONE, choice_of
-from millstream.console.model.facts.pending import pending_facts
-from millstream.console.model.pending import PendingChoice, PendingEntry, PendingOrder, PendingPage, PendingSummary
-from millstream.console.reading import pending
 from millstream.errors import UsageError
+from millstream.ops.pending import reading as pending
+from millstream.ops.pending.choosing import CHOOSING, GONE, choice_of
+from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOrder, PendingPage, pending_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.client.line import Line
+    from millstream.ops.streams.status import PendingSummary
 
 _WIDE = {"max_content_width": 110}
 
@@ -118,7 +118,7 @@ class _Asked:
         choice = None if self.choice == PendingChoice() else self.choice
         where = (line, self.stream, self.group)
         if self.sort == "id":
-            page = await pending.page(
+            page = await pending.read_page(
                 *where, start=self.start, count=self.limit, choice=choice, scan=self.scan, payload=self.payload
             )
         else:

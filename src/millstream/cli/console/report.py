@@ -19,10 +19,9 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Output, exits, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.client.recorded.report import FORMAT
-from millstream.console.reporting.gather import Gathering, ReportBounds
-from millstream.console.reporting.recording import ReportWriter
-from millstream.console.reporting.redact import Redactor
 from millstream.errors import UsageError
+from millstream.ops.report.gather import Gathering, ReportBounds, ReportWriter
+from millstream.ops.report.redact import Redactor
 from millstream.printable import without_password
 from millstream.texts import size_text
 

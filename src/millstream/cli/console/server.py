@@ -6,10 +6,10 @@ import click
 
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.console.reading.server import server
+from millstream.ops.server.reading import server
 
 if TYPE_CHECKING:
-    from millstream.console.model.server import ServerStatus
+    from millstream.ops.server.status import ServerStatus
 
 _WIDE = {"max_content_width": 110}
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import Column, Table
-from millstream.console.model.facts.streams import consumer_facts, group_facts
+from millstream.ops.groups.status import consumer_facts, group_facts
 
 if TYPE_CHECKING:
-    from millstream.console.model.lag import Lag
-    from millstream.console.model.rates import GroupRate
-    from millstream.console.model.streams import ConsumerStatus, GroupStatus
+    from millstream.ops.groups.status import GroupRate
+    from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag
 
 GROUPS = (
     Column("stream"),

@@ -7,15 +7,15 @@ import click
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, lag_text, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.console.model.facts.search import search
-from millstream.console.model.facts.streams import refused_lines, stream_facts
-from millstream.console.model.names import milliseconds
-from millstream.console.model.rates import GroupRate, rates
-from millstream.console.reading.streams import overview, read_one
+from millstream.ops.findings.status import search
+from millstream.ops.groups.status import GroupRate, rates
+from millstream.ops.streams.reading import overview, read_one
+from millstream.ops.streams.status import refused_lines, stream_facts
+from millstream.ops.words import milliseconds
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.console.model.streams import StreamsSeen, StreamStatus
+    from millstream.ops.streams.status import StreamsSeen, StreamStatus
 
 _WIDE = {"max_content_width": 110}
 

@@ -17,11 +17,10 @@ from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.client.capabilities import find
 from millstream.client.jsontext import parse_record
-from millstream.console.changes.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
-from millstream.console.changes.writing import raw_line
-from millstream.console.model.names import command_words
-from millstream.console.payloads.entry import EntryPayload
 from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
+from millstream.ops.words import command_words, raw_line
 from millstream.texts import in_one_line
 from millstream.worker.handlers.publish import fields_of, producer_of
 from millstream.worker.model.answers import PayloadError

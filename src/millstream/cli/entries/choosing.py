@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from millstream.console.payloads import choice
 from millstream.errors import UsageError
+from millstream.ops.payloads import choice
 
 if TYPE_CHECKING:
-    from millstream.console.payloads.choice import EntryChoice
+    from millstream.ops.payloads.choice import EntryChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

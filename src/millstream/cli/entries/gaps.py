@@ -6,10 +6,10 @@ import click
 
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.console.reading.gaps import read_gaps
+from millstream.ops.entries.reading import read_gaps
 
 if TYPE_CHECKING:
-    from millstream.console.model.entry.gaps import StreamGaps
+    from millstream.ops.entries.status import StreamGaps
 
 _WIDE = {"max_content_width": 110}
 

@@ -9,18 +9,17 @@ from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.console.changes.positions import entry_id
-from millstream.console.changes.writing import shell_line
-from millstream.console.model.names import command_words
-from millstream.console.reading.asking import NotReadableError
-from millstream.console.reading.entries import find
+from millstream.ops.asking import NotReadableError
+from millstream.ops.entries.reading import find
+from millstream.ops.parameters import entry_id
+from millstream.ops.words import command_words, shell_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.console.model.entries import EntryView
-    from millstream.console.model.entry.standing import EntryFound
-    from millstream.console.payloads.choice import EntryChoice
+    from millstream.ops.entries.status import EntryFound
+    from millstream.ops.payloads.choice import EntryChoice
+    from millstream.ops.words import EntryView
 
 _WIDE = {"max_content_width": 110}
 

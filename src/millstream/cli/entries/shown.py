@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import FORMATS, Column, Output, Table
 from millstream.cli.shared.printing import in_one_line, json_text, size_text, time_text
-from millstream.console.payloads.choice import EntryChoice, row_of, values_of
+from millstream.ops.payloads.choice import EntryChoice, row_of, values_of
 from millstream.printable import printable
 
 if TYPE_CHECKING:
-    from millstream.console.model.entries import EntryView
+    from millstream.ops.words import EntryView
 
 ENTRY_FORMATS = (*FORMATS, "raw")
 

@@ -12,17 +12,16 @@ from millstream.cli.shared.asking import ask_repeatedly
 from millstream.cli.shared.output import Output, exits, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
 from millstream.client.ranges import behind
-from millstream.console.changes.positions import entry_id
-from millstream.console.model.names import NEVER
-from millstream.console.reading import entries, following
-from millstream.console.reading.entries import group_positions
 from millstream.errors import UsageError
+from millstream.ops.entries import reading as entries
+from millstream.ops.entries.reading import Arrived, follow, group_positions
+from millstream.ops.parameters import entry_id
+from millstream.ops.words import NEVER
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.console.model.entries import EntryView
-    from millstream.console.payloads.choice import EntryChoice
-    from millstream.console.reading.following import Arrived
+    from millstream.ops.payloads.choice import EntryChoice
+    from millstream.ops.words import EntryView
 
 _WIDE = {"max_content_width": 110}
 _DEFAULT = 10
@@ -129,7 +128,7 @@ async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived,
     fits = wanted.choice.fits
     last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow)
     if missing := [stream for stream in wanted.streams if last[stream] == NEVER and wanted.follow]:
-        yield following.Arrived(said=f"nothing was ever added to {', '.join(missing)}; waiting for it")
+        yield Arrived(said=f"nothing was ever added to {', '.join(missing)}; waiting for it")
     end = None if wanted.until is None else f"{max(wanted.until - 1, 0)}"
     starts = await _starts(line, wanted, [stream for stream in wanted.streams if stream not in missing])
     bounds = {stream: (start, end or last[stream]) for stream, start in starts.items()}
@@ -137,12 +136,12 @@ async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived,
         bounds = {}
     if wanted.count is None:
         async for page in entries.between(line, bounds, fits):
-            yield following.Arrived(tuple(page))
+            yield Arrived(tuple(page))
     elif wanted.count:
-        yield following.Arrived(tuple(await entries.newest(line, bounds, wanted.count, fits)))
+        yield Arrived(tuple(await entries.newest(line, bounds, wanted.count, fits)))
     if wanted.follow:
-        async for arrived in following.follow(line, last):
-            yield following.Arrived(tuple(filter(fits, arrived.entries)), arrived.said)
+        async for arrived in follow(line, last):
+            yield Arrived(tuple(filter(fits, arrived.entries)), arrived.said)
 
 
 async def _starts(line: "Line", wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:

@@ -13,16 +13,15 @@ from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.client.discovery.sentinel import parse_service
 from millstream.client.url import SENTINELS
-from millstream.console import words
-from millstream.console.model.replies import refusal
-from millstream.console.reading.asking import calls
-from millstream.console.reading.server import server
 from millstream.errors import MillstreamError, UsageError
+from millstream.ops import words
+from millstream.ops.asking import calls, refusal
+from millstream.ops.server.reading import server
 from millstream.printable import without_password
 
 if TYPE_CHECKING:
     from millstream.client.line import Command, Line
-    from millstream.console.model.server import ServerStatus
+    from millstream.ops.server.status import ServerStatus
 
 _LOOK = 0.1  # seconds between two questions how far it is
 _OVER, _ASKING = "no-failover", "failover-in-progress"

@@ -8,11 +8,11 @@ import click
 from millstream.cli.console.servers import servers
 from millstream.cli.console.watching import look_at_all, watch_option
 from millstream.cli.shared.output import FAILED, Column, Output, Table, context_option, exits, output_option
-from millstream.console.reading.server import followers
 from millstream.errors import Disconnected
+from millstream.ops.server.reading import followers
 
 if TYPE_CHECKING:
-    from millstream.console.model.replicas import ReplicationPlace
+    from millstream.ops.server.replicas import ReplicationPlace
 
 _COLUMNS = (
     Column("server"),

@@ -7,6 +7,7 @@ import ast
 import importlib
 import importlib.util
 import os
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -50,27 +51,25 @@ class LazyGroup(click.Group):
 
 
 class NounGroup(LazyGroup):
-    """A noun with its subcommands: rows, and the actions that are declared for it in the module ``changes``.
+    """A noun with its subcommands: rows, and the actions that are declared for it in the modules ``changes``.
 
     Their commands are in ``COMMANDS`` of the module ``own``; without one, the declarations alone make them.
     """
 
-    def __init__(self, *args: Any, changes: str, own: str = "", **options: Any) -> None:
+    def __init__(self, *args: Any, changes: Iterable[str], own: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
-        self._module = changes
+        self._modules = changes
         self._own = own
 
     @cached_property
-    def _changes(self) -> dict[str, str]:
-        """Verb -> one line, from the source of the declarations: an import of them takes longer than all other help."""
-        found = importlib.util.find_spec(self._module)
-        assert found is not None
-        assert found.origin is not None
-        tree = ast.parse(Path(found.origin).read_bytes())
-        marks = [mark for each in tree.body for mark in getattr(each, "decorator_list", ())]
-        texts = [[word.value for word in mark.args] for mark in marks if mark.func.id == "action"]
-        named = [(name.split(), line) for name, line, *_ in texts]
-        return {verb: line for (noun, verb), line in named if noun == self.name and verb not in self.rows}
+    def _changes(self) -> dict[str, tuple[str, str]]:
+        """Verb -> module and line, from the source: importing the declarations takes longer than all other help."""
+        return {
+            verb: (module, line)
+            for module in self._modules
+            for noun, verb, line in _declared(module)
+            if noun == self.name and verb not in self.rows
+        }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Those that look first."""
@@ -82,12 +81,25 @@ class NounGroup(LazyGroup):
             return super().get_command(ctx, cmd_name)
         if self._own:
             return completed(loaded(ctx, cmd_name, self._own).COMMANDS[cmd_name])
-        loaded(ctx, cmd_name, self._module)
+        loaded(ctx, cmd_name, self._changes[cmd_name][0])
         return completed(loaded(ctx, cmd_name, "millstream.cli.changes.commands").declared(f"{self.name} {cmd_name}"))
 
     def lines(self) -> list[tuple[str, str]]:
         """Those that look first."""
-        return [*super().lines(), *self._changes.items()]
+        return [*super().lines(), *((verb, line) for verb, (_, line) in self._changes.items())]
+
+
+def _declared(module: str) -> Iterator[tuple[str, str, str]]:
+    """Noun, verb and line of each action that a module declares."""
+    found = importlib.util.find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    tree = ast.parse(Path(found.origin).read_bytes())
+    for mark in (mark for each in tree.body for mark in getattr(each, "decorator_list", ())):
+        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "action":
+            name, line, *_ = (word.value for word in mark.args if isinstance(word, ast.Constant))
+            noun, verb = str(name).split()
+            yield noun, verb, str(line)
 
 
 def loaded(ctx: click.Context, name: str, module: str) -> Any:

@@ -15,10 +15,10 @@ from millstream.cli.worker.letters import readable, users_part
 from millstream.client.dead_letter.admin import DeadLetterStream, LetterFilter, dead_letter_streams, locate
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.client.line import Line
-from millstream.console.actions.letters import FITTING, admin_of, fitting
-from millstream.console.changes.positions import entry_id
-from millstream.console.changes.writing import shell_line
-from millstream.console.model.names import command_words
+from millstream.ops.letters.changes import FITTING, fitting
+from millstream.ops.letters.reading import admin_of
+from millstream.ops.parameters import entry_id
+from millstream.ops.words import command_words, shell_line
 from millstream.worker.registry.lookup import NotThereError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

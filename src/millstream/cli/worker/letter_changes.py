@@ -16,11 +16,12 @@ from millstream.cli.shared.printing import in_one_line
 from millstream.cli.worker.dead import export_one, place_of
 from millstream.cli.worker.editor import edited
 from millstream.client.dead_letter.put_back import PutBackOutcome
-from millstream.console.actions import letters
-from millstream.console.changes.guard import ChangeOutcome
-from millstream.console.changes.making import Prepared
-from millstream.console.payloads.editing import Pairs, difference, document_of, fields_from
 from millstream.errors import UsageError
+from millstream.ops.guard import ChangeOutcome
+from millstream.ops.letters import changes as letters
+from millstream.ops.letters import reading
+from millstream.ops.making import Prepared
+from millstream.ops.payloads.editing import Pairs, difference, document_of, fields_from
 
 _OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
 _KEY = click.Option(["--key"], metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead.")
@@ -65,7 +66,7 @@ def _remove(typed: TypedChange, options: Ask, key: str | None) -> None:
 
 def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, only_print: bool) -> None:
     output, typed = Output(options.form), _located(typed, options, key)
-    _, before = ask(options.url, lambda line: letters.editable(line, typed.texts["key"], typed.texts["ids"]))
+    _, before = ask(options.url, lambda line: reading.editable(line, typed.texts["key"], typed.texts["ids"]))
     document = document_of(before)
     if only_print:
         sys.stdout.write(document)

@@ -13,11 +13,11 @@ from millstream.cli.changes.commands import Run, TypedChange, command_of
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
-from millstream.console.actions import workers
-from millstream.console.changes.guard import ChangeOutcome
-from millstream.console.changes.plan import ChangePlan
-from millstream.console.changes.writing import shell_line
 from millstream.errors import MillstreamError, UsageError
+from millstream.ops.guard import ChangeOutcome
+from millstream.ops.plan import ChangePlan
+from millstream.ops.words import shell_line
+from millstream.ops.workers import changes as workers
 from millstream.worker.registry import protocol
 
 if TYPE_CHECKING:

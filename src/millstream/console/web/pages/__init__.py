@@ -1,1 +1,0 @@
-"""The facts of each page: its questions to the server, and its content."""

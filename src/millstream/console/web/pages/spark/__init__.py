@@ -1,1 +1,0 @@
-"""The pages about Spark: its queries, one of them, and the archive."""

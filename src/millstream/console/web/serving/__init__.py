@@ -1,1 +1,0 @@
-"""The way of pages to a browser: ``guard`` lets requests in, ``app`` makes answers, ``process`` listens."""

@@ -1,0 +1,210 @@
+"""The record of changes: one entry of the stream ``millstream:audit`` for each, with its author, time and place.
+
+The stream is bounded (about :data:`MOST` entries). Anyone with the right to write it can write anything into it, so its
+content is shown escaped and never run. An undo is built from its parts like any other change, with its preview and its
+question.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.line import Command, Line
+from millstream.client.ranges import LAST, order_of
+from millstream.errors import Disconnected
+from millstream.ops.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError
+from millstream.ops.words import raw_line, shell_line
+from millstream.texts import said
+
+KEY = "millstream:audit"
+"""The audit stream; on a cluster it is on one node, as any key."""
+
+MOST = 10_000
+"""Entries of it that are kept, about."""
+
+_PAGE = 200
+_TEXT = 2_000  # characters of commands that are written down; the ids of a long list are in ``held`` as well
+_HELD = 1 << 20  # bytes that a list of pending entries may have when it is unpacked
+_FIELDS = ("change", "action", "stream", "group", "who", "user", "from", "via", "line", "commands", "undo", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """The author of a change."""
+
+    who: str  # The person, as far as is known: ``alice@host``, or a name that a proxy vouches for
+    place: str  # A host and process, or a browser's address
+    via: str = "shell"  # ``shell`` or ``console``
+    user: str = ""  # The server's own name of the user, where it reports it
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change, as it was written down."""
+
+    id: str  # The id of the entry in the audit stream; begins with the time
+    change: str  # The name that the entries of one change share
+    action: str  # Its name, as in ``actions.ACTIONS``
+    stream: str  # Key of the stream it was made on; empty where it was on none
+    group: str  # Its group, or empty
+    who: str  # See :class:`Actor`
+    user: str  # User name on the server, or empty
+    place: str  # Host and process, or a browser's address
+    via: str  # The door: shell, page
+    line: str  # The command line that does the same
+    commands: str  # The raw commands, one a line; a long list is cut
+    undo: str  # The command line that undoes it; empty where there is none
+    note: str  # The reason why all or a part of it cannot be undone
+    done: int  # Steps that were taken
+    moved: int  # Steps that were not, since their facts moved or the server refused
+    # Pending entries as they were, for the undo; None where they cannot be read
+    held: tuple[HeldEntry, ...] | None = ()
+    now: str | None = None  # Their holder since then, ``""`` for none; None where they are not pending any more
+
+
+def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
+    """The XADD of a change; the caller appends its outcome, ``done`` and ``moved`` with their counts."""
+    values = {
+        "change": change,
+        "action": plan.action,
+        "stream": plan.stream,
+        "group": plan.group,
+        "who": actor.who,
+        "user": actor.user,
+        "from": actor.place,
+        "via": actor.via,
+        "line": cut(shell_line(plan.words)),
+        "commands": cut("\n".join(raw_line(command) for command in plan.commands)),
+        "undo": cut(undo_line(plan, change)),
+        "note": plan.undo.note,
+    }
+    words: list[bytes | str] = [word for name, value in values.items() if value for word in (name, value)]
+    held: tuple[bytes | str, ...] = ("held", packed(plan.undo.held)) if plan.undo.held else ()
+    if plan.undo.held and plan.undo.now is not None:
+        held = (*held, "now", plan.undo.now)
+    return ("XADD", KEY, "MAXLEN", "~", MOST, "*", *words, *held)
+
+
+async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -> tuple[str, str]:
+    """Put the entry of a change into the audit stream, after the change itself.
+
+    Returns:
+        Its id, or an empty text and why it could not be written.
+    """
+    try:
+        (reply,) = await line.near(KEY).calls([(*entry, "done", done, "moved", moved)])
+    except Disconnected as error:
+        return "", str(error)
+    return ("", str(reply)) if isinstance(reply, Exception) else (reply.decode(), "")
+
+
+def until_then(change: str, error: BaseException) -> str:
+    """A sentence that says where the finished part of a failed change is recorded."""
+    if notes := getattr(error, "__notes__", ()):
+        return f"What was done until then could not be written into the audit stream: {' '.join(notes)}"
+    return f"What was done until then is in the audit stream as {change}"
+
+
+def undo_line(plan: ChangePlan, change: str = "") -> str:
+    """The command line that undoes a change; empty where there is none."""
+    if plan.undo.words:
+        return shell_line(plan.undo.words)
+    return shell_line(("millstream", "audit", "undo", change)) if plan.undo.by_audit and change else ""
+
+
+def cut(text: str) -> str:
+    """A text that is short enough to be kept."""
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]} ... ({len(text) - _TEXT} more characters)"
+
+
+def packed(held: tuple[HeldEntry, ...]) -> bytes:
+    """Pending entries as they are kept in an audit entry."""
+    rows = [[each.id, _safe(each.consumer), each.since_ms, each.deliveries] for each in held]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
+
+
+def _safe(name: str) -> str | list[str]:
+    """A name as JSON has it; of other bytes than UTF-8, in a list and base64."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return [base64.b64encode(name.encode(errors="surrogateescape")).decode()]
+    return name
+
+
+def unpacked(data: bytes) -> tuple[HeldEntry, ...] | None:
+    """Pending entries of an audit entry; None where we did not write it."""
+    reader = zlib.decompressobj()
+    try:
+        rows = json.loads(reader.decompress(data, _HELD))
+        if not reader.eof or not isinstance(rows, list):
+            return None
+        found = tuple(_held(*row) for row in rows)
+    except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
+        return None
+    return found if len(found) <= MOST_KEPT else None
+
+
+def _held(entry: object, consumer: object, since_ms: object, deliveries: object) -> HeldEntry:
+    if isinstance(consumer, list):
+        consumer = base64.b64decode(consumer[0], validate=True).decode(errors="surrogateescape")
+    if not (isinstance(entry, str) and isinstance(consumer, str) and _is_count(since_ms) and _is_count(deliveries)):
+        raise ValueError("no pending entry")
+    milliseconds, number = order_of(entry.encode())
+    return HeldEntry(f"{milliseconds}-{number}", consumer, int(str(since_ms)), int(str(deliveries)))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def entry_of(row: Any) -> AuditEntry:
+    """An entry of the audit stream, for any content."""
+    flat = row[1]
+    raw: dict[str, bytes] = {
+        name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
+    text = {name: raw.get(name, b"").decode(errors="surrogateescape") for name in _FIELDS}
+    return AuditEntry(
+        id=row[0].decode(),
+        place=text.pop("from"),
+        done=_number(raw.get("done")),
+        moved=_number(raw.get("moved")),
+        held=unpacked(raw["held"]) if "held" in raw else (),
+        now=raw["now"].decode(errors="surrogateescape") if "now" in raw else None,
+        **text,
+    )
+
+
+def _number(raw: bytes | None) -> int:
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) < 19 else 0
+
+
+async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry, None]:
+    """The audit stream, the newest first, a page at a time."""
+    end = LAST
+    while True:
+        (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
+        if isinstance(rows, Exception):
+            raise ChangeRefusedError(f"{KEY}: {said(rows)}")
+        for row in rows:
+            yield entry_of(row)
+        if len(rows) < _PAGE or rows[-1][0] == b"0-0":
+            return
+        milliseconds, number = order_of(rows[-1][0])
+        end = b"%d-%d" % ((milliseconds, number - 1) if number else (milliseconds - 1, 2**64 - 1))
+
+
+async def entries_of(line: Line, change: str) -> list[AuditEntry]:
+    """The entries of one change, oldest first."""
+    name = change
+    if "-" in change:
+        named = [one.change async for one in entries(line) if one.id == change]
+        name = named[0] if named else ""
+    found = [one async for one in entries(line) if change == one.id or (name and name == one.change)]
+    if not found:
+        raise TargetMissingError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
+    return found[::-1]

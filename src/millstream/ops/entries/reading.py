@@ -1,0 +1,331 @@
+"""Entries of one stream or of several: found by id, scanned, followed as they arrive, and their gaps."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace, nlargest
+
+from millstream.client.delays import due
+from millstream.client.line import Command, Line, Reply, passes
+from millstream.client.ranges import behind
+from millstream.errors import Disconnected
+from millstream.ops.asking import NotReadableError, calls, checked, record, refusal
+from millstream.ops.entries.status import EntryFound, GapFinder, StreamGaps, standing_of
+from millstream.ops.pending import reading as pending
+from millstream.ops.pending.reading import pending_entry, with_due
+from millstream.ops.streams.reading import entry_view, one
+from millstream.ops.words import NEVER, EntryView, order, text_of
+
+Fits = Callable[[EntryView], bool]
+"""True if an entry is wanted."""
+
+_FIRST = 100  # entries of the first page
+_MOST = 1000
+_VOLUME = 4_000_000  # bytes of a page, about
+
+
+def size_of(entry: EntryView) -> int:
+    """Bytes of its names and values."""
+    return sum(len(name) + len(value) for name, value in entry.fields)
+
+
+async def find(line: Line, stream: str, entry: str) -> EntryFound:
+    """One entry, and its state in each group, in two round trips."""
+    near = line.near(stream)
+    about: list[Command] = [("XINFO", "GROUPS", stream), ("XRANGE", stream, entry, entry)]
+    groups, rows = await calls(near, about)
+    found = [entry_view(stream, row) for row in checked(rows, stream)]
+    if not found:
+        await last_ids(near, [stream])  # there is such a stream, at least
+    view = found[0] if found else None
+    if (refused := refusal(groups)) is not None:
+        return EntryFound(stream, entry, view, refused=refused)
+    places = {text_of(row["name"]): text_of(row["last-delivered-id"]) for row in map(record, groups)}
+    asked: list[Command] = [("XPENDING", stream, group, entry, entry, 1) for group in places]
+    asked += [("ZCARD", due.key(stream, group)) for group in places]
+    answers = await calls(near, asked)
+    standings = []
+    for group, reply, delayed in zip(places, answers[: len(places)], answers[len(places) :], strict=True):
+        pending = [pending_entry(stream, group, row) for row in checked(reply, stream, group)]
+        pending = await with_due(near, pending) if delayed else pending
+        standings.append(standing_of(entry, group, places[group], pending))
+    return EntryFound(stream, entry, view, tuple(standings))
+
+
+async def last_ids(line: Line, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, str]:
+    """The last id that each stream has given to an entry."""
+    answers = await calls(line, [("XINFO", "STREAM", stream) for stream in streams])
+    return {
+        stream: last_id_of(stream, reply, missing_ok=missing_ok) for stream, reply in zip(streams, answers, strict=True)
+    }
+
+
+def last_id_of(stream: str, reply: Reply, *, missing_ok: bool = False) -> str:
+    """The last id that a stream has given to an entry."""
+    if missing_ok and "no such key" in str(refusal(reply)):
+        return NEVER
+    return text_of(record(checked(reply, stream))["last-generated-id"])
+
+
+async def group_positions(line: Line, streams: Sequence[str], group: str) -> dict[str, str]:
+    """The last id that a group was delivered, for each stream."""
+    found = {}
+    answers = await calls(line, [("XINFO", "GROUPS", stream) for stream in streams])
+    for stream, reply in zip(streams, answers, strict=True):
+        rows = [record(row) for row in checked(reply, stream)]
+        places = {text_of(row["name"]): text_of(row["last-delivered-id"]) for row in rows}
+        if group not in places:
+            raise NotReadableError(f"the stream {stream!r} has no group {group!r}: `millstream group ls` shows them")
+        found[stream] = places[group]
+    return found
+
+
+async def newest(
+    line: Line, bounds: Mapping[str, tuple[str, str]], count: int, fits: Fits | None = None
+) -> list[EntryView]:
+    """The last entries that fit, of all these streams together, oldest first."""
+    found: list[EntryView] = []
+    most = count if fits is None else _MOST  # few of those looked at may fit
+    for stream, (start, end) in bounds.items():
+        of_one: list[EntryView] = []
+        async with aclosing(_pages(line, stream, start, end, most=most, backwards=True)) as pages:
+            async for page in pages:
+                of_one += [entry for entry in page if fits is None or fits(entry)]
+                if len(of_one) >= count:
+                    break
+        found += of_one[:count]
+    return nlargest(count, found, key=_place)[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedEntries:
+    """Entries that were looked for, within bounds."""
+
+    entries: tuple[EntryView, ...]  # Those that fit, in the order they were looked at
+    looked_at: int  # Number of entries that were looked at
+    last: str | None  # Id of the last one of these; None where there was none
+    more: bool  # There are entries that were not looked at
+
+
+async def scan(
+    line: Line,
+    stream: str,
+    bounds: tuple[str, str],
+    fits: Fits,
+    *,
+    count: int,
+    most: int,
+    volume: int = _VOLUME,
+    backwards: bool = False,
+) -> ScannedEntries:
+    """Look for entries, within bounds: a caller that wants more goes on after the last one."""
+    found: list[EntryView] = []
+    looked_at, size, last = 0, 0, None
+    async with aclosing(_pages(line, stream, *bounds, backwards=backwards)) as pages:
+        async for page in pages:
+            for entry in page:
+                if len(found) >= count or looked_at >= most or size >= volume:
+                    return ScannedEntries(tuple(found), looked_at, last, more=True)
+                looked_at, size, last = looked_at + 1, size + size_of(entry), entry.id
+                if fits(entry):
+                    found.append(entry)
+    return ScannedEntries(tuple(found), looked_at, last, more=False)
+
+
+async def between(
+    line: Line, bounds: Mapping[str, tuple[str, str]], fits: Fits | None = None
+) -> AsyncGenerator[list[EntryView], None]:
+    """All entries that fit, of these streams in the order of their ids, some at a time."""
+    sources = [_pages(line, stream, start, end) for stream, (start, end) in bounds.items()]
+    try:
+        async for page in sources[0] if len(sources) == 1 else _merged(sources):
+            wanted = [entry for entry in page if fits is None or fits(entry)]
+            if wanted:
+                yield wanted
+    finally:
+        for source in sources:
+            await source.aclose()
+
+
+def _place(entry: EntryView) -> tuple[tuple[int, int], str]:
+    """The sort key for entries of several streams."""
+    return order(entry.id), entry.stream
+
+
+async def _merged(sources: Sequence[AsyncGenerator[list[EntryView], None]]) -> AsyncGenerator[list[EntryView], None]:
+    """Pages of several streams as one sequence in the order of ids."""
+    pages = {at: await anext(source, []) for at, source in enumerate(sources)}
+    heads = [(_place(page[0]), at, 0) for at, page in pages.items() if page]
+    heapify(heads)
+    ready: list[EntryView] = []
+    while heads:
+        _, at, number = heads[0]
+        ready.append(pages[at][number])
+        number += 1
+        if number == len(pages[at]):
+            yield ready
+            ready, number = [], 0
+            pages[at] = await anext(sources[at], [])
+        if pages[at]:
+            heapreplace(heads, (_place(pages[at][number]), at, number))
+        else:
+            heappop(heads)
+
+
+async def _pages(
+    line: Line, stream: str, start: str, end: str, *, most: int = _MOST, backwards: bool = False
+) -> AsyncGenerator[list[EntryView], None]:
+    """A range page by page, oldest first or newest first."""
+    size = max(min(most, _FIRST), 1)
+    while True:
+        words = ("XREVRANGE", stream, end, start) if backwards else ("XRANGE", stream, start, end)
+        (reply,) = await calls(line, [(*words, "COUNT", size)])
+        page = [entry_view(stream, row) for row in checked(reply, stream)]
+        if page:
+            yield page
+        if len(page) < size:
+            return
+        beyond = _below(page[-1].id) if backwards else behind(page[-1].id.encode())
+        if beyond is None:
+            return
+        start, end = (start, beyond) if backwards else (beyond, end)
+        size = _next_size(page, most)
+
+
+def _next_size(page: Sequence[EntryView], most: int) -> int:
+    """Entries of the next page: more where these were small, a few where they were large."""
+    each = max(sum(map(size_of, page)) // len(page), 1)
+    return max(1, min(most, _MOST, _VOLUME // each, 10 * len(page)))
+
+
+def _below(entry: str) -> str | None:
+    """The highest id before this one; None where there is none."""
+    milliseconds, sequence = order(entry)
+    if sequence:
+        return f"{milliseconds}-{sequence - 1}"
+    return f"{milliseconds - 1}" if milliseconds else None
+
+
+SCAN = 10_000
+"""Entries, and pending entries of each group, that are looked at unless asked otherwise."""
+
+
+async def read_gaps(line: Line, stream: str, *, scan: int = SCAN) -> StreamGaps:
+    """The known facts about missing entries."""
+    near = line.near(stream)
+    status = await one(near, stream)
+    finder, looked_at, whole = GapFinder(), 0, True
+    async with aclosing(between(near, {stream: ("-", status.last_id)})) as pages:
+        async for page in pages:
+            finder.take(entry.id for entry in page[: scan - looked_at])
+            looked_at += len(page)
+            if looked_at > scan:
+                whole = False
+                break
+    held = []
+    for group in status.groups:
+        found = await pending.read_page(near, stream, group.name, count=scan, scan=scan)
+        held.append((group.name, [entry.id for entry in found.entries]))
+    return finder.found(status, held, whole=whole)
+
+
+#: Seconds that a read waits for entries, if the connection waits that long; entries of a reply.
+_BLOCK = 5.0
+_COUNT = 100
+#: Seconds between two tries to reach a server that is away.
+_PAUSE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Entries that arrived, or a notice."""
+
+    entries: tuple[EntryView, ...] = ()  # Added since, in the order of their stream
+    said: str = ""  # A notice for a person, for example that the server is away; empty with entries
+
+
+async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arrived, None]:
+    """The entries that are added after these positions; never ends by itself.
+
+    An item arrives at least every few seconds, even an empty one, so that a caller can check if it is still wanted.
+    """
+    places: dict[Line, dict[str, str]] = {}
+    for stream, position in positions.items():  # one read for all streams of a server, one for each slot of a cluster
+        places.setdefault(line.near(stream), {})[stream] = position
+    arrived: asyncio.Queue[Arrived | Exception] = asyncio.Queue(maxsize=1)
+    tasks = [asyncio.create_task(_Follower(near, at, arrived).run()) for near, at in places.items()]
+    try:
+        while True:
+            found = await arrived.get()
+            if isinstance(found, Exception):
+                raise found
+            yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Follower:
+    """Reads streams that one server has."""
+
+    def __init__(self, line: Line, at: dict[str, str], arrived: "asyncio.Queue[Arrived | Exception]") -> None:
+        self._line = line
+        self._at = at
+        self._arrived = arrived
+        self._away = False
+
+    async def run(self) -> None:
+        """Read until cancelled; an error goes the way of what came."""
+        try:
+            while True:
+                try:
+                    came = await self._read()
+                except Disconnected as error:
+                    await self._went_away(str(error))
+                else:
+                    await self._arrived.put(came)
+        except Exception as error:  # noqa: BLE001 - whoever follows raises it
+            await self._arrived.put(error)
+
+    async def _read(self) -> Arrived:
+        if self._away:
+            began_anew = await self._look()
+            self._away = False
+            return Arrived(said=began_anew or "the server is back; going on behind the last entry")
+        seconds = min(_BLOCK, self._line.patience / 2)
+        words = ("XREAD", "COUNT", _COUNT, "BLOCK", max(int(seconds * 1000), 1), "STREAMS")
+        (reply,) = await self._ask([(*words, *self._at, *self._at.values())])
+        found = []
+        for key, rows in checked(reply, ", ".join(self._at)) or ():
+            stream = text_of(key)
+            found += [entry_view(stream, row) for row in rows]
+            self._at[stream] = found[-1].id
+        return Arrived(tuple(found)) if found else Arrived(said=await self._look())
+
+    async def _ask(self, commands: list[Command]) -> list[Reply]:
+        """The replies; a server that cannot serve for now, since it loads its data, say, is as good as away."""
+        answers = await self._line.calls(commands)
+        for reply in answers:
+            if isinstance(reply, Exception) and passes(reply):
+                raise Disconnected(str(reply))
+        return list(answers)
+
+    async def _went_away(self, why: str) -> None:
+        if not self._away:
+            self._away = True
+            await self._arrived.put(Arrived(said=f"the server went away ({why}); trying again"))
+        await asyncio.sleep(_PAUSE)
+        await self._arrived.put(Arrived())
+
+    async def _look(self) -> str:
+        """Set back the position in streams that began again; returns the notice of that."""
+        said = []
+        streams = list(self._at)
+        answers = await self._ask([("XINFO", "STREAM", stream) for stream in streams])
+        for stream, reply in zip(streams, answers, strict=True):
+            if order(last_id_of(stream, reply, missing_ok=True)) < order(self._at[stream]):
+                said.append(f"{stream} begins anew: it was deleted or lost; going on from its start")
+                self._at[stream] = NEVER
+        return "; ".join(said)

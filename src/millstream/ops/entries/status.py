@@ -1,0 +1,165 @@
+"""One entry's state in each group, and the parts of a stream that are gone. PURE."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.ops.pending.status import PendingEntry
+from millstream.ops.streams.status import StreamStatus
+from millstream.ops.words import NEVER, EntryView, order
+
+Standing = Literal["undelivered", "pending", "passed"]
+"""The state of an entry in a group: not delivered yet; delivered and not acknowledged; or before the group's position
+and not pending. In the last state, it was acknowledged, or the position was set past it, and a server does not
+distinguish these.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStanding:
+    """The state of an entry in one group."""
+
+    group: str  # Name of the group
+    state: Standing  # See :data:`Standing`
+    # Its holder, idle time and deliveries; None where it is not pending
+    pending: PendingEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFound:
+    """One entry and its state in each group."""
+
+    stream: str  # Key of the stream
+    id: str  # The id that was asked for
+    entry: EntryView | None  # Its content; None where the stream does not have that id (any more)
+    standings: tuple[EntryStanding, ...] = ()  # States by group
+    refused: str | None = None  # The reason why the groups are not known; None where they are
+
+    @property
+    def pending(self) -> bool:
+        """True if any group has it pending."""
+        return any(one.state == "pending" for one in self.standings)
+
+
+def standing_of(entry: str, group: str, delivered: str, rows: Sequence[PendingEntry]) -> EntryStanding:
+    """The state of an entry in a group."""
+    if rows:
+        return EntryStanding(group, "pending", rows[0])
+    return EntryStanding(group, "undelivered" if order(entry) > order(delivered) else "passed")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryGap:
+    """Entries that are missing between two neighbours."""
+
+    after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
+    before: str  # Id of the entry after; the last id that was given, where the newest entries are gone
+    missing: int  # Least number of missing entries
+    evidence: str  # The evidence for them, in words
+
+
+@dataclass(frozen=True, slots=True)
+class GonePending:
+    """Pending entries of a group that are not in the stream any more."""
+
+    group: str  # Name of the group
+    entries: int  # Number of these, among those looked at
+    first: str  # Lowest id
+    last: str  # Highest id
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGaps:
+    """The known facts about missing entries."""
+
+    stream: StreamStatus  # State of the stream
+    gaps: tuple[EntryGap, ...]  # Gaps by id, in the part that was looked at
+    pending: tuple[GonePending, ...]  # Gone pending entries by group
+    looked_at: int  # Entries that were looked at, from the oldest on
+    whole: bool  # True if these are all
+
+    @property
+    def missing(self) -> int | None:
+        """Entries that were added and are gone; None where the server does not count, or XSETID set it wrong."""
+        added = self.stream.entries_added
+        return None if added is None or added < self.stream.length else added - self.stream.length
+
+    @property
+    def inside(self) -> bool | None:
+        """True if an entry after the oldest one that is there was deleted; None where the server does not report it."""
+        deleted = self.stream.max_deleted_id
+        if deleted is None:
+            return None
+        first = self.stream.first_entry_id
+        return first is not None and order(deleted) > order(first)
+
+    @property
+    def says(self) -> str:
+        """The finding in one sentence."""
+        one = self.stream
+        if self.missing is None:
+            if one.entries_added is None:
+                return "How many entries are gone is not known: this server does not count them (Redis does since 7.0)."
+            return "How many entries are gone is not known: the count of entries ever added was set lower (XSETID)."
+        if self.missing == 0:
+            skipped = " The ids between them were never added: producers chose their own." if self.gaps else ""
+            return f"Nothing is missing: all entries that were ever added are there.{skipped}"
+        gone = f"{self.missing} {'entry' if self.missing == 1 else 'entries'}"
+        if self.inside is False and one.first_entry_id is not None:
+            return f"{gone} gone, all before the oldest that is there: trimmed, or deleted from that end."
+        if one.first_entry_id is None:
+            return f"{gone} gone: the stream is empty."
+        return (
+            f"{gone} gone, trimmed or deleted; of those deleted (XDEL) the highest is {one.max_deleted_id}, behind the "
+            "oldest that is there."
+        )
+
+
+class GapFinder:
+    """Looks through ids, oldest first, for jumps."""
+
+    def __init__(self) -> None:
+        self.gaps: list[EntryGap] = []  # The gaps found
+        self.ids: set[str] = set()  # All that were seen
+        self._last: str | None = None
+
+    def take(self, ids: Iterable[str]) -> None:
+        """Look at the next ids."""
+        for each in ids:
+            if self._last is not None:
+                self._compare(self._last, each)
+            self.ids.add(each)
+            self._last = each
+
+    def _compare(self, before: str, after: str) -> None:
+        (ms, number), (next_ms, next_number) = order(before), order(after)
+        skipped = next_number - number - 1 if ms == next_ms else next_number
+        if skipped > 0:
+            self.gaps.append(EntryGap(before, after, skipped, "ids of one millisecond are not consecutive"))
+
+    def found(self, stream: StreamStatus, pending: Sequence[tuple[str, Sequence[str]]], *, whole: bool) -> StreamGaps:
+        """The findings."""
+        gaps = list(self.gaps)
+        first, last, deleted = stream.first_entry_id, stream.last_entry_id, stream.max_deleted_id
+        if whole and order(stream.last_id) > order(last or NEVER):
+            why = "the last id that was given is behind the newest entry"
+            gaps.append(EntryGap(last or NEVER, stream.last_id, 1, why))
+        known = any(order(gap.after) < order(deleted or NEVER) <= order(gap.before) for gap in gaps)
+        if whole and deleted and first and order(deleted) > order(first) and not known:
+            neighbours = self._around(deleted)
+            gaps.append(EntryGap(*neighbours, 1, f"{deleted} was deleted (XDEL)"))
+        gone = tuple(filter(None, (self._gone(group, ids, whole=whole) for group, ids in pending)))
+        return StreamGaps(stream, tuple(sorted(gaps, key=lambda gap: order(gap.after))), gone, len(self.ids), whole)
+
+    def _around(self, entry: str) -> tuple[str, str]:
+        """The neighbours of an id among those that were seen."""
+        place = order(entry)
+        below = max((each for each in self.ids if order(each) < place), key=order, default=NEVER)
+        above = min((each for each in self.ids if order(each) > place), key=order, default=entry)
+        return below, above
+
+    def _gone(self, group: str, ids: Sequence[str], *, whole: bool) -> GonePending | None:
+        """The group's pending ids that are not in the stream, as far as ids were looked at."""
+        end = None if whole or self._last is None else order(self._last)
+        gone = [each for each in ids if each not in self.ids and (end is None or order(each) <= end)]
+        return GonePending(group, len(gone), gone[0], gone[-1]) if gone else None

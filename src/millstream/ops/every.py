@@ -1,0 +1,18 @@
+"""All actions, in the order in which a page and docs/changes.md list them."""
+
+from millstream.ops.actions import REGISTERED
+from millstream.ops.groups import changes as groups
+from millstream.ops.groups import removals
+from millstream.ops.letters import changes as letters
+from millstream.ops.pending import changes as pending
+from millstream.ops.pending import dead, undo
+from millstream.ops.streams import changes as streams
+from millstream.ops.workers import changes as workers
+
+_MODULES = (groups, removals, pending, dead, undo, streams, letters, workers)
+_NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker")
+
+BY_NAME = dict(sorted(REGISTERED.items(), key=lambda found: _NOUNS.index(found[1].noun)))
+"""Name -> action."""
+
+ACTIONS = tuple(BY_NAME.values())

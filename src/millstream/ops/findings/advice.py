@@ -1,0 +1,354 @@
+"""Findings about a group, each with its evidence and the command that helps. Pure.
+
+Each finding comes from facts alone and shows them, so that a person can weigh it; none guesses at a cause that they do
+not show. Thresholds are arguments.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from millstream.ops.groups.status import GroupRate
+from millstream.ops.pending.status import FATAL, PendingEntry
+from millstream.ops.streams.status import ConsumerStatus, GroupSeen
+from millstream.ops.words import command_words, order, plural
+from millstream.ops.workers.status import WorkersSeen, WorkerStatus
+from millstream.texts import span_text
+
+Level = Literal["problem", "warning", "hint"]
+"""A person has to act; a person should look; for information."""
+
+LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One finding."""
+
+    code: str  # Its kind, for programs: ``stuck-consumer``
+    level: Level  # Its severity
+    stream: str  # Key of the stream
+    group: str | None  # Name of the group; None where it is about the stream alone
+    says: str  # The problem, in a sentence
+    # The facts that say so; lengths of time end in ``_ms``
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    remedy: tuple[str, ...] | None = None  # The command line that helps; None where there is none
+    raw: tuple[tuple[str, ...], ...] = ()  # The commands of the server that it comes to, as far as they are known here
+    consumer: str | None = None  # The consumer that it concerns; None for the group
+    query: tuple[str, str] | None = None  # Id of the Spark query that it is about, with its title; None for none
+    # Name of the server that it concerns, which has no stream then; None for a group's finding
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Thresholds above which a finding is reported."""
+
+    stuck_ms: int = 300_000  # A consumer that holds entries and asked for nothing for this time is stuck
+    idle_ms: int = 60_000  # One that no worker reports may be stuck, after this time, where others of its group go on
+    away_ms: int = 60_000  # A group whose consumers all asked for nothing for this time has no readers
+    left_ms: int = 86_400_000  # A consumer that holds nothing and asked for nothing for this time was left
+    deliveries: int = 5  # An entry that was delivered this number of times fails again and again
+
+
+_SILENT_MS = 15_000  # three heartbeats
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The known facts about a group at one moment."""
+
+    seen: GroupSeen  # The group, its stream and consumers
+    pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or those delivered most often
+    workers: WorkersSeen | None = None  # All workers; None where they were not asked for
+    rate: GroupRate | None = None  # Rates since the reading before; None for the first one
+    at: Thresholds = Thresholds()  # Thresholds
+
+    def about(
+        self,
+        code: str,
+        level: Level,
+        says: str,
+        *,
+        evidence: Mapping[str, object],
+        remedy: Iterable[str] | None = None,
+        raw: Iterable[tuple[str, ...]] = (),
+        consumer: str | None = None,
+    ) -> Advice:
+        """A finding about this group."""
+        words = None if remedy is None else _safe(tuple(remedy))
+        group = self.seen.group
+        return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
+
+
+def advise(case: Case) -> list[Advice]:
+    """All findings about a group, the most important first."""
+    found = [advice for rule in _RULES for advice in rule(case)]
+    return sorted(found, key=lambda advice: LEVELS.index(advice.level))
+
+
+def _unknown_lag(case: Case) -> Iterable[Advice]:
+    lag, group = case.seen.group.lag, case.seen.group
+    # on a server that does not count, every group would have the same finding, for ever
+    if lag.reason in (None, "no-counters"):
+        return
+    evidence: dict[str, object] = {"server_lag": lag.server, "lag_at_least": lag.at_least, "lag_at_most": lag.at_most}
+    evidence |= {"entries_read": group.entries_read, "last_delivered_id": group.last_delivered_id}
+    evidence |= {"max_deleted_id": case.seen.stream.max_deleted_id}
+    evidence |= {"note": lag.repair_note} if lag.repair_note else {}
+    says = f"the server does not know the lag: {lag.why}"
+    where, raw = (group.stream, group.name), () if lag.repair is None else (lag.repair,)
+    # the same as the raw command, but for the preview, and that it is not made where the group has moved
+    remedy = ("group", "rewind", *where, "--to", "+0") if raw else ("group", "show", *where, "--count", "1000000")
+    yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=remedy, raw=raw)
+
+
+def _lost(case: Case) -> Iterable[Advice]:
+    stream, group = case.seen.stream, case.seen.group
+    added, read, first = stream.entries_added, group.entries_read, stream.first_entry_id
+    if added is None or read is None:
+        return
+    # only if no present entry was delivered, the missing entries were certainly not delivered either
+    if first is not None and order(group.last_delivered_id) >= order(first):
+        return
+    missing = added - read - stream.length
+    if missing > 0:
+        says = f"trimmed or deleted before the group was delivered them: {_entries(missing)}"
+        evidence = {"entries_added": added, "entries_read": read, "length": stream.length, "first_entry_id": first}
+        yield case.about("lost-entries", "problem", says, evidence=evidence)
+
+
+def _nobody_reads(case: Case) -> Iterable[Advice]:
+    group, consumers = case.seen.group, case.seen.consumers
+    if group.lag.worst == 0 or case.seen.consumers_why is not None:
+        return
+    evidence: dict[str, object] = {"lag": group.lag.entries, "lag_at_least": group.lag.at_least}
+    pause = None if case.workers is None else case.workers.pause_of(group.stream, group.name)
+    if pause is not None:
+        evidence |= {"by": pause.by, "reason": pause.reason, "for_ms": max(case.seen.at_ms - pause.at_ms, 0)}
+        says = f"the group is paused by {pause.by or 'somebody'}: {pause.reason}"
+        yield case.about(
+            "paused", "warning", says, evidence=evidence, remedy=("worker", "resume", group.stream, group.name)
+        )
+        return
+    quiet = min((one.idle_ms for one in consumers), default=None)
+    if quiet is None or quiet >= case.at.away_ms:
+        evidence |= {"consumers": len(consumers), "least_idle_ms": quiet}
+        says = (
+            "entries wait and no consumer asks for them"
+            if consumers
+            else "entries wait and the group has no consumer: start the worker or program that reads it (XREADGROUP)"
+        )
+        remedy = _who_reads(case) if consumers else ("run", "MODULE:APP")
+        if frozen := _all_frozen(case):
+            says, remedy = _frozen_words(frozen, case.seen.at_ms), ("worker", "show", frozen[0].id)
+            evidence |= {"frozen": [worker.id for worker in frozen]}
+        elif case.workers is not None and (gone := case.workers.vanished):
+            latest = span_text(max(case.seen.at_ms - gone[0].beat_ms, 0))
+            says += f"; {plural(len(gone), 'worker')} vanished without signing off, {gone[0].id} {latest} ago"
+        yield case.about("nobody-reads", "problem", says, evidence=evidence, remedy=remedy)
+
+
+def _all_frozen(case: Case) -> list[WorkerStatus]:
+    """The workers that should read the group, if all of them are frozen: blocked, or without a heartbeat."""
+    readers = _group_workers(case)
+    frozen = [one for one in readers if one.blocked_at is not None or _silent_ms(one, case.seen.at_ms) >= _SILENT_MS]
+    return frozen if len(frozen) == len(readers) else []
+
+
+def _frozen_words(frozen: Sequence[WorkerStatus], now_ms: int) -> str:
+    first = min(frozen, key=lambda one: one.blocked_at is None)
+    reason = (
+        f"has sent no heartbeat for {span_text(_silent_ms(first, now_ms))}"
+        if first.blocked_at is None
+        else f"is blocked at {first.blocked_at}"
+    )
+    every = "the worker that reads the group is" if len(frozen) == 1 else f"all {len(frozen)} workers of the group are"
+    return f"entries wait and {every} frozen: {first.id} {reason}"
+
+
+def _silent_ms(one: WorkerStatus, now_ms: int) -> int:
+    return max(now_ms - one.beat_ms, 0)
+
+
+def _who_reads(case: Case) -> tuple[str, ...]:
+    """The command line that shows the readers of a group: workers, where one of them reports that it reads it."""
+    where = (case.seen.group.stream, case.seen.group.name)
+    return ("worker", "ls") if _worker_reads(case) else ("consumer", "ls", *where)
+
+
+def _worker_reads(case: Case) -> bool:
+    """True if a worker that is alive says that it reads the group."""
+    return bool(_group_workers(case))
+
+
+def _group_workers(case: Case) -> list[WorkerStatus]:
+    where = (case.seen.group.stream, case.seen.group.name)
+    workers = () if case.workers is None else case.workers.workers
+    return [worker for worker in workers if any((one.stream, one.group) == where for one in worker.subscribers)]
+
+
+def _stuck(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    lively = [one.name for one in case.seen.consumers if one.reads and one.idle_ms < case.at.away_ms]
+    for one in case.seen.consumers:
+        if one.name == "" or not one.pending:
+            continue
+        if one.waits:
+            yield from _untried(case, one, lively)
+            continue
+        worker = None if case.workers is None else case.workers.holder(group.stream, group.name, one.name)
+        if worker is not None and worker.blocked_at is not None:
+            yield _blocked(case, one, worker)
+        elif one.idle_ms >= case.at.stuck_ms and worker is None:
+            yield _abandoned(case, one, [name for name in lively if name != one.name])
+        elif one.idle_ms >= case.at.idle_ms and worker is None and lively and _workers_known(case):
+            yield _idle(case, one, len(lively))
+        elif worker is not None:
+            yield from _long_jobs(case, one, worker)
+
+
+def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Advice]:
+    """A finding where no process is there to retry: an entry that waits for its next try is held by no consumer."""
+    group = case.seen.group
+    workers = case.workers
+    paused = workers is not None and workers.pause_of(group.stream, group.name) is not None
+    somebody = _worker_reads(case) or (bool(lively) and not _workers_known(case))
+    due = one.pending - (group.delayed or 0)
+    if somebody or paused or one.idle_ms < case.at.stuck_ms or due <= 0:
+        return
+    wait = "entry waits for its" if due == 1 else "entries wait for their"
+    says = f"{due} {wait} next try, and no worker reads the group: start its workers"
+    evidence = {"idle_ms": one.idle_ms, "pending": due}
+    remedy = ("run", "MODULE:APP")
+    yield case.about("untried", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
+    says = f"the worker {worker.id} stands still at {worker.blocked_at}: its event loop is blocked, and its "
+    says += f"{_entries(one.pending)} with it"
+    evidence = {"worker": worker.id, "blocked_ms": worker.blocked_ms, "where": worker.blocked_at}
+    evidence |= {"pending": one.pending, "host": worker.host, "pid": worker.pid}
+    remedy = ("worker", "show", worker.id)
+    return case.about("blocked-worker", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
+    group = case.seen.group
+    says = f"the consumer {one.name!r} holds {_entries(one.pending)} and asked for nothing for {span_text(one.idle_ms)}"
+    says += ", and no worker that is alive has this name" if case.workers is not None else ""
+    says += f"; of the others {len(others)} at work, none claims them" if others else "; no other consumer works"
+    evidence: dict[str, object] = {"idle_ms": one.idle_ms, "pending": one.pending, "others": len(others)}
+    where = (group.stream, group.name)
+    if others:
+        remedy: tuple[str, ...] = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
+    else:  # no consumer there could take them: look at the entries first
+        remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
+    return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _workers_known(case: Case) -> bool:
+    return case.workers is not None and case.workers.why is None
+
+
+def _idle(case: Case, one: ConsumerStatus, others: int) -> Advice:
+    """It may be at work on what it holds: so it is to be looked at, and nothing is taken from it yet."""
+    group = case.seen.group
+    reads = "another consumer goes on" if others == 1 else f"{others} others go on"
+    says = f"the consumer {one.name!r} holds {_entries(one.pending)} and asked for nothing for {span_text(one.idle_ms)}"
+    says += f", while {reads}; no worker that is alive has this name"
+    evidence = {"idle_ms": one.idle_ms, "pending": one.pending, "others": others}
+    remedy = ("pending", "ls", group.stream, group.name, "--consumer", one.name, "--payload")
+    return case.about("idle-consumer", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _long_jobs(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Iterable[Advice]:
+    group = case.seen.group
+    jobs = [job for job in worker.jobs if (job.stream, job.group) == (group.stream, group.name)]
+    if jobs and jobs[0].for_ms >= case.at.stuck_ms:
+        job = jobs[0]
+        says = f"{job.handler} of {worker.id} has been at entry {job.id} for {span_text(job.for_ms)}"
+        evidence = {"worker": worker.id, "entry": job.id, "for_ms": job.for_ms, "deliveries": job.deliveries}
+        remedy = ("worker", "show", worker.id)
+        yield case.about("long-job", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
+
+
+def _unowned(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    if not group.unowned:
+        return
+    says = f"held by nobody, since they were given back: {_entries(group.unowned)}; a claim takes them"
+    evidence = {"unowned": group.unowned, "pending": group.pending}
+    remedy = ("pending", "ls", group.stream, group.name, "--unowned")
+    yield case.about("unowned", "warning", says, evidence=evidence, remedy=remedy)
+
+
+def _failing(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    where = (group.stream, group.name)
+    fatal = [entry for entry in case.pending if entry.fatal]
+    often = [entry for entry in case.pending if case.at.deliveries <= entry.deliveries < FATAL]
+    first = case.seen.stream.first_entry_id
+    gone = [one for one in case.pending if one.gone or first is None or order(one.id) < order(first)]
+    if fatal:
+        says = f"given back as impossible to process: {_entries(len(fatal))}, the first is {fatal[0].id}"
+        evidence: dict[str, object] = {"entries": len(fatal), "first": fatal[0].id}
+        yield case.about("fatal", "problem", says, evidence=evidence, remedy=("pending", "ls", *where, "--unowned"))
+    if often:
+        worst = max(often, key=lambda entry: entry.deliveries)
+        says = f"delivered {case.at.deliveries} times or more: {_entries(len(often))}, {worst.id} most often"
+        says += f" ({worst.deliveries} times)"
+        evidence = {"entries": len(often), "worst": worst.id, "deliveries": worst.deliveries}
+        look = ("pending", "ls", *where, "--sort", "deliveries", "--payload")
+        yield case.about("delivered-often", "warning", says, evidence=evidence, remedy=look)
+    if gone:
+        ids = [entry.id for entry in gone]
+        least = "at least " if len(case.pending) < group.pending else ""
+        says = f"pending, but trimmed or deleted from the stream, with nothing to process: {least}{_entries(len(gone))}"
+        remedy = ("pending", "ack", *where, "--gone")
+        evidence = {"entries": len(gone), "first": ids[0]}
+        yield case.about("gone", "warning", says, evidence=evidence, remedy=remedy, raw=[("XACK", *where, *ids[:_IDS])])
+
+
+def _falling_behind(case: Case) -> Iterable[Advice]:
+    rate = case.rate
+    if rate is None or not rate.lag_change or rate.lag_change < 0 or not rate.added or rate.delivered is None:
+        return
+    says = f"the lag grows: {rate.added:.1f} entries come in a second, {rate.delivered:.1f} are delivered"
+    evidence = {"added_per_second": rate.added, "delivered_per_second": rate.delivered, "lag_change": rate.lag_change}
+    yield case.about("falling-behind", "warning", says, evidence=evidence, remedy=_who_reads(case))
+
+
+def _left_behind(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    left = [one for one in case.seen.consumers if not one.pending and one.idle_ms >= case.at.left_ms and one.name]
+    if left:
+        says = f"consumers that hold nothing and asked for nothing for {span_text(case.at.left_ms)}: {len(left)}"
+        evidence = {"consumers": len(left), "first": left[0].name, "idle_ms": left[0].idle_ms}
+        remedy = ("worker", "reap", group.stream, group.name)
+        yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
+
+
+_IDS = 20  # most ids in a raw command
+
+_RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
+    _stuck,
+    _lost,
+    _nobody_reads,
+    _failing,
+    _unowned,
+    _falling_behind,
+    _unknown_lag,
+    _left_behind,
+)
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command line of a remedy: one worker's name, or a stream and a group, and then options."""
+    noun, verb, *rest = words
+    names = 1 if (noun, verb) == ("worker", "show") else 2
+    return command_words(f"{noun} {verb}", *rest[:names], options=rest[names:])

@@ -1,0 +1,91 @@
+"""The facts that findings are made of: groups with their consumers and oldest entries, and lags that decide a check."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from millstream.client.line import Command, Line, Reply
+from millstream.ops.asking import NotReadableError, calls, refusal
+from millstream.ops.findings.advice import Case
+from millstream.ops.findings.check import CheckBounds, undecided
+from millstream.ops.groups.status import GroupRate
+from millstream.ops.pending import reading as pending
+from millstream.ops.pending.reading import pending_entry
+from millstream.ops.pending.status import PendingEntry
+from millstream.ops.streams.reading import COUNT, consumer_status, count_lag, read_group
+from millstream.ops.streams.status import ConsumerStatus, GroupSeen, GroupStatus, StreamsSeen
+from millstream.ops.workers.reading import read_workers
+from millstream.ops.workers.status import WorkersSeen
+
+_GROUPS = 20  # groups that one check counts: a server that knows no lag may have thousands
+
+
+async def count_undecided(
+    line: Line, seen: StreamsSeen, group: str | None, bounds: CheckBounds, most: int
+) -> StreamsSeen:
+    """The streams, the lags that thresholds do not decide counted: so far that they do."""
+    limit = min(max(bounds.warning or 0, bounds.critical or 0), most)
+    wanted = undecided(seen, group, bounds)[:_GROUPS]
+    streams = []
+    for stream in seen.streams:
+        groups = list(stream.groups)
+        for at, one in enumerate(groups):
+            if one in wanted:
+                with suppress(NotReadableError):  # gone meanwhile: as it was seen
+                    groups[at] = await count_lag(line, stream, one, limit)
+        streams.append(replace(stream, groups=tuple(groups)))
+    return replace(seen, streams=tuple(streams))
+
+
+_LOOKED_AT = 1000
+"""Pending entries that advice goes by, the oldest."""
+
+_PENDING = 100  # entries of each group, where several are read
+
+
+async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
+    """The known facts about a group: its consumers, its oldest pending entries, and its workers."""
+    case = Case(await read_group(line, stream, name, count=count), workers=await read_workers(line))
+    return replace(case, pending=await _oldest(line, stream, name)) if case.seen.group.pending else case
+
+
+async def _oldest(line: Line, stream: str, name: str) -> tuple[PendingEntry, ...]:
+    try:
+        return (await pending.read_page(line, stream, name, count=_LOOKED_AT)).entries
+    except NotReadableError:  # this user may not run XPENDING, and may see the rest
+        return ()
+
+
+async def read_cases(
+    line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus], done: Mapping[tuple[str, str], GroupRate]
+) -> tuple[Case, ...]:
+    """The known facts about several groups, in two round trips."""
+    asked: list[Command] = []
+    for group in groups:
+        asked.append(("XINFO", "CONSUMERS", group.stream, group.name))
+        asked.append(("XPENDING", group.stream, group.name, "-", "+", _PENDING))
+    answers = await calls(line, asked)
+    workers = await read_workers(line)
+    streams = {stream.key: stream for stream in seen.streams}
+    found = []
+    for group, members, held in zip(groups, answers[::2], answers[1::2], strict=True):
+        alone = replace(seen, streams=(streams[group.stream],))
+        found.append(_case(alone, group, (members, held), workers, done.get((group.stream, group.name))))
+    return tuple(found)
+
+
+def _case(
+    seen: StreamsSeen,
+    group: GroupStatus,
+    answers: tuple[Reply, Reply],
+    workers: WorkersSeen,
+    rate: GroupRate | None,
+) -> Case:
+    """One group's case."""
+    members, held = answers
+    why = refusal(members)
+    consumers: tuple[ConsumerStatus, ...] = ()
+    if why is None:
+        consumers = tuple(consumer_status(group.stream, group.name, row) for row in members)
+    pending = () if refusal(held) else tuple(pending_entry(group.stream, group.name, row) for row in held)
+    return Case(GroupSeen(seen, group, consumers, why), pending, workers, rate)

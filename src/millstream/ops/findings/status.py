@@ -1,0 +1,255 @@
+"""Problems that need a person, as facts and in words, and the search by name. PURE."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from millstream.client.dead_letter.letter import SUFFIX
+from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, advise
+from millstream.ops.server.status import SILENT_SECONDS, Replication, ServerStatus
+from millstream.ops.spark.status import QueriesSeen, QueryStatus
+from millstream.ops.streams.status import GroupStatus, StreamsSeen, StreamStatus
+from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, plural, span, text_of
+
+LOOKED_AT = 20
+"""Groups that are looked into, the worst by the age of what they have not finished."""
+
+_TEXT = 300  # letters of a fact
+
+
+def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
+    """Groups with something that is not finished, the oldest first, before them those of which no age is known."""
+
+    def age(group: GroupStatus) -> int:
+        there = [entry for entry in (group.oldest_pending, group.oldest_undelivered) if entry.id is not None]
+        ages = [entry.age(seen.at_ms) for entry in there]
+        return max((seen.at_ms if each is None else each for each in ages), default=0)
+
+    every = [group for stream in seen.streams for group in stream.groups if group.pending or group.lag.worst]
+    return sorted(every, key=age, reverse=True)[:LOOKED_AT]
+
+
+def letters_waiting(seen: StreamsSeen) -> list[Advice]:
+    """Dead-letter streams, by their usual name, that have letters: the most first; a person has to look at them."""
+    found = sorted(
+        (stream for stream in seen.streams if stream.key.endswith(SUFFIX) and stream.length),
+        key=lambda stream: stream.length,
+        reverse=True,
+    )
+    return [_letters(stream, seen.at_ms) for stream in found[:LOOKED_AT]]
+
+
+def _letters(stream: StreamStatus, now_ms: int) -> Advice:
+    """The finding that entries of a stream are dead."""
+    newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
+    says = f"{plural(stream.length, 'entry was', 'entries were')} given up and put aside as dead letters"
+    evidence = {"letters": stream.length, "newest_ms": newest}
+    return Advice("dead-letters", "warning", stream.key, None, says, evidence, command_words("dead ls", stream.key))
+
+
+LOST_MS = 86_400_000
+"""A query that was lost longer ago is listed among the queries, and no finding any more."""
+
+
+def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
+    """Spark queries that should run and do not, or that run and do not go on though entries wait; the latest first."""
+    added = {stream.key: stream.entries_added for stream in seen.streams}
+    lost = queries.lost
+    found = []
+    for query in queries.queries:
+        silent_ms = None if query.at_ms is None else max(queries.at_ms - query.at_ms, 0)
+        if query in lost and (silent_ms is None or silent_ms < LOST_MS):
+            how = "failed" if query.state == "failed" else "is gone: its driver says nothing more"
+            said = f": {brief(query.error, _TEXT)}" if query.error and query.state == "failed" else ""
+            found.append(_query(query, "lost-query", "problem", f"the Spark query {how}{said}", silent_ms))
+        elif (still := query.still_ms(queries.at_ms)) is not None and any(
+            (added.get(place.stream) or 0) > place.n for place in query.places
+        ):
+            says = f"the Spark query has ended no batch for {span(still)}, and entries wait"
+            found.append(_query(query, "still-query", "warning", says, still))
+    return found[:LOOKED_AT]
+
+
+def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: int | None) -> Advice:
+    """A finding about a query."""
+    evidence = {"state": query.state, "last_report_ms": silent_ms, "batch": query.batch, "host": query.host}
+    evidence |= {"streams": ", ".join(place.stream for place in query.places) or None}
+    remedy = command_words("spark show", query.id)
+    stream = query.places[0].stream if query.places else ""
+    return Advice(code, level, stream, None, says, evidence, remedy, query=(query.id, query.title))
+
+
+def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
+    """Findings of one kind together, in the order of the first of each: they have one remedy."""
+    kinds: dict[tuple[str, str], list[Advice]] = {}
+    for one in found:
+        kinds.setdefault((one.level, one.code), []).append(one)
+    return list(kinds.values())
+
+
+def place_of(advice: Advice) -> str:
+    """The subject of a finding, in words."""
+    if advice.query is not None:
+        return f"query {name(advice.query[1])}"
+    if advice.server is not None:
+        return advice.server
+    return name(advice.stream) if advice.group is None else f"{name(advice.group)} on {name(advice.stream)}"
+
+
+def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Advice]:
+    """All findings about some groups, and the given ones, the most important first."""
+    every = [*(advice for case in cases for advice in advise(case)), *besides]
+    return sorted(every, key=lambda advice: LEVELS.index(advice.level))
+
+
+def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
+    """A finding."""
+    return {
+        "code": advice.code,
+        "level": advice.level,
+        "stream": advice.stream,
+        "group": advice.group,
+        "consumer": advice.consumer,
+        "query": None if advice.query is None else advice.query[0],
+        "server": advice.server,
+        "says": advice.says,
+        "evidence": dict(advice.evidence),
+        "remedy": remedy or None,
+        "raw": [list(command) for command in advice.raw],
+    }
+
+
+def evidence_text(advice: Advice) -> str:
+    """The facts that say so, in words: lengths of time have their units."""
+    return "; ".join(_fact(each, value) for each, value in advice.evidence.items() if value is not None)
+
+
+def _fact(fact: str, value: object) -> str:
+    title = fact.removesuffix("_ms").replace("_", " ")
+    if fact.endswith("_ms") and isinstance(value, int | float):
+        return f"{title} {span(value)}"
+    if isinstance(value, float):
+        return f"{title} {value:.1f}"
+    text = text_of(value) if isinstance(value, bytes) else DASH if value is None else str(value)
+    return f"{title} {brief(text, _TEXT)}"
+
+
+_REASON = 200  # letters of a reason
+
+
+def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus] = ()) -> list[Advice]:
+    """Everything there is to say of some servers."""
+    earlier = before if len(before) == len(nodes) else ()
+    return [
+        advice
+        for number, (node, was) in enumerate(zip_longest(nodes, earlier), 1)
+        for advice in _server(node, was, "server" if len(nodes) == 1 else f"node {number}")
+    ]
+
+
+def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
+    """The findings about one server."""
+    if node.log_status not in {None, "ok"}:
+        says = "the last write to its disk failed, so writes are refused until one succeeds"
+        yield _advice(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})
+    state = node.replication
+    if state is None:
+        return
+    yield from _link(state, name)
+    yield from _refusals(state, name)
+    yield from _replicas(node, was, name)
+
+
+def _advice(name: str, code: str, level: Level, says: str, evidence: dict[str, object]) -> Advice:
+    """A finding."""
+    return Advice(code, level, "", None, says, evidence, ("millstream", "doctor"), server=name)
+
+
+def _link(state: Replication, name: str) -> Iterable[Advice]:
+    link = state.primary
+    if link is None or link.state == "up":
+        return
+    evidence: dict[str, object] = {"primary": link.address, "offset": state.offset}
+    if link.is_syncing:
+        says = f"all data of its primary {link.address} are being copied; until then it shows what it had before"
+        yield _advice(name, "copy-under-way", "hint", says, evidence)
+        return
+    down_ms = None if link.down_seconds is None else link.down_seconds * 1000
+    why = f": {brief(link.error, _REASON)}" if link.error else ""
+    says = f"its link to its primary {link.address} has been down for {DASH if down_ms is None else span(down_ms)}{why}"
+    says += "; what it shows is that old, and it must not take over"
+    yield _advice(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms})
+
+
+def _refusals(state: Replication, name: str) -> Iterable[Advice]:
+    for says, evidence in state.refusals():
+        yield _advice(name, "writes-refused", "problem", says, evidence)
+
+
+def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
+    """Those that follow, and are silent or slow; one that waits for its copy is neither."""
+    for each in node.replicas:
+        if each.state != "online":
+            continue
+        silent = each.lag_seconds or 0
+        evidence: dict[str, object] = {"replica": each.address, "silent_ms": silent * 1000}
+        evidence |= {"behind_bytes": each.behind_bytes}
+        if each.is_silent:
+            says = f"its replica {each.address} was last heard of {span(silent * 1000)} ago"
+            yield _advice(name, "silent-replica", "warning", f"{says}, and lacks what was written since", evidence)
+        elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
+            says = f"its replica {each.address} has not taken yet what was written {span(late_ms)} ago"
+            yield _advice(name, "slow-replica", "warning", says, evidence)
+
+
+def _late(node: ServerStatus, was: ServerStatus | None, behind: int | None) -> int | None:
+    """Milliseconds by which a replica is late at least; None where it is not known to be too many."""
+    now, then = node.replication, None if was is None else was.replication
+    if now is None or then is None or was is None or behind is None or now.id != then.id:
+        return None
+    if now.offset is None or then.offset is None or now.offset - behind >= then.offset:
+        return None
+    apart = node.at_ms - was.at_ms
+    return apart if apart >= SILENT_SECONDS * 1000 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something whose name fits."""
+
+    kind: str  # ``stream``, ``group`` or ``consumer``
+    stream: str  # Key of the stream
+    group: str | None = None  # The group, or that of the consumer
+    consumer: str | None = None  # The consumer
+
+    @property
+    def text(self) -> str:
+        """Its own name."""
+        return next(each for each in (self.consumer, self.group, self.stream) if each is not None)
+
+
+def search(seen: StreamsSeen, wanted: str) -> list[Hit]:
+    """All that fits, the nearest first; of consumers those that hold entries."""
+    return sorted(_hits(seen, wanted.casefold()), key=lambda hit: (_distance(hit.text, wanted), hit.stream, hit.text))
+
+
+def _hits(seen: StreamsSeen, wanted: str) -> list[Hit]:
+    found = []
+    for stream in seen.streams:
+        if wanted in stream.key.casefold():
+            found.append(Hit("stream", stream.key))
+        for group in stream.groups:
+            if wanted in group.name.casefold():
+                found.append(Hit("group", stream.key, group.name))
+            found += [
+                Hit("consumer", stream.key, group.name, holder)
+                for holder in group.held or ()
+                if wanted and wanted in holder.casefold()
+            ]
+    return found
+
+
+def _distance(text: str, wanted: str) -> tuple[bool, bool, int]:
+    """The distance of a name from the typed text: the same name first, then names that begin so, then short ones."""
+    low, typed = text.casefold(), wanted.casefold()
+    return low != typed, not low.startswith(typed), len(text)

@@ -1,0 +1,1 @@
+"""Groups: rates, places, and changes of them and of their consumers."""

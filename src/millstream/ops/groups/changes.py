@@ -1,0 +1,343 @@
+"""The actions ``group rewind`` and ``group create``, with their plans."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+from millstream.errors import UsageError
+from millstream.ops.actions import Together, Word, action
+from millstream.ops.asking import NotReadableError, is_missing
+from millstream.ops.groups.reading import place_facts, rewind_facts
+from millstream.ops.groups.status import UNREAD, Ahead, Between, GroupReaders
+from millstream.ops.making import ActionCall
+from millstream.ops.parameters import Group, Stream, StreamPlace, place
+from millstream.ops.plan import (
+    BeforeAfter,
+    ChangePlan,
+    ChangeRefusedError,
+    Step,
+    TargetMissingError,
+    Undo,
+    Words,
+    counted,
+    group_check,
+    no_stream_check,
+    position_check,
+)
+from millstream.ops.streams import reading as reading_streams
+from millstream.ops.streams.status import GroupPosition, GroupStatus, StreamStatus, lag_of
+from millstream.ops.words import NEVER, command_words, order, shell_line
+
+
+def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object]:
+    """The fields of XINFO GROUPS that give its place."""
+    facts: dict[str, object] = {"last_delivered_id": group.last_delivered_id}
+    if stream.entries_added is not None:
+        facts["entries_read"] = group.entries_read
+    return facts
+
+
+_LIKE = Word("option", "OTHER", "Where this group of the same stream stands.", name="like")
+
+
+def _to(values: Mapping[str, Any]) -> StreamPlace:
+    to, like = values["to"], values["like"]
+    if (to is None) == (like is None):
+        raise UsageError("where to? say --to PLACE, or --like OTHER")
+    found: StreamPlace = StreamPlace("like", group=like) if to is None else to
+    return found
+
+
+def _at(values: Mapping[str, Any]) -> StreamPlace:
+    if values["like"] is not None:
+        return StreamPlace("like", group=values["like"])
+    found: StreamPlace = values["at"] or StreamPlace("end")
+    if found.kind == "shift":
+        raise UsageError("a group that is to be made stands nowhere yet: +N and -N are for group rewind")
+    return found
+
+
+@action(
+    "group rewind",
+    "Set a group to another place: entries are delivered again, or skipped.",
+    "XGROUP SETID",
+    undo="group rewind",
+)
+async def rewind(
+    change: ActionCall,
+    stream: Stream,
+    group: Group,
+    to: Annotated[
+        StreamPlace,
+        Together(
+            _to,
+            (
+                Word("option", "PLACE", "Where it is to stand: see above.", name="to", typed="place", title="to",
+                     hint="1h-ago, a time, an id, start, end, -100", read=place, needed=True),
+                _LIKE,
+            ),
+        ),
+    ],
+    even_if_moved: Annotated[
+        bool,
+        Word("flag", says="Also if the group reads on meanwhile: see above.", title="even if moved",
+             hint="also if the group reads on meanwhile"),
+    ] = False,
+) -> ChangePlan:  # fmt: skip
+    """Set GROUP of STREAM to another place: entries after it are delivered again, those before it are not.
+
+    \b
+    PLACE is one of
+      1h-ago, or a time     entries added then and later are delivered again; 2026-03-01T12:00:00 is in UTC
+      1763721600000-0       an entry's id: the last one that counts as delivered
+      start, end            all entries of the stream again; none of them
+      -100, +100            this number of entries back, or on, from the group's place
+
+    Before anything changes you see the position, the next entry and the lag before and after. You also see the number
+    of entries that are delivered again or skipped, and the number of them that are still pending. The entries read are
+    set as well, where the server counts them, so that the lag stays known. Pending entries stay pending.
+
+    If the group has moved on when you say yes, nothing is changed: pause its workers first (`millstream worker pause`).
+    With --even-if-moved it is set to the shown place nevertheless. The exceptions: another user has set it back
+    meanwhile, or it is past a place that it was to skip to.
+
+    \b
+    Examples:
+      millstream group rewind orders billing --to 1h-ago --dry-run
+      millstream group rewind orders billing --to start
+      millstream group rewind orders billing --to -100 --yes
+      millstream group rewind orders billing --like shipping
+      millstream group rewind orders billing --to 1h-ago --even-if-moved
+    """
+    facts = await rewind_facts(change.line, stream, group, to, tell=change.tell)
+    # a group in use moves on before a person has read a page's preview
+    anyway = even_if_moved or (change.kept and bool(facts.read_by.names))
+    change.settle(to=facts.there.id, like=None, even_if_moved="1" if anyway else None)
+    places = (facts.here, facts.there, facts.between, facts.read_by)
+    return plan_rewind(facts.stream, facts.group, *places, even_if_moved=anyway)
+
+
+@action("group create", "Make a group, at the start, the end, a time or an entry.", "XGROUP CREATE", undo="group rm")
+async def create(
+    change: ActionCall,
+    stream: Stream,
+    group: Annotated[str, Word("argument", "GROUP", title="name", hint="billing", needed=True)],
+    at: Annotated[
+        StreamPlace,
+        Together(
+            _at,
+            (
+                Word("option", "PLACE", "Where it begins: see above.", name="at", typed="place", title="at",
+                     hint="start, end, 1h-ago, an id", read=place, needed=True, usual="end"),
+                _LIKE,
+            ),
+        ),
+    ],
+    mkstream: Annotated[bool, Word("flag", says="Make an empty stream where there is none.")] = False,
+) -> ChangePlan:  # fmt: skip
+    """Create GROUP of STREAM, which begins at PLACE: start, end, a time such as 1h-ago, or an entry's id.
+
+    \b
+    Examples:
+      millstream group create orders billing                  entries added from now on
+      millstream group create orders billing --at start       all entries of the stream
+      millstream group create orders audit --at 1d-ago --yes
+      millstream group create orders second --like billing
+      millstream group create orders billing --mkstream       even if there is no stream yet
+    """
+    try:
+        status = await reading_streams.one(change.line, stream)
+    except NotReadableError:
+        if not await is_missing(change.line, stream):
+            raise
+        if not mkstream:
+            raise TargetMissingError(f"there is no stream {stream!r}: --mkstream makes an empty one") from None
+        status = None
+    there = await place_facts(change.line, status, at)
+    change.settle(at=there.id, like=None, mkstream="1" if status is None else None)
+    return plan_create(status, stream, group, there)
+
+
+def read_of(stream: StreamStatus, place: Ahead) -> int | None:
+    """The entries read of a group at a place, so that its lag is known.
+
+    The server takes the lag to be entries added less entries read, as long as no entry after the place was deleted.
+    None where the server does not count, or the entries were not counted.
+    """
+    if stream.entries_added is None or place.after is None:
+        return None
+    return max(stream.entries_added - place.after, 0)
+
+
+def _set(stream: str, group: str, position: str, read: int | None) -> Words:
+    return ("XGROUP", "SETID", stream, group, position, *(() if read is None else ("ENTRIESREAD", read)))
+
+
+def plan_rewind(
+    stream: StreamStatus,
+    group: GroupStatus,
+    here: Ahead,
+    there: Ahead,
+    between: Between,
+    read_by: GroupReaders = UNREAD,
+    *,
+    even_if_moved: bool = False,
+) -> ChangePlan:
+    """Set a group to another place of its stream."""
+    if order(there.id) > order(stream.last_id):
+        raise ChangeRefusedError(
+            f"{there.id} is behind the last id of {stream.key!r}, {stream.last_id}: entries that are still to come "
+            "would be skipped; --to end is the furthest place"
+        )
+    name, back = group.name, order(there.id) < order(here.id)
+    read = read_of(stream, there)
+    flag = ("--even-if-moved",) if even_if_moved else ()
+    moves = "delivered again" if back else "skipped"
+    narrowed = _narrowed(stream, there, read)
+    table = (
+        BeforeAfter("last delivered id", here.id, there.id),
+        BeforeAfter("delivered next", here.next or "what is added next", there.next or "what is added next"),
+        BeforeAfter("lag", group.lag.entries, there.after if narrowed is None else narrowed),
+        BeforeAfter("entries read", group.entries_read, read),
+        BeforeAfter("pending", group.pending, group.pending),
+    )
+    check = (
+        position_check(stream.key, name, here.id, "" if back else there.id)
+        if even_if_moved
+        else group_check(stream.key, name, **position_facts(stream, group))
+    )
+    steps = () if here.id == there.id and group.entries_read == read else (
+        Step((_set(stream.key, name, there.id, read),), (check,)),
+    )  # fmt: skip
+    notes = [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
+    if here.id == there.id:
+        notes = [_COUNTED if narrowed is None else _NARROWED] if steps else []
+    notes += _notes(stream, there, between, back=back, read=read)
+    if steps:
+        notes += [_MOVES_ON[back]] if even_if_moved else _is_read(stream.key, name, read_by)
+    undo = _rewound_back(stream.key, group, here, there, flag)
+    facts = {
+        "again": between.entries if back else 0,
+        "skipped": 0 if back else between.entries,
+        "pending_in_between": between.pending,
+    }
+    question = f"Set group {name!r} of {stream.key!r} from {here.id} to {there.id}?"
+    plan = ChangePlan("group rewind", stream.key, name, question, table, tuple(notes), steps, undo, facts)
+    plan = replace(plan, live=bool(read_by.names))
+    if even_if_moved:
+        return replace(plan, moving=True, selection="back" if back else "on")
+    helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or say "
+    return replace(plan, if_moved=f"{helps}--even-if-moved.")
+
+
+def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
+    """The undo that sets a group back to its earlier place."""
+    commands = (_set(stream, group.name, here.id, group.entries_read),)
+    if here.id == there.id:  # the same line again would count again, and take nothing back
+        return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
+    back = order(there.id) < order(here.id)
+    words = command_words("group rewind", stream, group.name, options=("--to", here.id, *flag))
+    return Undo(words, commands, note="What is delivered meanwhile stays delivered." if back else "")
+
+
+_NARROWED = "The group stays where it is: only its entries read are set, which narrows what its lag can be."
+_COUNTED = "The group stays where it is: only its entries read are set, by which the server knows the lag."
+
+_MOVES_ON = {
+    True: "Where the group is read on until then, what it was delivered meanwhile is delivered again as well.",
+    False: "Where the group is read on until then, fewer are skipped; where it is past that place, nothing is changed.",
+}
+
+
+def _hold(stream: str, group: str) -> str:
+    """The commands that pause the workers of a group and resume them."""
+    pause = shell_line(command_words("worker pause", stream, group, options=("--reason", "rewind")))
+    return f"`{pause}`, and afterwards `{shell_line(command_words('worker resume', stream, group))}`"
+
+
+def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
+    """A warning that the group will have moved on before the preview is read, and the remedy."""
+    if not read_by.names:
+        return []
+    first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
+    first += [f"stop {_listed(read_by.others)} first, of which no worker tells"] if read_by.others else []
+    return [
+        f"The group is being read, by {_listed(read_by.names)}. If it moves on before you agree, nothing is changed: "
+        + "; ".join(first)
+        + "; or say --even-if-moved."
+    ]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(repr, names[:_NAMED])) + more
+
+
+_NAMED = 3  # consumers
+
+
+def _is_one(between: Between) -> bool:
+    return between.entries == 1 and not between.more
+
+
+def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, read: int | None) -> list[str]:
+    notes = []
+    if between.pending:
+        number = f"{'More than ' if between.more_pending else ''}{between.pending} of them"
+        notes.append(
+            f"{number} are pending still: each goes to whoever reads it again, its deliveries counted anew from 1."
+            if back
+            else f"{number} are pending, and stay so with whoever holds them."
+        )
+    if stream.entries_added is None:
+        notes.append("This server does not count entries read: the lag will be known only where the ids tell it.")
+    elif read is None:
+        notes.append("There are too many entries behind that place to count: the lag may be unknown afterwards.")
+    elif (lag := _narrowed(stream, there, read)) is not None:
+        notes.append(
+            f"Entries up to {stream.max_deleted_id} were deleted: the server reports no lag until the group is past "
+            f"them. Until then it is known to be {lag}."
+        )
+    return notes
+
+
+def _narrowed(stream: StreamStatus, there: Ahead, read: int | None) -> str | None:
+    """The bounds of the lag where the server will not report one; None where it will, or will not count at all."""
+    if read is None or not _deleted_ahead(stream, there):
+        return None
+    lag = lag_of(
+        GroupPosition(
+            stream.length, stream.first_entry_id, stream.last_entry_id, stream.entries_added, stream.max_deleted_id,
+            there.id, read, None,
+        )
+    )  # fmt: skip
+    if lag.entries is not None:
+        return None
+    return f"{lag.at_least} to {lag.at_most}"
+
+
+def _deleted_ahead(stream: StreamStatus, there: Ahead) -> bool:
+    deleted = stream.max_deleted_id
+    return deleted not in {None, NEVER} and order(there.id) <= order(str(deleted)) and bool(there.after)
+
+
+def plan_create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> ChangePlan:
+    """Make a group."""
+    if stream is not None and any(found.name == group for found in stream.groups):
+        raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` sets it elsewhere")
+    if stream is not None and order(there.id) > order(stream.last_id):
+        raise ChangeRefusedError(f"{there.id} is behind the last id of {key!r}, {stream.last_id}; take --at end")
+    read = None if stream is None else read_of(stream, there)
+    command: Words = ("XGROUP", "CREATE", key, group, there.id, *(("MKSTREAM",) if stream is None else ()))
+    if read is not None:
+        command += ("ENTRIESREAD", read)
+    notes = [f"It will be delivered {counted(there.after)} that are there, and what is added." if there.after else
+             "It will be delivered what is added from now on."]  # fmt: skip
+    if stream is None:
+        notes.append(f"There is no stream {key!r}: an empty one is made.")
+    table = (BeforeAfter("last delivered id", None, there.id), BeforeAfter("lag", None, there.after))
+    check = no_stream_check(key) if stream is None else group_check(key, group)
+    undo = Undo(command_words("group rm", key, group), (("XGROUP", "DESTROY", key, group),))
+    question = f"Make the group {group!r} of {key!r}, at {there.id}?"
+    steps = (Step((command,), (check,)),)
+    return ChangePlan("group create", key, group, question, table, tuple(notes), steps, undo, {"at": there.id})

@@ -1,0 +1,336 @@
+"""The actions of dead letters: ``dead retry``, ``edit`` and ``rm``, with their plans.
+
+A plan shows the commands of its first letters. :mod:`millstream.client.dead_letter.put_back` puts letters back, one
+transaction after the other.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, TypeAlias
+
+from millstream import times
+from millstream.client.dead_letter.admin import LetterFilter
+from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
+from millstream.client.line import Line
+from millstream.errors import UsageError
+from millstream.ops.actions import Together, Word, action
+from millstream.ops.guard import StepResult
+from millstream.ops.letters.reading import (
+    _PAGE,
+    FIRST,
+    ChosenLetters,
+    LetterTally,
+    admin_of,
+    after_newest,
+    editable,
+    tally,
+)
+from millstream.ops.making import ActionCall, Prepared
+from millstream.ops.parameters import IDS, Stream, entry_id, instant
+from millstream.ops.payloads.editing import difference, document_of, fields_from
+from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo, Words
+from millstream.ops.rights import rights_on
+
+RATE = 100.0
+"""Entries a second that are put back at most, unless asked otherwise."""
+
+_STREAMS = 20  # most streams whose rights are looked at before letters are put back there
+
+FITTING = (
+    Word("option", says="Of this reason: error, nack, reject, invalid, overdue.", name="reason",
+         title="or of this reason", hint="overdue"),
+    Word("option", "TEXT", "With this in the error's text, in any case.", name="error", title="with this error",
+         hint="timeout"),
+    Word("option", says="Given up by this group.", name="group"),
+    Word("option", "TIME", "Written at this time or later.", name="since", read=instant),
+    Word("option", "TIME", f"Written before: {times.TIME_HELP}.", name="until", read=instant),
+)  # fmt: skip
+"""Words that choose among letters, also for ``dead ls`` and ``dead export``."""
+
+
+def fitting(values: Mapping[str, Any]) -> LetterFilter:
+    """The letters that fit; all without any word."""
+    names = ("reason", "error", "group", "since", "until")
+    return LetterFilter(*(None if values[name] == "" else values[name] for name in names))
+
+
+def _chosen(values: Mapping[str, Any]) -> ChosenLetters:
+    ids, choice = values["ids"], fitting(values)
+    if ids and (values["all"] or not choice.everything):
+        raise UsageError("name letters by ID or choose them by options, not both")
+    if not ids and choice.everything and not values["all"]:
+        raise UsageError("which letters? give their IDs, options such as --reason, or --all")
+    found: ChosenLetters = ids or choice
+    return found
+
+
+Letters: TypeAlias = Annotated[
+    ChosenLetters,
+    Together(
+        _chosen,
+        (
+            replace(IDS, title="letters"),
+            *FITTING,
+            Word("flag", says="All letters of this dead-letter stream.", name="all"),
+        ),
+    ),
+]
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0.1 <= rate <= 1e6:
+        raise ValueError("it is entries a second, 0.1 or more")
+    return rate
+
+
+@action("dead retry", "Put dead letters back on the streams they came from.", "XDEL")
+async def retry(
+    change: ActionCall,
+    key: Stream,
+    chosen: Letters,
+    all_groups: Annotated[
+        bool, Word("flag", says="For every group of the stream, not only the one that gave up.")
+    ] = False,
+    rate: Annotated[
+        float,
+        Word("option", says="Most entries a second.", title="at most a second", hint="100", read=_rate, usual="100",
+             least=0.1),
+    ] = RATE,
+) -> Prepared:  # fmt: skip
+    """Put entries back on the streams they came from, and remove their letters.
+
+    Both happen in one transaction that looks first, so a letter is put back once, even if others try at the same time.
+    The entry's fields are unchanged. Its history goes with it in a field _dead.history, which our workers take off
+    before the handler. If it dies again, the history is in the new letter.
+
+    The entry is new at the stream's end, for the group that gave up: workers of other groups acknowledge it and run
+    nothing. With --all-groups every group runs it. Other readers, Spark or your own programs, get it either way.
+
+    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all: then it
+    asks first. After an interruption, the same command line continues with the letters that are left.
+
+    \b
+    Examples:
+      millstream dead retry orders 1763721600000-0
+      millstream dead retry orders --error timeout --dry-run
+      millstream dead retry orders --reason error --since 2026-03-01T12:00:00 --yes
+      millstream dead retry orders --all --rate 10
+    """
+    found = await tally(change.line, key, await _settled(change, key, chosen), change.tell)
+    change.settle(rate=None if rate == RATE else f"{rate:g}")
+    await _may_add(change.line, list(found.streams))
+    returned = PutBackOutcome()
+
+    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
+        try:
+            await admin_of(line, key).put_back(
+                found.wanted, all_groups=all_groups, rate=rate, progress=tell, outcome=returned, stop=stop
+            )
+        finally:
+            results += _results(returned)
+
+    plan = plan_retry(found, all_groups=all_groups, rate=rate)
+    return Prepared(plan, len(found.wanted), work=work, letters=returned)
+
+
+@action("dead edit", "Correct the entry of a dead letter, and put it back for the group that gave up.", "XDEL")
+async def edit(
+    change: ActionCall,
+    key: Stream,
+    ident: Annotated[str, Word("argument", "ID", name="ids", typed="id", read=entry_id, needed=True)],
+    document: Annotated[str, Word("hidden")] = "",
+) -> Prepared:
+    """Correct the entry of one letter in your editor, put it back for the group that gave up, and remove the letter.
+
+    VISUAL or EDITOR opens its fields as JSON. JSON, MessagePack and the workers' envelope are decoded, other bytes are
+    {"base64": ...}, and unchanged values keep their bytes. Then the difference is shown and it asks. The entry is put
+    back as `retry` does, in one transaction with the letter's removal, and its history says that it was edited. If the
+    editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
+
+    STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
+
+    \b
+    Examples:
+      millstream dead edit orders 1763721600000-0
+      millstream dead edit orders 1763721600000-0 --print | jq '.amount = "7"' > fixed.json
+      millstream dead edit orders 1763721600000-0 --from fixed.json --yes
+    """
+    one, before = await editable(change.line, key, ident)
+    try:
+        fields = fields_from(document, before)
+    except ValueError as reason:
+        raise UsageError(f"what was written cannot be read: {reason}") from None
+    assert one.letter is not None
+    await _may_add(change.line, [one.letter.stream])
+    returned = PutBackOutcome()
+    flat = [part for pair in fields for part in pair]
+
+    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
+        try:
+            await admin_of(line, key).put_back(
+                [one.id], progress=tell, outcome=returned, edited={one.id: flat}, stop=stop
+            )
+        finally:
+            results += _results(returned)
+
+    lines = difference(document_of(before), document_of(fields))
+    return Prepared(plan_edit(key, one, flat, lines), 1, work=work, letters=returned)
+
+
+@action("dead rm", "Delete dead letters for good.", "XDEL", loses=True)
+async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
+    """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
+
+    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all.
+
+    \b
+    Examples:
+      millstream dead rm orders 1763721600000-0
+      millstream dead rm orders --reason invalid --dry-run
+    """
+    found = await tally(change.line, key, await _settled(change, key, chosen), change.tell)
+    wanted = found.wanted
+
+    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
+        for at in range(0, len(wanted), _PAGE):
+            if stop.is_set():
+                return
+            ids = wanted[at : at + _PAGE]
+            removed = await admin_of(line, key).remove(ids)
+            # the reply is only a number, so the last ids count as those that were already gone
+            results += [StepResult(Step((), entry=each), "done", 1) for each in ids[:removed]]
+            results += [StepResult(Step((), entry=each), "moved", why="it was gone already") for each in ids[removed:]]
+            tell(at + len(ids))
+
+    return Prepared(plan_remove(found), len(wanted), work=work)
+
+
+async def _settled(change: ActionCall, key: str, chosen: ChosenLetters) -> ChosenLetters:
+    """The choice with its times fixed where the preview is forgotten: entries that die meanwhile are not chosen."""
+    if not change.kept or not isinstance(chosen, LetterFilter):
+        return chosen
+    until = chosen.until if chosen.until is not None else await after_newest(change.line, key)
+    since = None if chosen.since is None else str(chosen.since)
+    change.settle(all=None, since=since, until=str(until))
+    return replace(chosen, until=until)
+
+
+async def _may_add(line: Line, streams: Sequence[str]) -> None:
+    """Refuse the change if the user may not add to the streams that the letters came from."""
+    for stream in streams[:_STREAMS]:
+        rights = await rights_on(line, stream)
+        if (why := rights.refusal("XADD")) is not None:
+            raise ChangeRefusedError(f"{stream}: {why}")
+
+
+def _results(outcome: PutBackOutcome) -> list[StepResult]:
+    """The outcome of each letter."""
+    done = [StepResult(_step(one), "done", 1, f"{entry} on {stream}") for one, stream, entry in outcome.returned]
+    gone = [StepResult(_step(one), "moved", why="the letter was not there any more") for one in outcome.gone]
+    refused = [StepResult(_step(one), "refused", why=why) for one, why in outcome.refused]
+    lost = "nobody could ask where it is: look for it before you add it again"
+    return [*done, *gone, *refused, *(StepResult(_step(one.id), "refused", why=lost) for one in outcome.unsettled)]
+
+
+def _step(letter: str) -> Step:
+    return Step((), entry=letter)
+
+
+_NAMED = 8  # streams and errors that a preview has a row for
+
+_NOT_AS_NEW = "Each is a new entry at its stream's end; its history goes with it, and its letter is removed."
+
+
+def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> ChangePlan:
+    """Put letters back on the streams they came from."""
+    count = len(found.ids)
+    streams = ", ".join(sorted(found.streams)) or "no stream"
+    groups = ", ".join(sorted({group for _, group in found.groups}))
+    whom = "every group there" if all_groups else f"the group that gave up on it only ({groups})"
+    question = f"Put back {_entries(count)} of {found.key} on {streams}, each for {whom}?"
+    table = [BeforeAfter(f"letters in {found.key}", found.length, found.length - count + found.strange)]
+    rows = Counter(found.streams).most_common(_NAMED)
+    table += [BeforeAfter(f"put back on {stream}", 0, number) for stream, number in rows]
+    notes = [_NOT_AS_NEW, *_causes(found)]
+    if all_groups:
+        notes.append("Every group of the stream is given it, also those that have processed it.")
+    else:
+        notes.append("Workers of other groups acknowledge it and run nothing; readers that are none of ours get it.")
+    if rate is not None and count > rate:
+        notes.append(f"At most {rate:g} a second: it takes about {count / rate:.0f} s.")
+    notes += _left_out(found)
+    steps = tuple(_put_back(found.key, one, one.letter) for one in found.letters if one.letter is not None)
+    undo = Undo(note="It cannot be undone: the letters are gone, and the entries are on their streams.")
+    facts: dict[str, object] = {"letters": count, "groups": "all" if all_groups else "failed"}
+    return ChangePlan(
+        "dead retry", found.key, "", question, tuple(table), _shown(notes, found), steps, undo, facts,
+        selection=found.selection,
+    )  # fmt: skip
+
+
+def plan_remove(found: LetterTally) -> ChangePlan:
+    """Delete letters for good."""
+    count = len(found.ids)
+    table = (BeforeAfter(f"letters in {found.key}", found.length, found.length - count),)
+    notes = [*_causes(found), "`millstream dead export` keeps a copy.", *_missing(found)]
+    steps = tuple(Step((("XDEL", found.key, one.id),), entry=one.id) for one in found.first)
+    undo = Undo(note="It cannot be undone.")
+    letters = "dead letter" if count == 1 else "dead letters"
+    question = f"Delete {count} {letters} of {found.key} for good?"
+    return ChangePlan(
+        "dead rm", found.key, "", question, table, _shown(notes, found), steps, undo, {"letters": count},
+        selection=found.selection,
+    )  # fmt: skip
+
+
+def plan_edit(key: str, one: StoredLetter, fields: Sequence[bytes], difference: Sequence[str]) -> ChangePlan:
+    """Put the corrected entry of a letter back."""
+    letter = one.letter
+    assert letter is not None
+    question = (
+        f"Put the corrected entry back on {letter.stream} for the group that gave up on it only ({letter.group}), and "
+        "remove its letter?"
+    )
+    undo = Undo(note="It cannot be undone: its letter is gone, and the corrected entry is on its stream.")
+    changed = tuple(fields) != letter.fields
+    steps = (_put_back(key, one, replace(letter, fields=tuple(fields))),) if changed else ()
+    table = (BeforeAfter(f"put back on {letter.stream}", 0, 1),)
+    notes = (_NOT_AS_NEW, "Its history says that it was edited.") if changed else ()
+    return ChangePlan(
+        "dead edit", letter.stream, letter.group, question, table, notes, steps, undo, {"letter": one.id},
+        difference=tuple(difference),
+    )  # fmt: skip
+
+
+def _put_back(key: str, one: StoredLetter, letter: DeadLetter) -> Step:
+    add: Words = ("XADD", letter.stream, "*", *letter.fields, "_dead.history", "...")
+    return Step((add, ("XDEL", key, one.id)), entry=one.id)
+
+
+def _entries(count: int) -> str:
+    return f"{count} {'entry' if count == 1 else 'entries'}"
+
+
+def _causes(found: LetterTally) -> list[str]:
+    """Their causes of death, the most frequent first."""
+    named = [f"{error} {count}" for error, count in found.errors.most_common(_NAMED) if error]
+    return [f"They died of: {', '.join(named)}."] if named else []
+
+
+def _left_out(found: LetterTally) -> list[str]:
+    strange = [f"{found.strange} of them are no dead letters, and stay."] if found.strange else []
+    return [*strange, *_missing(found)]
+
+
+def _missing(found: LetterTally) -> list[str]:
+    return [f"{len(found.missing)} of the ids are not there."] if found.missing else []
+
+
+def _shown(notes: list[str], found: LetterTally) -> tuple[str, ...]:
+    if len(found.ids) > FIRST:
+        notes.append(f"The commands shown are those of the first {FIRST} letters.")
+    return tuple(notes)

@@ -1,0 +1,185 @@
+"""Dead letters: their streams, pages of them, and those that a change chooses."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TypeAlias
+
+from millstream.client.dead_letter.admin import DeadLetterAdmin, LetterFilter, dead_letter_streams
+from millstream.client.dead_letter.put_back import StoredLetter, stored
+from millstream.client.line import Line
+from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.ops.asking import calls, checked
+from millstream.ops.letters.status import LettersSeen, LettersStatus, error_class
+from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.payloads.shown import light_value
+from millstream.ops.plan import Counting, TargetMissingError
+from millstream.ops.words import command_words, milliseconds, shell_line
+
+LETTERS = 200
+"""Letters that are looked at, the newest; their classes are of these."""
+
+_ERROR, _TRACE = 2000, 4000  # letters: of an error the first, of a traceback the last, which say most
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorClass:
+    """Letters that died of the same."""
+
+    reason: str  # Error, nack, reject, invalid, overdue
+    error: str  # The type of the error, or its text where it has none
+    group: str  # Group that gave up on them
+    letters: int  # Number of letters, of those looked at
+    newest: StoredLetter  # The last one
+
+
+async def read_letters(line: Line, key: str) -> tuple[list[StoredLetter], int]:
+    """The newest letters, newest first, without the rest of long values; and how many there are."""
+    rows, length = await calls(line, [("XREVRANGE", key, "+", "-", "COUNT", LETTERS), ("XLEN", key)])
+    return [_light(stored(row)) for row in checked(rows, key)], int(checked(length, key))
+
+
+def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
+    """Their causes of death, the most frequent first."""
+    found: dict[tuple[str, str, str], list[StoredLetter]] = {}
+    for one in letters:
+        letter = one.letter
+        what = ("", "", "") if letter is None else (letter.reason, error_class(letter.error), letter.group)
+        found.setdefault(what, []).append(one)
+    every = [ErrorClass(*what, len(ones), ones[0]) for what, ones in found.items()]
+    return sorted(every, key=lambda one: -one.letters)
+
+
+def letter_payload(one: StoredLetter) -> EntryPayload:
+    """The entry that died; for an entry that is not a letter, its own fields."""
+    flat = one.letter.fields if one.letter is not None else one.flat
+    return EntryPayload(list(zip(flat[::2], flat[1::2], strict=True)))
+
+
+def _light(one: StoredLetter) -> StoredLetter:
+    """A letter without the rest of its long values."""
+    if one.letter is None:
+        return replace(one, flat=tuple(map(light_value, one.flat)))
+    error, trace = one.letter.error[:_ERROR], one.letter.traceback
+    trace = trace if len(trace) <= _TRACE else f"...\n{trace[-_TRACE:]}"
+    fields = tuple(map(light_value, one.letter.fields))
+    return replace(one, flat=(), letter=replace(one.letter, fields=fields, error=error, traceback=trace))
+
+
+ChosenLetters: TypeAlias = LetterFilter | Sequence[str]
+"""Chosen letters of a dead-letter stream: those that fit, or those of these ids."""
+_PAGE = 200
+
+
+async def after_newest(line: Line, key: str) -> int:
+    """The millisecond after the newest dead letter."""
+    (rows,) = await calls(line.near(key), [("XREVRANGE", key, "+", "-", "COUNT", 1)])
+    newest = checked(rows, key)
+    return int(newest[0][0].partition(b"-")[0]) + 1 if newest else 0
+
+
+def admin_of(line: Line, key: str) -> DeadLetterAdmin:
+    """The reader and changer of one dead-letter stream, on the node of a cluster that has it."""
+    return DeadLetterAdmin(line.near(key), key)
+
+
+async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:
+    """A letter, and the fields of its entry."""
+    found, _ = await admin_of(line, key).find([ident])
+    if not found:
+        raise TargetMissingError(
+            f"there is no letter {ident} in {key}; `{shell_line(command_words('dead ls', key))}` lists them"
+        )
+    if found[0].letter is None:
+        raise UsageError(f"{ident} in {key} is {found[0].strange}")
+    flat = found[0].letter.fields
+    return found[0], list(zip(flat[::2], flat[1::2], strict=True))
+
+
+@dataclass(slots=True)
+class LetterTally:
+    """Letters that were chosen, counted without keeping them."""
+
+    key: str  # Key of the dead-letter stream
+    length: int  # Letters in it
+    ids: list[str] = field(default_factory=list)  # Ids of the chosen letters, in their order
+    first: list[StoredLetter] = field(default_factory=list)  # The first of them
+    letters: list[StoredLetter] = field(default_factory=list)  # The first of them that are dead letters
+    # Stream and group that gave up -> how many of them
+    groups: Counter[tuple[str, str]] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)  # Cause of death -> number of letters
+    strange: int = 0  # Entries among them that are not dead letters
+    missing: list[str] = field(default_factory=list)  # Ids that were asked for and are not there
+
+    def add(self, one: StoredLetter) -> None:
+        """Count a letter."""
+        self.ids.append(one.id)
+        if len(self.first) < FIRST:
+            self.first.append(one)
+        if one.letter is None:
+            self.strange += 1
+            return
+        if len(self.letters) < FIRST:
+            self.letters.append(one)
+        self.groups[one.letter.stream, one.letter.group] += 1
+        self.errors[error_class(one.letter.error) or one.letter.reason] += 1
+
+    @property
+    def streams(self) -> Mapping[str, int]:
+        """Stream -> how many of them came from it."""
+        found: Counter[str] = Counter()
+        for (stream, _), count in self.groups.items():
+            found[stream] += count
+        return found
+
+    @property
+    def selection(self) -> str:
+        """A text that distinguishes these letters from any others."""
+        return sha256(" ".join(self.ids).encode()).hexdigest()
+
+    @property
+    def wanted(self) -> list[str]:
+        """All ids that were asked for."""
+        return [*self.ids, *self.missing]
+
+
+async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | None = None) -> LetterTally:
+    """The letters that are chosen, counted."""
+    admin = admin_of(line, key)
+    found = LetterTally(key, await admin.count())
+    if not isinstance(chosen, LetterFilter):
+        ids = list(dict.fromkeys(chosen))
+        for at in range(0, len(ids), _PAGE):
+            there, missing = await admin.find(ids[at : at + _PAGE])
+            for one in there:
+                found.add(one)
+            found.missing += missing
+        return found
+    async with aclosing(admin.letters(chosen)) as letters:
+        async for one in letters:
+            found.add(one)
+            if tell is not None and len(found.ids) % _PAGE == 0:
+                tell(len(found.ids))
+    return found
+
+
+FIRST = 20
+"""Letters whose commands a preview shows."""
+
+
+async def letter_streams(line: Line) -> LettersSeen:
+    """Every dead-letter stream."""
+    at_ms = line.wall_time()
+    try:
+        found = await dead_letter_streams(line)
+    except Disconnected:
+        raise
+    except MillstreamError as error:
+        return LettersSeen(at_ms, why=str(error))
+    rows = [
+        LettersStatus(one.key, one.letters, milliseconds(one.first), milliseconds(one.last), one.streams)
+        for one in found
+    ]
+    return LettersSeen(at_ms, tuple(rows))

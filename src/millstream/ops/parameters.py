@@ -1,0 +1,98 @@
+"""The words that several actions share, places in a stream among them, and the readers of their texts."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from millstream import times
+from millstream.errors import UsageError
+from millstream.ops.actions import Word
+
+_SHIFT = re.compile(r"[+-]\d{1,18}", re.ASCII)
+_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+_LARGEST = 2**64 - 1
+
+HELP = (
+    "1h-ago or a time such as 2026-03-01T12:00:00 (what was added then and later is delivered again), an entry's id "
+    "(the last one that counts as delivered), start, end, +N or -N entries from where it stands"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlace:
+    """A place in a stream, before the stream was looked at."""
+
+    # ``time``: entries added at this moment or later are delivered; ``id``: entries after that one are; ``shift``: a
+    # number of entries on or back; ``like``: the place of another group
+    kind: Literal["start", "end", "time", "id", "shift", "like"]
+    ms: int = 0  # Wall milliseconds of a time
+    id: str = ""  # Id of the entry
+    shift: int = 0  # Entries, on or (below 0) back
+    group: str = ""  # The other one
+
+
+def entry_id(text: str) -> str:
+    """An entry's id as the server writes it; the second part may be missing."""
+    milliseconds, _, number = text.strip().partition("-")
+    parts = (milliseconds, number or "0")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 20 and int(part) <= _LARGEST for part in parts):
+        raise UsageError(f"{text!r} is no entry's id: 1763721600000-0 would be one")
+    return "-".join(str(int(part)) for part in parts)
+
+
+def place_of(text: str, now_ms: int) -> StreamPlace:
+    """A place, from a user's text."""
+    word = text.strip().lower()
+    if word == "start":
+        return StreamPlace("start")
+    if word == "end":
+        return StreamPlace("end")
+    if _SHIFT.fullmatch(word):
+        return StreamPlace("shift", shift=int(word))
+    if _ID.fullmatch(word):
+        return StreamPlace("id", id=entry_id(word))
+    try:
+        ms = times.instant(word, now_ms)
+    except ValueError as reason:
+        raise UsageError(f"{text!r} is no place in a stream: start, end, +N, -N, an entry's id, or {reason}") from None
+    if ms > _LARGEST:
+        raise UsageError(f"{text!r} is no time that an id could have")
+    return StreamPlace("time", ms=max(ms, 0))
+
+
+SEVERAL_IDS = r"[\s,]+"
+
+Stream: TypeAlias = Annotated[str, Word("argument", "STREAM", name="key", typed="stream")]
+Group: TypeAlias = Annotated[str, Word("argument", "GROUP")]
+
+
+def now_ms() -> int:
+    """Wall milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def instant(text: str) -> int:
+    """Wall milliseconds of a time."""
+    return max(times.instant(text.strip(), now_ms()), 0)
+
+
+def place(text: str) -> StreamPlace:
+    """A place in a stream, from a user's text."""
+    return place_of(text, now_ms())
+
+
+def number(least: float) -> Callable[[str], int]:
+    """A reader of whole numbers from one on."""
+
+    def read(text: str) -> int:
+        text = text.strip()
+        if not (text.isascii() and text.isdigit() and len(text) < 19) or int(text) < least:
+            raise ValueError(f"it must be a whole number, {least:g} or more")
+        return int(text)
+
+    return read
+
+
+IDS = Word("argument", "[ID]...", name="ids", title="ids", hint="1763721600000-0", read=entry_id, between=SEVERAL_IDS)

@@ -1,0 +1,1 @@
+"""Values of entries, decoded, compared and edited. PURE."""

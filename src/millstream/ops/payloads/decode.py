@@ -1,0 +1,121 @@
+"""One value of an entry, decoded: in a form that is detected, or in a given one. PURE.
+
+The form is detected in this order:
+
+- The workers' envelope, by its magic bytes.
+- A JSON object or list.
+- Text in UTF-8.
+- A MessagePack map or list.
+- Text with few bytes that are not text.
+- Hex for the rest.
+
+A number that was written as text stays text, as its writer sent it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from millstream.client.jsontext import parse_record
+from millstream.client.payloads import envelope
+from millstream.ops.payloads import messagepack
+
+Form = Literal["json", "msgpack", "envelope", "text", "hex"]
+"""The form of a decoded value."""
+
+FORMS: tuple[Form, ...] = get_args(Form)
+
+LARGEST = 1 << 20
+"""Most bytes of a value that is read as JSON or MessagePack; a larger one is text or hex."""
+
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\x1b") + b"\x7f"
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
+_SAMPLE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A value, decoded."""
+
+    form: Form  # Form of the value
+    # The value in the types of JSON, and bytes: text for ``text`` (other bytes in it as ``surrogateescape`` has them),
+    # bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
+    value: object
+    size: int  # Size of the value in bytes, as it is in the entry
+    note: str = ""  # The reason why it is not the requested form; empty where it is
+
+
+def decode(data: bytes, form: Form | None = None) -> Decoded:
+    """A value, decoded; never raises, for any bytes."""
+    if form is None:
+        return _envelope(data) or _content(data)
+    if form == "hex":
+        return Decoded("hex", data, len(data))
+    if form == "text":
+        return Decoded("text", data.decode("utf-8", "surrogateescape"), len(data))
+    made = _envelope(data) if form == "envelope" else _json(data, "") if form == "json" else _messagepack(data)
+    if made is not None:
+        return made
+    plain = _text(data)
+    return Decoded(plain.form, plain.value, plain.size, f"no {_TITLES[form]}")
+
+
+_TITLES = {"json": "JSON", "msgpack": "MessagePack", "envelope": "envelope"}
+
+
+def _content(data: bytes) -> Decoded:
+    """A value in its detected form, envelopes apart."""
+    found = _json(data, "{[")
+    if found is None and messagepack.is_container(data) and not _is_text(data):
+        found = _messagepack(data)
+    return found or _text(data)
+
+
+def _is_text(data: bytes) -> bool:
+    """True if all of it is UTF-8. Few bytes of a long text in MessagePack are not, so this comes before the share."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _json(data: bytes, begins: str) -> Decoded | None:
+    """The value of its JSON; None where it is not JSON, or begins with none of these characters."""
+    if len(data) > LARGEST or (begins and data[:64].lstrip()[:1].decode("latin-1") not in tuple(begins)):
+        return None
+    try:
+        return Decoded("json", parse_record(data.decode()), len(data))
+    except ValueError:
+        return None
+
+
+def _messagepack(data: bytes) -> Decoded | None:
+    if len(data) > LARGEST:
+        return None
+    try:
+        return Decoded("msgpack", messagepack.unpack(data), len(data))
+    except ValueError:
+        return None
+
+
+def _envelope(data: bytes) -> Decoded | None:
+    if not data.startswith(envelope.MAGIC):
+        return None
+    try:
+        found = envelope.parse(data)
+    except ValueError:  # damaged
+        return None
+    return Decoded("envelope", {"headers": found.headers, "body": _content(found.body).value}, len(data))
+
+
+def _text(data: bytes) -> Decoded:
+    """Text where most of it is such; else hex."""
+    sample = data[:_SAMPLE]
+    strange = len(sample) - len(sample.translate(None, _CONTROLS))
+    text = data.decode("utf-8", "surrogateescape")
+    if not data.isascii():
+        strange += len(_ESCAPED_BYTE.findall(text[:_SAMPLE]))
+    if b"\0" in sample or strange * 10 > len(sample):
+        return Decoded("hex", data, len(data))
+    return Decoded("text", text, len(data))

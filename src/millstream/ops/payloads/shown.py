@@ -1,0 +1,79 @@
+"""Payloads as pages show them: light in a list, whole on a page of their own; and as facts. PURE."""
+
+from dataclasses import dataclass, replace
+
+from millstream.ops.payloads.decode import Decoded
+from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.words import EntryView, Facts
+from millstream.printable import printable
+from millstream.texts import json_text
+
+SHORT, LONG = 200, 20_000
+"""Letters of a value in a table, and on its own page."""
+
+LIGHT = 16_384
+"""Bytes of a value that a list of entries keeps; all of it is on the entry's own page."""
+
+CUT = b"... (cut: the entry's own page has all of it)"
+"""The end of a longer value that was cut."""
+
+
+def light(entry: EntryView) -> EntryView:
+    """An entry without the rest of its long values: a reading of many must not hold all of them."""
+    if all(len(value) <= LIGHT and len(name) <= LIGHT for name, value in entry.fields):
+        return entry
+    return replace(entry, fields=tuple((light_value(name), light_value(value)) for name, value in entry.fields))
+
+
+def light_value(value: bytes) -> bytes:
+    """A value, or its beginning and a note that there is more."""
+    return value if len(value) <= LIGHT else value[:LIGHT] + CUT
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One field."""
+
+    name: str  # Name of the field
+    form: str  # Form that its value was decoded as
+    size: int  # Size of the value in bytes
+    text: str  # The value; nothing in it moves a cursor
+    cut: int = 0  # Number of characters that were left out
+    note: str = ""  # A remark on an odd value
+
+
+def in_brief(payload: EntryPayload) -> list[Shown]:
+    """The fields of an entry for a row of a table.
+
+    An envelope shows only its content: its headers are on the entry's own page.
+    """
+    if any(found.form == "envelope" for _, found in payload.fields):
+        return [_brief(name, value) for name, value in payload.record.items()]
+    return [_shown(name, found, SHORT, indent=None) for name, found in payload.fields]
+
+
+def in_full(payload: EntryPayload) -> list[Shown]:
+    """The fields of an entry, each laid out."""
+    return [_shown(name, found, LONG, indent=2) for name, found in payload.fields]
+
+
+def _brief(name: str, value: object) -> Shown:
+    text = value if isinstance(value, str) else json_text(value)
+    return Shown(name, "envelope", len(text), printable(text[:SHORT]), max(len(text) - SHORT, 0))
+
+
+def _shown(name: str, found: Decoded, most: int, indent: int | None) -> Shown:
+    """A field."""
+    if found.form == "hex":
+        assert isinstance(found.value, bytes)
+        raw = found.value[: most // 3]
+        return Shown(name, "hex", found.size, raw.hex(" "), max(found.size - len(raw), 0), found.note)
+    text = found.value if isinstance(found.value, str) else json_text(found.value, indent)
+    return Shown(name, found.form, found.size, printable(text[:most]), max(len(text) - most, 0), found.note)
+
+
+def payload_facts(payload: EntryPayload) -> list[Facts]:
+    """The fields of an entry, decoded, in their order: a name may come twice."""
+    return [
+        {"name": name, "form": found.form, "size": found.size, "value": found.value} for name, found in payload.fields
+    ]

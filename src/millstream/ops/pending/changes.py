@@ -1,0 +1,318 @@
+"""The actions ``pending ack``, ``claim`` and ``nack``, with their plans.
+
+Entries are changed by pages. Each is a step of its own, taken only while the same consumer holds it with the same
+number of deliveries. An entry that was processed, claimed or given back meanwhile is left alone.
+"""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, TypeAlias
+
+from millstream.client import emulate
+from millstream.client.capabilities import Capabilities
+from millstream.client.delays import due
+from millstream.client.line import Line
+from millstream.errors import UsageError
+from millstream.ops.actions import Word, action
+from millstream.ops.making import ActionCall, Prepared
+from millstream.ops.parameters import Group, Stream
+from millstream.ops.pending.choosing import EntriesChosen, EntriesOrGone
+from millstream.ops.pending.reading import held_pages
+from millstream.ops.pending.status import Chosen, PendingChoice
+from millstream.ops.plan import (
+    NOBODY,
+    BeforeAfter,
+    ChangePlan,
+    ChangeRefusedError,
+    HeldEntry,
+    Step,
+    Undo,
+    Words,
+    counted,
+    delays_end,
+    entry_check,
+    put_back_command,
+)
+from millstream.ops.streams.measuring import ENTRIES_A_TRIP
+from millstream.ops.streams.reading import read_consumers
+
+_NOT_READ = (
+    "It is not given them by that: it finds them when it reads what is its own (XREADGROUP with an id), or others "
+    "claim them when they are idle again."
+)
+_DROPPED = "What is no longer in the stream is dropped from the pending entries."
+
+
+@action("pending ack", "Acknowledge pending entries: they count as processed.", "XACK", undo="audit undo")
+async def acknowledge(change: ActionCall, stream: Stream, group: Group, chosen: EntriesOrGone) -> Prepared:
+    """Acknowledge entries that are pending in GROUP of STREAM: they count as processed.
+
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
+    claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
+    makes them pending again, with the same consumer and deliveries. Entries that are gone cannot be pending again.
+
+    \b
+    Examples:
+      millstream pending ack orders billing 1763721600000-0
+      millstream pending ack orders billing --consumer web-1 --idle 1h --dry-run
+      millstream pending ack orders billing --deliveries 10 --yes
+      millstream pending ack orders billing --gone            entries that were trimmed before they were done
+    """
+    where = pending_list(change, stream, group)
+    gone = isinstance(chosen, PendingChoice) and chosen.gone
+    note = "They are trimmed or deleted from the stream, with nothing to process." if gone else (
+        "They count as processed: nobody will be given them again."
+    )  # fmt: skip
+    return await paged(change, where, chosen, (note,), _made(lambda held: plan_acknowledge(where, held, gone=gone)))
+
+
+@action("pending claim", "Move pending entries to another consumer.", "XCLAIM", undo="audit undo")
+async def claim(
+    change: ActionCall,
+    stream: Stream,
+    group: Group,
+    chosen: EntriesChosen,
+    to: Annotated[str, Word("option", "CONSUMER", "Who gets them.", title="to", hint="web-1", needed=True)],
+) -> Prepared:
+    """Move entries that are pending in GROUP of STREAM to another consumer; their deliveries stay as they are.
+
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
+    claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
+    gives them back to their earlier consumers.
+
+    \b
+    Examples:
+      millstream pending claim orders billing 1763721600000-0 --to web-2
+      millstream pending claim orders billing --consumer web-1 --to web-2 --dry-run
+    """
+    if not to:
+        raise UsageError("to whom? Name a consumer; `millstream pending nack` gives entries back to nobody")
+    where = pending_list(change, stream, group)
+    known = {found.name for found in await read_consumers(change.line, stream, group)}
+    notes = [_NOT_READ, _DROPPED]
+    if to not in known:
+        notes.append(f"There is no consumer {to!r} in the group yet: it is made by getting them.")
+    return await paged(change, where, chosen, tuple(notes), _made(lambda held: plan_claim(where, held, to)))
+
+
+Mode = Literal["silent", "fail", "fatal"]
+
+
+@action("pending nack", "Give pending entries back, for any consumer to take.", "XNACK", undo="audit undo")
+async def nack(
+    change: ActionCall,
+    stream: Stream,
+    group: Group,
+    chosen: EntriesChosen,
+    mode: Annotated[
+        Mode,
+        Word(
+            "option",
+            says="The delivery is not counted; it stays counted; nobody is to process the entry (only where there is "
+            "XNACK).",
+            usual="fail",
+        ),
+    ] = "fail",
+) -> Prepared:
+    """Give entries that are pending in GROUP of STREAM back: any consumer may take them, at once.
+
+    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
+    claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
+    gives them back to their earlier consumers. On a server without XNACK (Redis before 8.8), a consumer named '' holds
+    them.
+
+    \b
+    Examples:
+      millstream pending nack orders billing 1763721600000-0
+      millstream pending nack orders billing --consumer web-1 --mode silent
+    """
+    change.settle(mode=mode)
+    capabilities, where = change.rights.capabilities, pending_list(change, stream, group)
+    if mode == "fatal" and not capabilities.xnack:
+        raise ChangeRefusedError(
+            "--mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
+            "delivery would count on from the greatest number there is; `millstream pending ack` takes the entry out"
+        )
+    note = {
+        "silent": "The delivery is not counted: deliveries are one fewer, at least 0.",
+        "fail": "The delivery stays counted.",
+        "fatal": "Their deliveries are set to the greatest number there is: workers set such entries aside as dead.",
+    }[mode]
+    others = () if capabilities.xnack else (
+        "This server has no XNACK: a consumer named '' holds them, which any claim takes them from at once.", _DROPPED,
+    )  # fmt: skip
+
+    def page(held: list[HeldEntry]) -> ChangePlan:
+        return plan_nack(where, held, lambda each: _release(where, capabilities, each, mode))
+
+    return await paged(change, where, chosen, (note, *others), _made(page))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingList:
+    """The pending entries list of one group."""
+
+    stream: str  # Key of the stream
+    group: str  # Name of the group
+    # True if the server keeps entries without a holder (XNACK), or a consumer ``""`` holds them
+    xnack: bool = False
+    due: str = ""  # Key of the group's due times
+
+    def put_back(self, held: HeldEntry) -> Words:
+        """The command that makes an entry pending again as it was."""
+        return put_back_command(self.stream, self.group, held, xnack=self.xnack)
+
+
+def _release(where: PendingList, capabilities: Capabilities, held: HeldEntry, mode: Mode) -> Words:
+    """The command that gives one entry back."""
+    if mode == "fatal":
+        return ("XNACK", where.stream, where.group, "FATAL", "IDS", 1, held.id)
+    move = emulate.release(capabilities, where.group, held.deliveries, charge=mode == "fail")
+    words = move.command(where.stream, [held.id.encode()])
+    return tuple(held.id if word == held.id.encode() else word for word in words)
+
+
+def pending_list(change: ActionCall, stream: str, group: str) -> PendingList:
+    """The list of a group, as the server keeps it."""
+    return PendingList(stream, group, change.rights.capabilities.xnack, due.key(stream, group))
+
+
+Maker: TypeAlias = Callable[[Line, list[HeldEntry]], Awaitable[ChangePlan]]
+"""The change of one page of pending entries."""
+
+
+def _made(plan: Callable[[list[HeldEntry]], ChangePlan]) -> Maker:
+    """A maker that asks the server nothing."""
+
+    async def make(_: Line, held: list[HeldEntry]) -> ChangePlan:
+        return plan(held)
+
+    return make
+
+
+async def paged(
+    change: ActionCall,
+    where: PendingList,
+    chosen: Chosen,
+    notes: tuple[str, ...],
+    make: Maker,
+    size: int = ENTRIES_A_TRIP,
+) -> Prepared:
+    """A change of pending entries: all of them counted now, and each page read again when it is its turn."""
+    tally, first = Tally(), list[HeldEntry]()
+    looked = 0
+    async for page in held_pages(change.line, where.stream, where.group, chosen):
+        tally.held.update(held.consumer for held in page)
+        tally.waiting += sum(held.waits for held in page)
+        first += page[: FIRST - len(first)]
+        looked += len(page)
+        change.tell(looked)
+
+    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
+        async for held in held_pages(line, where.stream, where.group, chosen):
+            for at in range(0, len(held), size):
+                yield await make(line, held[at : at + size])
+
+    if isinstance(chosen, tuple) and (missing := len(chosen) - tally.entries):
+        notes = (*notes, f"{missing} of the {len(chosen)} ids {'is' if missing == 1 else 'are'} not pending there.")
+    return Prepared(previewed(await make(change.line, first), tally, notes), tally.entries, pages)
+
+
+MODES: tuple[Mode, ...] = ("silent", "fail", "fatal")
+"""Ways to give an entry back: the delivery is taken back; it stays counted; no consumer is to process the entry."""
+
+FIRST = 20
+"""Number of raw commands in a preview of many pages: those of its first entries."""
+
+_NAMED = 8  # consumers that a preview names
+
+_VERBS = {
+    "pending ack": "Acknowledge",
+    "pending claim": "Move",
+    "pending nack": "Give back",
+    "pending dead": "Make dead letters of",
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over a choice of pending entries, without the entries themselves."""
+
+    # Consumer -> number of the entries it holds; ``""`` for those without a holder
+    held: Counter[str] = field(default_factory=Counter)
+    waiting: int = 0  # Entries whose delay is not over
+
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return self.held.total()
+
+
+_NOT_BACK = (
+    "They cannot be pending again: they are no longer in the stream, where servers since Redis 7.0 claim nothing."
+)
+
+
+def plan_acknowledge(where: PendingList, held: Sequence[HeldEntry], *, gone: bool = False) -> ChangePlan:
+    """Acknowledge entries: they count as processed."""
+    plan = plan_of_page("pending ack", where, held, lambda each: ("XACK", where.stream, where.group, each.id))
+    return replace(plan, undo=Undo(note=_NOT_BACK)) if gone else plan
+
+
+def plan_claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> ChangePlan:
+    """Move entries to another consumer; their deliveries stay as they are."""
+    stream, group = where.stream, where.group
+    plan = plan_of_page(
+        "pending claim", where, held, lambda each: ("XCLAIM", stream, group, consumer, 0, each.id, "JUSTID")
+    )
+    return replace(plan, undo=replace(plan.undo, now=consumer))
+
+
+def plan_nack(where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]) -> ChangePlan:
+    """Give entries back, for any consumer to take."""
+    plan = plan_of_page("pending nack", where, held, command)
+    return replace(plan, undo=replace(plan.undo, now=NOBODY))
+
+
+def plan_of_page(
+    action: str, where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]
+) -> ChangePlan:
+    """A change with one command for each entry, which is taken while the entry is held as it was."""
+    stream, group = where.stream, where.group
+    steps = tuple(
+        Step((*_no_delay(where, each), command(each)), (entry_check(stream, group, each),), each.id) for each in held
+    )
+    undo = Undo(commands=tuple(map(where.put_back, held)), held=tuple(held))
+    return ChangePlan(action, stream, group, steps=steps, undo=undo)
+
+
+def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
+    """The command that ends the delay of an entry: a person's decision comes before it."""
+    return (("ZREM", where.due, held.id),) if held.waits else ()
+
+
+def previewed(first: ChangePlan, tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
+    """The plan of the first page as the preview of all pages."""
+    now = first.undo.now
+    verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
+    question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"
+    rows = [
+        BeforeAfter(f"of these held by {name or 'nobody'}", count, tally.entries if name == now else 0)
+        for name, count in tally.held.most_common(_NAMED)
+    ]
+    if now is not None and not any(name == now for name, _ in tally.held.most_common(_NAMED)):
+        rows.append(BeforeAfter(f"of these held by {now or 'nobody'}", tally.held[now], tally.entries))
+    if (rest := len(tally.held) - _NAMED) > 0:
+        more = tally.entries - sum(count for _, count in tally.held.most_common(_NAMED))
+        rows.append(BeforeAfter(f"of these held by {rest} more", more, 0))
+    if first.action == "pending ack":
+        rows.append(BeforeAfter("acknowledged", 0, tally.entries))
+    if dead := first.facts.get("dead"):
+        rows.append(BeforeAfter(f"of these in {dead}", 0, tally.entries))
+    if tally.waiting:
+        notes = (*notes, delays_end(tally.waiting))
+    if tally.entries > len(first.steps):
+        notes = (*notes, f"The commands shown are those of the first {len(first.steps)} entries.")
+    facts: dict[str, object] = {**first.facts, "entries": tally.entries, "held_by": dict(tally.held)}
+    return replace(first, question=question, table=tuple(rows), notes=notes, facts=facts)

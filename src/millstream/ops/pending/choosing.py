@@ -1,0 +1,61 @@
+"""The words that choose pending entries, for actions, forms and lists."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+from millstream import times
+from millstream.errors import UsageError
+from millstream.ops.actions import Together, Word
+from millstream.ops.parameters import IDS, number
+from millstream.ops.pending.status import Chosen, PendingChoice
+
+CHOOSING = (
+    Word("option", "NAME", "Held by this consumer.", name="consumer", title="or held by", hint="web-2"),
+    Word("option", "SPAN", f"Last delivered so long ago at least: {times.SPAN_HELP}.", name="idle", title="idle for",
+         hint="10m", read=times.span),
+    Word("option", "N", "Delivered so often at least.", name="deliveries", title="or delivered so often", hint="10",
+         read=number(1), least=1),
+    Word("flag", says="Entries that nobody holds, since they were given back.", name="unowned"),
+)  # fmt: skip
+GONE = Word("flag", says="Entries that are no longer in the stream: trimmed or deleted.", name="gone", title="gone",
+            hint="only what is trimmed or deleted from the stream")  # fmt: skip
+ALL = Word("flag", says="Everything that is pending in the group.", name="all")
+
+
+def choice_of(texts: Mapping[str, str]) -> PendingChoice:
+    """The pending entries that a form or an address chooses; all without any word."""
+    return _choice({word.name: word.value(texts, None) for word in (*CHOOSING, GONE)})
+
+
+def choice_options(texts: Mapping[str, str]) -> list[str]:
+    """The same as options of the shell."""
+    found: list[str] = []
+    for word in (*CHOOSING, GONE):
+        if texts.get(word.name, "").strip() or (word.flag and word.name in texts):
+            found += [word.option] if word.flag else [word.option, texts[word.name].strip()]
+    return found
+
+
+def _choice(values: Mapping[str, Any]) -> PendingChoice:
+    return PendingChoice(
+        values["consumer"] or None,
+        values["idle"],
+        values["deliveries"],
+        values["unowned"] or values["consumer"] == "",
+        values.get("gone", False),
+    )
+
+
+def _chosen(values: Mapping[str, Any]) -> Chosen:
+    """The chosen entries: by id, or those that fit."""
+    ids: tuple[str, ...] = values["ids"]
+    choice = _choice(values)
+    if ids and (values["all"] or choice != PendingChoice()):
+        raise UsageError("name entries by ID or choose them by options, not both")
+    if not ids and choice == PendingChoice() and not values["all"]:
+        raise UsageError("which entries? Give their IDs, options such as --idle or --consumer, or --all")
+    return ids or choice
+
+
+EntriesChosen: TypeAlias = Annotated[Chosen, Together(_chosen, (IDS, *CHOOSING, ALL))]
+EntriesOrGone: TypeAlias = Annotated[Chosen, Together(_chosen, (IDS, *CHOOSING, ALL, GONE))]

@@ -1,0 +1,111 @@
+"""The action ``pending dead``: it makes dead letters of pending entries."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from millstream.client.dead_letter.letter import DeadLetter, dead_key, pack, take_history
+from millstream.client.dead_letter.transaction import BATCH, FIELDS_LIMIT
+from millstream.client.line import Line
+from millstream.errors import UsageError
+from millstream.ops.actions import Word, action
+from millstream.ops.asking import calls, checked
+from millstream.ops.making import ActionCall, Prepared
+from millstream.ops.parameters import Group, Stream, now_ms, number
+from millstream.ops.pending.changes import PendingList, paged, pending_list, plan_of_page
+from millstream.ops.pending.choosing import EntriesChosen
+from millstream.ops.plan import ChangePlan, ChangeRefusedError, HeldEntry, Undo
+from millstream.ops.rights import rights_on
+from millstream.ops.words import milliseconds
+
+_SET_ASIDE = "set aside by a person"
+"""The error of such a letter, unless the person gives a reason."""
+
+
+@action("pending dead", "Make dead letters of pending entries: nobody tries them again.", "XACK", undo="dead retry")
+async def set_aside(
+    change: ActionCall,
+    stream: Stream,
+    group: Group,
+    chosen: EntriesChosen,
+    reason: Annotated[
+        str,
+        Word("option", "TEXT", "The error that the letters have.", title="reason", hint="it crashes every worker"),
+    ] = _SET_ASIDE,
+    to: Annotated[str, Word("option", "KEY", "Dead-letter stream, where it is not STREAM:dead.", typed="dead")] = "",
+    *,
+    at_ms: Annotated[int | None, Word("hidden", read=number(0))] = None,
+) -> Prepared:  # fmt: skip
+    """Make dead letters of entries that are pending in GROUP of STREAM: no worker tries them again.
+
+    Name entries by ID, or choose them by options, or say --all. The letter is written and the entry acknowledged in one
+    step. An entry that was processed, claimed or given back since it was looked at is left alone, and the exit code is
+    1 then. `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
+
+    \b
+    Examples:
+      millstream pending dead orders billing 1763721600000-0 --reason 'crashes every worker'
+      millstream pending dead orders billing --deliveries 10 --dry-run
+    """
+    dead = to or dead_key(stream)
+    if dead == stream:
+        raise UsageError(f"{stream!r} is a dead-letter stream: name another one for its letters by --to")
+    if (why := (await rights_on(change.line, dead)).refusal("XADD")) is not None:
+        raise ChangeRefusedError(f"{dead}: {why}")
+    at_ms = min(now_ms() if at_ms is None else at_ms, 10**15)
+    change.settle(at_ms=str(at_ms))  # a preview and its confirmation are of one moment
+    where, moment = pending_list(change, stream, group), at_ms
+
+    async def make(line: Line, held: list[HeldEntry]) -> ChangePlan:
+        letters = [
+            (each, _letter(where, each, flat, reason or _SET_ASIDE, moment))
+            async for each, flat in _entries(line, where, held)
+        ]
+        return plan_set_aside(
+            where,
+            dead,
+            letters,
+            f"`millstream dead retry` puts a letter of {dead} back on its stream, as a new entry for this group alone.",
+        )
+
+    notes = (
+        "A worker that has one in hand finishes its run; its outcome changes nothing any more.",
+        "Entries that are no longer in the stream stay pending: `millstream pending ack --gone` takes them out.",
+    )
+    return await paged(change, where, chosen, notes, make, BATCH)
+
+
+async def _entries(
+    line: Line, where: PendingList, held: list[HeldEntry]
+) -> AsyncGenerator[tuple[HeldEntry, list[bytes]], None]:
+    """Those that are in the stream, with their fields."""
+    replies = await calls(line.near(where.stream), [("XRANGE", where.stream, each.id, each.id) for each in held])
+    for each, reply in zip(held, replies, strict=True):
+        for _, flat in checked(reply, where.stream):
+            if len(flat) > FIELDS_LIMIT:
+                raise ChangeRefusedError(
+                    f"{each.id} has {len(flat) // 2} fields, more than the script of this change passes on: "
+                    "give it back by pending nack, and a worker sets it aside"
+                )
+            yield each, list(flat)
+
+
+def _letter(where: PendingList, held: HeldEntry, flat: list[bytes], reason: str, at_ms: int) -> DeadLetter:
+    fields, history = take_history(flat)
+    return DeadLetter(
+        tuple(fields), where.stream, held.id, where.group, held.consumer, held.deliveries, "reject", reason, "",
+        milliseconds(held.id), at_ms, history,
+    )  # fmt: skip
+
+
+def plan_set_aside(
+    where: PendingList, dead: str, letters: Sequence[tuple[HeldEntry, DeadLetter]], note: str
+) -> ChangePlan:
+    """Make entries dead letters: the letter is written first, so that the entry is never in neither place."""
+    found = dict(letters)
+    plan = plan_of_page("pending dead", where, list(found), lambda each: ("XADD", dead, "*", *pack(found[each])))
+    steps = tuple(
+        replace(step, commands=(*step.commands, ("XACK", where.stream, where.group, step.entry))) for step in plan.steps
+    )
+    # outside of a script XACK would run after an XADD that the server refused
+    return replace(plan, steps=steps, undo=Undo(note=note), facts={"dead": dead}, needs_script=True)

@@ -1,0 +1,321 @@
+"""A change before it is made: its effect, its other losses and redeliveries, and its undo. Pure.
+
+A plan holds the commands and, with each, the facts that it was made of. ``guard`` applies it and has the server check
+these facts again in the step that acts. If one of them changed, that step is not taken, and its result says so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from millstream.errors import MillstreamError
+from millstream.ops.words import Word, as_bytes, order
+from millstream.texts import said
+
+Words: TypeAlias = tuple[Word, ...]
+
+Shape = Literal["value", "map", "rows", "first"]
+"""How the reply to a question is read: it is the value itself; names and values in turn; rows of such, one of which has
+that name; or rows of values, the first of which counts."""
+
+MOST_SHOWN = 200
+"""Steps whose raw commands are shown and written down; a part that is made at once has no more."""
+
+ABSENT = "-"
+"""The text for a fact where there is no such row."""
+
+NOBODY = ""
+"""The consumer of entries without a holder, as XPENDING and XCLAIM have it."""
+
+MOST_KEPT = 5_000
+"""Pending entries that are kept for an undo: of a longer list it is said that they cannot be put back."""
+
+
+class ChangeRefusedError(MillstreamError):
+    """A change is not made: the facts, the server or the user's rights do not allow it; the text says why.
+
+    What to do: correct the cause that the text names and try again; nothing was changed.
+    """
+
+    exit_code: ClassVar[int] = 5
+
+
+class TargetMissingError(ChangeRefusedError):
+    """The target of a change, or another thing that it needs, does not exist; the text says which.
+
+    What to do: list the existing names (`millstream stream ls`, `millstream group ls`) and use one of them.
+    """
+
+    exit_code: ClassVar[int] = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FactCheck:
+    """Facts that must be as they were when the plan was made."""
+
+    about: str  # Their subject, for people
+    read: Words  # The question; it names the stream's key and changes nothing
+    shape: Shape  # The reader of its reply
+    row: str  # The name of the row that counts, for ``rows``
+    # Field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for ``value`` it is
+    # ``""``
+    expected: tuple[tuple[str, str], ...]
+    # Fields that are ids, each with the lowest and the highest that it may be; ``""`` for no highest
+    between: tuple[tuple[str, str, str], ...] = ()
+
+    def moved(self, reply: Any) -> str | None:
+        """The difference from the expected facts, in words; None where there is none."""
+        if isinstance(reply, Exception):
+            return f"{self.about}: {said(reply)}"
+        for name, expected in self.expected:
+            found = _fact(self, name, reply)
+            if found != expected:
+                return self.worded(name, found)
+        for name, low, high in self.between:
+            found = _fact(self, name, reply)
+            if found == ABSENT or order(found) < order(low) or (high and order(found) > order(high)):
+                return self.worded(name, found)
+        return None
+
+    def worded(self, name: str, found: str) -> str:
+        """One fact that moved, in words."""
+        if found == ABSENT:
+            return f"{self.about} is not there any more"
+        ids = next(((low, high) for each, low, high in self.between if each == name), None)
+        if ids is not None:
+            back = order(found) < order(ids[0])
+            return f"{self.about}: {name} is {found}, {'before' if back else 'behind'} {ids[0] if back else ids[1]}"
+        before = dict(self.expected)[name]
+        if before == ABSENT:
+            return f"{self.about} is there by now"
+        if self.shape == "value":
+            return f"{self.about} was {before or 'nothing'} and is {found or 'nothing'}"
+        what = _PLACES.get(name, name) if self.shape == "first" else name
+        return f"{self.about}: {what} was {before or 'unknown'} and is {found or 'unknown'}"
+
+
+_PLACES = {"2": "its consumer", "4": "its deliveries"}
+
+
+def as_fact(value: Any) -> str:
+    """A value of a reply as text, as the script in ``guard`` makes it: great numbers lose their last digits there."""
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{float(value):.0f}"
+    return as_bytes(value).decode(errors="surrogateescape")
+
+
+def _fact(check: FactCheck, name: str, reply: Any) -> str:
+    if check.shape == "value":
+        return as_fact(reply)
+    if check.shape == "first":
+        return as_fact(reply[0][int(name) - 1]) if reply else ABSENT
+    row = reply if check.shape == "map" else next((each for each in reply if _named(each) == check.row), None)
+    if row is None:
+        return ABSENT
+    return as_fact(_facts(row).get(name))
+
+
+def _named(row: Sequence[Any]) -> str:
+    return as_fact(_facts(row).get("name"))
+
+
+def _facts(row: Sequence[Any]) -> dict[str, Any]:
+    return {name.decode(errors="surrogateescape"): value for name, value in zip(row[::2], row[1::2], strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Commands that run together, if their facts hold."""
+
+    commands: tuple[Words, ...]  # Raw commands in their order; each names the stream's key
+    checks: tuple[FactCheck, ...] = ()  # Facts that must hold
+    entry: str = ""  # Id of the pending entry it is about; empty where it is about none
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """One row of the table that a preview shows."""
+
+    fact: str  # The fact, in words
+    before: int | str | None  # Present value; None where that is not known
+    after: int | str | None  # Value afterwards; None where that will not be known
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEntry:
+    """A pending entry with its holder, so that it can be put back."""
+
+    id: str  # Id of the entry
+    consumer: str  # Its holder; empty for none
+    since_ms: int  # Wall milliseconds of its last delivery; 0 without a holder
+    deliveries: int  # Number of deliveries
+    waits: bool = False  # Its delay is not over yet; an undo does not bring that back
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The undo of a change."""
+
+    # The command line, as words; empty where it is ``millstream audit undo`` with the number of the change, or where
+    # there is none
+    words: tuple[str, ...] = ()
+    commands: tuple[Words, ...] = ()  # The raw commands
+    held: tuple[HeldEntry, ...] = ()  # Pending entries as they were, for ``millstream audit undo``
+    # Their holder after the change, ``""`` for none; None where they are not pending any more
+    now: str | None = None
+    note: str = ""  # The reason why all or a part of it cannot be undone; empty where all can
+
+    @property
+    def by_audit(self) -> bool:
+        """True if ``millstream audit undo`` puts its pending entries back."""
+        return bool(self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """A change that is about to be made."""
+
+    action: str  # Its name: ``group rewind``
+    stream: str  # Key of the stream
+    group: str  # Name of the group; empty where it is about none
+    question: str = ""  # The question to confirm, with its question mark
+    table: tuple[BeforeAfter, ...] = ()  # Before and after
+    notes: tuple[str, ...] = ()  # Its other effects: losses, redeliveries, warnings
+    steps: tuple[Step, ...] = ()  # Its steps; none where there is nothing to do
+    undo: Undo = field(default_factory=Undo)  # Its undo
+    facts: Mapping[str, object] = field(default_factory=dict)  # Figures for programs, by field name
+    # Its command line, as words, with the facts that were looked up: the same change again is the same line. The
+    # preparation of a change fills it in, where it is empty.
+    words: tuple[str, ...] = ()
+    key: str = ""  # Key that the steps write, where it is not the stream
+    selection: str = ""  # Its subject, where the steps are only the first ones of many: a part of the digest
+    difference: tuple[str, ...] = ()  # Changes of a correction, in lines as ``diff -u`` has them
+    removes: bool = False  # Its subject does not exist afterwards, under its name
+    # Without a script, between the look and the step, something could be lost: so not without one
+    needs_script: bool = False
+    live: bool = False  # The group is in use, so that it moves on before a person has read the preview
+    moving: bool = False  # Its facts may change until it is made: the digest is of the commands alone
+    if_moved: str = ""  # Advice where its facts change again and again; empty where there is none
+
+    @property
+    def place(self) -> str:
+        """The key that the steps write."""
+        return self.key or self.stream
+
+    @property
+    def commands(self) -> tuple[Words, ...]:
+        """The raw commands; those about one entry each are joined where they differ in nothing but the id.
+
+        Only the first :data:`MOST_SHOWN` steps of a long plan are included: no reader needs a hundred thousand of
+        them.
+        """
+        return joined([command for step in self.steps[:MOST_SHOWN] for command in step.commands])
+
+    @property
+    def digest(self) -> str:
+        """A digest of the plan and its facts: a preview is confirmed by it.
+
+        A page shows a preview and forgets it. The confirmation sends the digest, and the plan is made again: a
+        different digest means that the facts have changed.
+        """
+        made_of: tuple[object, ...] = (self.action, self.words, self.selection)
+        made_of += (self.commands,) if self.moving else (self.steps, sorted(self.facts.items()))
+        return sha256(repr(made_of).encode()).hexdigest()[:32]
+
+
+def joined(commands: Sequence[Words]) -> tuple[Words, ...]:
+    """Commands about one id each, ``XACK key group id``, as one with all their ids; all others as they are."""
+    found: list[Words] = []
+    for command in commands:
+        last = found[-1] if found else None
+        if last is not None and command[0] == last[0] == "XACK" and command[1:3] == last[1:3]:
+            found[-1] = (*last, *command[3:])
+        elif last is not None and last[0] == "XNACK" == command[0] and last[:5] == command[:5] and len(command) == 7:
+            found[-1] = (*last[:5], len(last) - 5, *last[6:], command[6])
+        elif last is not None and (both := _joined_claims(last, command)) is not None:
+            found[-1] = both
+        else:
+            found.append(command)
+    return tuple(found)
+
+
+def _joined_claims(left: Words, right: Words) -> Words | None:
+    """XCLAIM of both their ids, where nothing else differs; None where they cannot be joined."""
+    if left[0] != "XCLAIM" or right[0] != "XCLAIM" or left[1:5] != right[1:5]:
+        return None
+    at = next(place for place, word in enumerate(left) if place > 4 and not _is_id(word))
+    return (*left[:at], right[5], *left[at:]) if left[at:] == right[6:] else None
+
+
+def _is_id(word: Word) -> bool:
+    return isinstance(word, str) and word.partition("-")[0].isdecimal()
+
+
+def group_check(stream: str, group: str, **expected: object) -> FactCheck:
+    """A check that a group is unchanged."""
+    facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
+    read = ("XINFO", "GROUPS", stream)
+    return FactCheck(f"the group {group!r}", read, "rows", group, facts or (("name", ABSENT),))
+
+
+def position_check(stream: str, group: str, low: str, high: str) -> FactCheck:
+    """A check that the group's present place is between two others."""
+    between = (("last-delivered-id", low, high),)
+    return FactCheck(f"the group {group!r}", ("XINFO", "GROUPS", stream), "rows", group, (), between)
+
+
+def consumer_check(stream: str, group: str, consumer: str, pending: int) -> FactCheck:
+    """A check that the number of a consumer's entries is unchanged."""
+    read = ("XINFO", "CONSUMERS", stream, group)
+    return FactCheck(f"the consumer {consumer!r}", read, "rows", consumer, (("pending", as_fact(pending)),))
+
+
+def entry_check(stream: str, group: str, held: HeldEntry) -> FactCheck:
+    """A check that a pending entry is unchanged: the same consumer, the same number of deliveries."""
+    read = ("XPENDING", stream, group, held.id, held.id, 1)
+    return FactCheck(f"entry {held.id}", read, "first", "", (("2", held.consumer), ("4", as_fact(held.deliveries))))
+
+
+def stream_check(stream: str, **expected: object) -> FactCheck:
+    """A check that a stream is unchanged."""
+    facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
+    return FactCheck(f"the stream {stream!r}", ("XINFO", "STREAM", stream), "map", "", facts)
+
+
+def no_stream_check(stream: str) -> FactCheck:
+    """A check that a key does not exist."""
+    return key_check(stream, there=False)
+
+
+def key_check(key: str, *, there: bool = True) -> FactCheck:
+    """A check that a key exists, or does not."""
+    return FactCheck(f"the key {key!r}", ("EXISTS", key), "value", "", (("", str(int(there))),))
+
+
+def counted(number: int, *, more: bool = False) -> str:
+    """A number of entries in words: ``1 entry``, ``more than 1000 entries``."""
+    return f"{'more than ' if more else ''}{number} {'entry' if number == 1 and not more else 'entries'}"
+
+
+def delays_end(entries: int) -> str:
+    """The note of a change that gives this number of delayed entries to a consumer."""
+    waits = "waits" if entries == 1 else "wait"
+    return (
+        f"{counted(entries)} of them {waits} until a delay is over: this ends the delay, and an undo does not bring it "
+        "back."
+    )
+
+
+def put_back_command(stream: str, group: str, held: HeldEntry, *, xnack: bool = False) -> Words:
+    """The command that makes an entry pending again as it was."""
+    if held.consumer == NOBODY and xnack:
+        return ("XNACK", stream, group, "FAIL", "IDS", 1, held.id, "RETRYCOUNT", held.deliveries, "FORCE")
+    tail = ("TIME", held.since_ms, "RETRYCOUNT", held.deliveries, "FORCE", "JUSTID")
+    return ("XCLAIM", stream, group, held.consumer, 0, held.id, *tail)
+
+
+Counting = Callable[[int], None]
+"""Called with how many entries were counted so far."""

@@ -1,0 +1,1 @@
+"""The server itself, and its replicas."""

@@ -1,0 +1,104 @@
+"""The state of a server: INFO, and the commands that took long; the replication tree of several."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from millstream.client.discovery.sentinel import master_address
+from millstream.client.line import Command, Line
+from millstream.client.url import CLUSTERS, SENTINELS
+from millstream.errors import MillstreamError
+from millstream.ops.asking import calls, refusal
+from millstream.ops.server.replicas import AskedServer, ReplicationPlace, addresses, standings
+from millstream.ops.server.status import ServerStatus, parse_info, server_status, slow_commands
+from millstream.ops.words import text_of
+from millstream.printable import without_password
+
+_SLOW = 10_000
+"""Commands of SLOWLOG that are read, so that the longest is among them: servers keep 128 by default."""
+_NEEDS = "min-replicas-to-write"
+_OTHER = "its answer is none of this command's: is it a Redis?"
+
+
+async def server(line: Line) -> list[ServerStatus]:
+    """Each server: one, or the nodes of a cluster that have slots.
+
+    Figures that a server refuses are left out, with the reason.
+    """
+    return [await _one(node) for node in await line.nodes()]
+
+
+async def _one(line: Line) -> ServerStatus:
+    at_ms = line.wall_time()
+    asked: list[Command] = [("INFO",), ("INFO", "commandstats"), ("SLOWLOG", "GET", _SLOW)]
+    whole, costs, slow = await calls(line, asked)
+    rows = None if refusal(slow) is not None else slow_commands(slow)
+    fits = {"info": isinstance(whole, bytes), "costs": isinstance(costs, bytes), "slow": rows is not None}
+    missing = {
+        name: refusal(reply) or _OTHER
+        for name, reply in (("info", whole), ("costs", costs), ("slow", slow))
+        if not fits[name]
+    }
+    info = parse_info("\n".join(text_of(reply) for reply in (whole, costs) if isinstance(reply, bytes)))
+    found = server_status(info, at_ms)
+    return replace(found, slow=rows or (), missing=missing)
+
+
+async def standing(line: Line) -> list[ServerStatus]:
+    """Each server as :func:`server` has it, from INFO alone: one command for most, so that it can be read often."""
+    return [await _standing(node) for node in await line.nodes()]
+
+
+async def _standing(line: Line) -> ServerStatus:
+    at_ms = line.wall_time()
+    (whole,) = await calls(line, [("INFO",)])
+    if not isinstance(whole, bytes):
+        return replace(server_status({}, at_ms), missing={"info": refusal(whole) or _OTHER})
+    found = server_status(parse_info(text_of(whole)), at_ms)
+    if found.replication is None or found.replication.good_replicas is None:
+        return found
+    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # a user without the right to it gets less
+    needs = text_of(reply[1]) if isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) else ""
+    known = int(needs) if needs.isdecimal() and len(needs) < 20 else None
+    return replace(found, replication=replace(found.replication, needs_replicas=known))
+
+
+async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
+    """The replication tree of servers, all of which are asked at once; one that does not answer is reported as such."""
+    asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
+    named = sorted(addresses(asked))
+    return standings(asked, dict(zip(named, await asyncio.gather(*map(_name, named)), strict=True)))
+
+
+async def _asked(url: str, line: Line) -> AskedServer:
+    try:
+        address = await _address(url)
+    except MillstreamError as error:
+        return AskedServer(without_password(url), None, str(error))
+    try:
+        return AskedServer(address, await _one(line))
+    except MillstreamError as error:
+        return AskedServer(address, None, str(error))
+
+
+async def _address(url: str) -> str:
+    """Host and port of the server that a URL names; of a service, those of its primary now."""
+    if url.startswith(SENTINELS):
+        host, port = await asyncio.to_thread(master_address, url)
+        return f"{host}:{port}"
+    parts = urlsplit(url)
+    if not parts.hostname or url.startswith(CLUSTERS):
+        return without_password(url)
+    return f"{parts.hostname}:{parts.port or 6379}"
+
+
+async def _name(address: str) -> str:
+    """The address with its host resolved: a server knows others by other names than we do."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError, UnicodeError):
+        found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        host = min(str(place[0]) for *_, place in found)
+    return f"{host}:{port}"

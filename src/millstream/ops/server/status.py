@@ -1,0 +1,269 @@
+"""The state of a server: its version, its memory, its log, its replicas, and the commands that take long. Pure.
+
+All of it comes from INFO and SLOWLOG. A figure that a version does not have is None.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.ops.words import plural, text_of
+
+SILENT_SECONDS = 10
+"""A replica that was silent for this time counts as gone; Redis's own ``min-replicas-max-lag``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One replica, as its primary sees it."""
+
+    address: str  # Host and port
+    state: str  # ``online`` when it follows
+    lag_seconds: int | None  # Time since it last reported its offset; None when that is not known
+    behind_bytes: int | None  # Bytes of the primary's stream of changes that it does not have; None as above
+
+    @property
+    def is_silent(self) -> bool:
+        """True if it follows and was not heard of for too long; one that waits for its copy says nothing."""
+        return self.state == "online" and (self.lag_seconds or 0) >= SILENT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryLink:
+    """A replica's link to its primary."""
+
+    address: str  # Host and port of the primary
+    state: str  # ``up`` or ``down``
+    heard_seconds: int | None  # Time since it last sent anything; None while the link is down
+    down_seconds: int | None  # Time since the link went down; None while it is up
+    is_syncing: bool  # The primary is sending all its data
+    read_only: bool  # Writes are refused
+    # The reason why the link is down, or was last; empty for none, and where the server does not report it
+    error: str = ""
+    divergences: int = 0  # Number of times that the data differed from the primary's and were copied again
+    copies: int | None = None  # Whole copies that were taken over; None where the server does not tell
+    copied_seconds: int | None = None  # Time since the last of them; None for none
+    copy_bytes: int | None = None  # Size of that copy; None for none, and where the server does not report it
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReplicas:
+    """The state of ``sync-replicas``."""
+
+    is_refusing: bool  # Writes are refused, since too few replicas confirm
+    asked: int  # Number of replicas that must confirm
+    confirming: int  # Number of replicas that confirm
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """The role of a server among its primary and replicas, from INFO's section."""
+
+    # Id of the history of changes, which a replica shares with its primary; None where it is not reported
+    id: str | None
+    offset: int | None  # Bytes of that history so far
+    backlog_bytes: int | None  # Its bytes that are kept for replicas that come back; None where none are
+    failover: str | None  # ``no-failover``, or how far one is; None before Redis 6.2
+    primary: PrimaryLink | None  # The link to the primary; None for a primary itself
+    # Version of the oldest Redis that may follow, by its setting; None where the server does not tell
+    dialect: str | None = None
+    good_replicas: int | None = None  # Those that count for ``min-replicas-to-write``; None where that is not set
+    needs_replicas: int | None = None  # That setting; None where it was not asked for, or is not reported
+    sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None where that is not set
+
+    def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """The reasons why a primary refuses writes for missing replicas, with their facts; none for a replica."""
+        if self.primary is not None:
+            return
+        sync, good, needs = self.sync, self.good_replicas, self.needs_replicas
+        if sync is not None and sync.is_refusing:
+            verb = "confirms" if sync.confirming == 1 else "confirm"
+            says = f"writes are refused: sync-replicas {sync.asked}, {sync.confirming} {verb}"
+            yield says, {"sync_replicas": sync.asked, "confirming": sync.confirming}
+        if good is not None and good < (1 if needs is None else needs):
+            setting = "min-replicas-to-write" if needs is None else f"min-replicas-to-write {needs}"
+            says = f"writes are refused: {setting}, {plural(good, 'replica')} heard of lately"
+            yield says, {"min_replicas_to_write": needs, "good_replicas": good}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCost:
+    """The cost of one command since the server started, or since its figures were reset."""
+
+    name: str  # Name of the command, with its subcommand after ``|``
+    calls: int  # Number of calls
+    microseconds: int  # Duration of all calls
+    failed: int | None  # Calls that ended in an error
+
+    @property
+    def each(self) -> float:
+        """Microseconds of one call, on average."""
+        return self.microseconds / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCommand:
+    """One command that took long, as SLOWLOG keeps it."""
+
+    id: int  # Number in the server's list
+    at_ms: int  # Time at which it ran, wall milliseconds
+    microseconds: int  # It took
+    words: tuple[bytes, ...]  # The command; the server cuts long ones
+    client: str = ""  # Address of the client; empty before Redis 4
+    name: str = ""  # Name that the client gave itself
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """The state of a server at one moment."""
+
+    at_ms: int  # Wall milliseconds when it was asked
+    product: str  # ``millstream``, ``redis``, ``valkey`` or another that it says it is
+    version: str  # Its own
+    redis_version: str  # The version of Redis that it behaves as
+    role: str | None  # ``master`` or ``slave``, in the server's words
+    uptime_seconds: int | None  # Time since its start
+    clients: int | None  # Connections
+    blocked_clients: int | None  # Those that wait for entries
+    memory_bytes: int | None  # Memory in use
+    memory_limit: int | None  # Limit above which it refuses writes; 0 for none
+    commands_per_second: int | None  # Present rate
+    log_enabled: bool | None  # True if it keeps a log on disk
+    log_bytes: int | None  # Size of that log
+    log_status: str | None  # ``ok``, or how the last write ended
+    replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
+    primary_link: str | None = None  # ``up`` or ``down``, of a replica to its primary; None for a primary
+    replication: Replication | None = None  # More of that; None where the server does not tell
+    costs: tuple[CommandCost, ...] = ()  # Per command, the most expensive in all first
+    slow: tuple[SlowCommand, ...] = ()  # Commands that took long, the longest first
+    # Figure that the server did not tell -> the reason, in words
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_info(text: str) -> dict[str, str]:
+    """INFO's lines by name."""
+    pairs = (line.partition(":") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: value for name, mark, value in pairs if mark}
+
+
+def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
+    """The state of a server, by its INFO, which may have any sections."""
+    behaves = info.get("redis_version", "")
+    other = next(((name, info[f"{name}_version"]) for name in _PRODUCTS if f"{name}_version" in info), None)
+    product, version = other or (info.get("server_name", "redis"), behaves)
+    enabled = info.get("aof_enabled")
+    return ServerStatus(
+        at_ms=at_ms,
+        product=product,
+        version=version,
+        redis_version=behaves,
+        role=info.get("role"),
+        uptime_seconds=_count(info, "uptime_in_seconds"),
+        clients=_count(info, "connected_clients"),
+        blocked_clients=_count(info, "blocked_clients"),
+        memory_bytes=_count(info, "used_memory"),
+        memory_limit=_count(info, "maxmemory"),
+        commands_per_second=_count(info, "instantaneous_ops_per_sec"),
+        log_enabled=None if enabled is None else enabled == "1",
+        log_bytes=_count(info, "aof_current_size"),
+        log_status=info.get("aof_last_write_status"),
+        replicas=tuple(_replicas(info)),
+        primary_link=info.get("master_link_status"),
+        replication=_replication(info) if "role" in info else None,
+        costs=tuple(sorted(_costs(info), key=lambda cost: -cost.microseconds)),
+    )
+
+
+_PRODUCTS = ("millstream", "valkey", "dragonfly", "keydb")
+
+
+def slow_commands(reply: Any) -> tuple[SlowCommand, ...] | None:
+    """The rows of SLOWLOG GET, the longest first; None if the reply is of another shape."""
+    try:
+        return tuple(sorted(map(slow_command, reply), key=lambda each: (-each.microseconds, -each.id)))
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def slow_command(row: Sequence[Any]) -> SlowCommand:
+    """One row of SLOWLOG GET."""
+    number, at, micros, words, *client = row
+    address, name = (text_of(part) for part in (*client, b"", b"")[:2])
+    return SlowCommand(number, at * 1000, micros, tuple(words), address, name)
+
+
+def _replication(info: Mapping[str, str]) -> Replication:
+    primary = None
+    if "master_host" in info:
+        down = _count(info, "master_link_down_since_seconds")
+        primary = PrimaryLink(
+            address=f"{info['master_host']}:{info.get('master_port', '?')}",
+            state=info.get("master_link_status", "?"),
+            heard_seconds=_count(info, "master_last_io_seconds_ago"),
+            down_seconds=down,
+            is_syncing=info.get("master_sync_in_progress") == "1",
+            read_only=info.get("slave_read_only") != "0",
+            error=info.get("millstream_link_error", ""),
+            divergences=_count(info, "millstream_link_divergences") or 0,
+            copies=_count(info, "millstream_full_syncs_taken"),
+            copied_seconds=_count(info, "millstream_last_full_sync_seconds_ago"),
+            copy_bytes=_count(info, "millstream_last_full_sync_taken_bytes"),
+        )
+    offset = "slave_repl_offset" if primary is not None else "master_repl_offset"
+    kept = _count(info, "repl_backlog_size") if info.get("repl_backlog_active") == "1" else None
+    return Replication(
+        info.get("master_replid"),
+        _count(info, offset),
+        kept,
+        info.get("master_failover_state"),
+        primary,
+        info.get("millstream_dialect"),
+        good_replicas=_count(info, "min_slaves_good_slaves"),
+        sync=_sync(info),
+    )
+
+
+def _sync(info: Mapping[str, str]) -> SyncReplicas | None:
+    asked = _count(info, "millstream_sync_asked")
+    if asked is None:
+        return None
+    confirming = _count(info, "millstream_sync_confirming") or 0
+    return SyncReplicas(info.get("millstream_sync_state") == "refused", asked, confirming)
+
+
+def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
+    """The replicas in the lines ``slave0:ip=...,port=...,state=...,offset=...,lag=...``."""
+    found = []
+    offset = _count(info, "master_repl_offset")
+    for name, value in info.items():
+        if not (name.startswith("slave") and name[5:].isdecimal()):
+            continue
+        parts = _parts(value)
+        at = _count(parts, "offset")
+        behind = None if at is None or offset is None else max(offset - at, 0)
+        address = f"{parts.get('ip', '?')}:{parts.get('port', '?')}"
+        found.append(ReplicaStatus(address, parts.get("state", "?"), _count(parts, "lag"), behind))
+    return found
+
+
+def _costs(info: Mapping[str, str]) -> list[CommandCost]:
+    """The costs in the lines ``cmdstat_xadd:calls=...,usec=...,failed_calls=...``."""
+    found = []
+    for name, value in info.items():
+        if name.startswith("cmdstat_"):
+            parts = _parts(value)
+            calls, micros = _count(parts, "calls"), _count(parts, "usec")
+            if calls is not None and micros is not None:
+                found.append(CommandCost(name.removeprefix("cmdstat_"), calls, micros, _count(parts, "failed_calls")))
+    return found
+
+
+def _parts(value: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in value.split(","))
+    return {name: text for name, _, text in pairs}
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    """A whole number; None where there is none, or none that the server could count."""
+    text = values.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None

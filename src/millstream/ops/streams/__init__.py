@@ -1,0 +1,1 @@
+"""Streams, and the state of their groups and consumers."""

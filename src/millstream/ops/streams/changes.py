@@ -1,0 +1,318 @@
+"""The actions of streams: ``stream add``, ``trim``, ``rm`` and ``rename``, with their plans."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from millstream import times
+from millstream.client.cluster_line import ClusterLine
+from millstream.client.slots import beside, slot_of, tag_of
+from millstream.errors import UsageError
+from millstream.ops.actions import Together, Word, action
+from millstream.ops.asking import calls, is_missing
+from millstream.ops.making import ActionCall
+from millstream.ops.parameters import Stream, entry_id, instant, number
+from millstream.ops.payloads.editing import fields_from
+from millstream.ops.plan import (
+    BeforeAfter,
+    ChangePlan,
+    ChangeRefusedError,
+    Step,
+    Undo,
+    Words,
+    counted,
+    key_check,
+    no_stream_check,
+    stream_check,
+)
+from millstream.ops.streams import reading as reading_streams
+from millstream.ops.streams.measuring import TrimFacts, TrimmedGroup, trim_facts
+from millstream.ops.streams.status import StreamStatus
+from millstream.ops.words import command_words, order
+
+_Fields: TypeAlias = tuple[tuple[str, ...], list[tuple[bytes, bytes]]]
+
+
+def _fields(text: str) -> _Fields:
+    """An entry as it was written: the words of the shell, and its fields."""
+    text = text.strip()
+    if text.startswith("{"):
+        return ("--json", text), fields_from(text, ())
+    given = tuple(shlex.split(text))  # a quote that is not closed is a ValueError
+    pairs = [word.partition("=") for word in given]
+    if not pairs or not all(name and sign for name, sign, _ in pairs):
+        raise UsageError("which fields? Give NAME=VALUE, with quotes around what has spaces, or a JSON object")
+    return given, [(_raw(name), _raw(value)) for name, _sign, value in pairs]
+
+
+def _raw(text: str) -> bytes:
+    """The exact bytes of a word, which may not be UTF-8."""
+    return text.encode(errors="surrogateescape")
+
+
+@action("stream add", "Add entries.", "XADD")
+async def add(
+    change: ActionCall,
+    stream: Stream,
+    fields: Annotated[
+        _Fields,
+        Word("argument", "[NAME=VALUE]...", title="fields", hint='item=tea amount=3, or {"item": "tea"}',
+             read=_fields, needed=True),
+    ],
+) -> ChangePlan:  # fmt: skip
+    """Add an entry to STREAM."""
+    given, pairs = fields
+    words = (
+        command_words("stream add", stream, options=given)
+        if given[0] == "--json"
+        else command_words("stream add", stream, *given)
+    )
+    status = None if await is_missing(change.line, stream) else await reading_streams.one(change.line, stream)
+    return plan_add(status, stream, pairs, words)
+
+
+def _bound(values: Mapping[str, Any]) -> tuple[str | None, int]:
+    """The oldest id that stays, or None and the number of entries that stay."""
+    maxlen, minid, before = values["maxlen"], values["minid"], values["before"]
+    if sum(given is not None for given in (maxlen, minid, before)) != 1:
+        raise UsageError("what goes? Give one of --maxlen, --minid and --before")
+    return (f"{before}-0" if before is not None else minid), maxlen or 0
+
+
+@action("stream trim", "Remove the oldest entries of a stream, after a look at who still needs them.", "XTRIM",
+        loses=True)  # fmt: skip
+async def trim(
+    change: ActionCall,
+    stream: Stream,
+    bound: Annotated[
+        tuple[str | None, int],
+        Together(
+            _bound,
+            (
+                Word("option", says="So many entries stay, the newest.", name="maxlen", title="so many stay",
+                     hint="100000", read=number(0), least=0),
+                Word("option", "ID", "What is older than this id goes.", name="minid", title="or from this id on",
+                     hint="1763721600000-0", read=entry_id, shown=True),
+                Word("option", "TIME", f"What was added before this time goes: {times.TIME_HELP}.", name="before",
+                     title="or what is older goes", hint="7d-ago", read=instant),
+            ),
+        ),
+    ],
+    approx: Annotated[
+        bool, Word("flag", says="Leave what the server keeps together with entries that stay: cheaper.")
+    ] = False,
+) -> ChangePlan:  # fmt: skip
+    """Remove the oldest entries of STREAM; first it shows their number, and the groups that still need some.
+
+    A group needs its pending entries, and those it was not delivered yet. With every kind of bound, exactly the shown
+    entries are removed: entries that are added meanwhile stay. The change is refused if a group was created
+    meanwhile. Up to a million entries are counted.
+
+    \b
+    Examples:
+      millstream stream trim orders --before 7d --dry-run
+      millstream stream trim orders --maxlen 100000
+      millstream stream trim orders --minid 1763721600000-0 --approx --yes
+    """
+    minid, maxlen = bound
+    facts = await trim_facts(change.line, stream, minid=minid, maxlen=maxlen, tell=change.tell)
+    change.settle(minid=facts.oldest, maxlen=None, before=None)
+    return plan_trim(facts, approximately=approx)
+
+
+@action("stream rm", "Remove a stream with its entries and its groups.", "DEL", loses=True)
+async def remove(change: ActionCall, stream: Stream) -> ChangePlan:
+    """Remove STREAM with its entries and its groups, for good; `millstream export` keeps a copy.
+
+    \b
+    Examples:
+      millstream stream rm orders --dry-run
+      millstream stream rm orders
+    """
+    return plan_remove(await reading_streams.one(change.line, stream))
+
+
+_OF_GROUPS = ("due", "tries")  # kinds of keys next to a stream that are a group's: due times, failures on record
+
+
+@action(
+    "stream rename", "Rename a stream, with its groups and what is pending in them.", "RENAMENX", undo="stream rename"
+)
+async def rename(
+    change: ActionCall,
+    stream: Stream,
+    name: Annotated[
+        str, Word("argument", "NAME", typed="new_name", title="new name", hint="orders-2025", needed=True)
+    ],
+    replace: Annotated[
+        bool,
+        Word("flag", says="Also if NAME is a stream: it is lost.", title="replace", hint="also if that is a stream"),
+    ] = False,
+) -> ChangePlan:  # fmt: skip
+    """Rename STREAM to NAME: its entries, its groups and their pending entries stay as they are.
+
+    An existing key NAME is left alone, unless it is a stream and --replace gives it up. The due times of delayed
+    entries and the recorded failures go with their groups; dead letters and pauses keep the old name. Programs know the
+    stream by its name: those that add to the old one create it again, and those that read it fail.
+
+    \b
+    Examples:
+      millstream stream rename orders orders-2025 --dry-run
+      millstream stream rename orders-new orders --replace
+    """
+    if name == stream:
+        raise UsageError(f"{name!r} is the stream's name already: give another one")
+    if isinstance(change.line, ClusterLine) and slot_of(stream) != slot_of(name):
+        raise ChangeRefusedError(
+            f"{stream!r} and {name!r} are in different slots of the cluster, and a key is renamed within its slot: "
+            f"choose a name with the same hash tag, such as {{{tag_of(stream)}}}-2"
+        )
+    old = await reading_streams.one(change.line, stream)
+    new = None if await is_missing(change.line, name) else await reading_streams.one(change.line, name)
+    if new is not None and not replace:
+        raise ChangeRefusedError(f"there is a stream {name!r} already: choose another name, or --replace gives it up")
+    pairs = [
+        (beside(stream, kind, one.name), beside(name, kind, one.name)) for one in old.groups for kind in _OF_GROUPS
+    ]
+    there = await calls(change.line.near(stream), [("EXISTS", key) for key, _ in pairs])
+    return _renamed(old, new, name, {pair: int(found) for pair, found in zip(pairs, there, strict=True)})
+
+
+def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mapping[tuple[str, str], int]) -> ChangePlan:
+    """The plan of a rename."""
+    stream, moved = old.key, [pair for pair, there in keys.items() if there]
+    lost = [beside(name, kind, one.name) for one in (new.groups if new else ()) for kind in _OF_GROUPS]
+    commands: list[Words] = [("DEL", *lost)] if lost else []
+    commands += [("RENAME", *pair) for pair in moved]
+    commands.append(("RENAME" if new else "RENAMENX", stream, name))
+    checks = [stream_check(stream, groups=len(old.groups))]
+    checks += [key_check(key, there=bool(there)) for (key, _), there in keys.items()]
+    checks.append(
+        stream_check(name, length=new.length, last_generated_id=new.last_id, groups=len(new.groups))
+        if new
+        else no_stream_check(name)
+    )
+    table = (
+        BeforeAfter(f"entries of {name}", new.length if new else 0, old.length),
+        BeforeAfter(f"groups of {name}", len(new.groups) if new else 0, len(old.groups)),
+        BeforeAfter("pending in them", new.pending if new else 0, old.pending),
+    )
+    notes = [
+        f"Programs that add to {stream!r} make it anew, and those that read its groups fail: give them the new name.",
+        f"Dead letters and pauses of its groups stay under {stream!r}.",
+    ]
+    if new:
+        notes.append(f"{counted(new.length).capitalize()} and {len(new.groups)} groups of {name!r} are gone for good.")
+    undo = Undo(
+        command_words("stream rename", name, stream),
+        (*(("RENAME", to, key) for key, to in moved), ("RENAMENX", name, stream)),
+        note="The stream that was replaced does not come back; `millstream export` keeps a copy." if new else "",
+    )
+    question = f"Rename the stream {stream!r} with {counted(old.length)} and {len(old.groups)} groups to {name!r}?"
+    steps = (Step(tuple(commands), tuple(checks)),)
+    facts = {"entries": old.length, "groups": len(old.groups), "replaced": new.length if new else None}
+    return ChangePlan("stream rename", stream, "", question, table, tuple(notes), steps, undo, facts, removes=True)
+
+
+def plan_trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
+    """Remove the oldest entries of a stream."""
+    stream = facts.stream
+    key, goes = stream.key, counted(facts.entries, more=facts.more)
+    sign = "~" if approximately else "="
+    at_most = "at most " if approximately and facts.entries else ""
+    left = None if facts.more else stream.length - facts.entries
+    table = [BeforeAfter("entries", stream.length, left)]
+    if left and not approximately:
+        table.append(BeforeAfter("first entry not below", stream.first_entry_id, facts.oldest))
+    losing = [group for group in facts.groups if group.pending or group.undelivered]
+    for group in losing:
+        if group.pending:
+            table.append(BeforeAfter(f"{group.group}: pending entries that go", group.pending, 0))
+        if group.undelivered:
+            table.append(BeforeAfter(f"{group.group}: undelivered entries that go", group.undelivered, 0))
+    # a group that was made meanwhile might need all of them; the length moves with every entry that is added
+    check = stream_check(key, groups=len(stream.groups))
+    steps = (Step((("XTRIM", key, "MINID", sign, facts.oldest),), (check,)),) if facts.entries else ()
+    whom = f", some of which {_names(losing)} still need{'s' if len(losing) == 1 else ''}" if losing else ""
+    figures: dict[str, object] = {
+        "entries": facts.entries,
+        "entries_more": facts.more,
+        "oldest": facts.oldest,
+        "pending": sum(group.pending for group in facts.groups),
+        "undelivered": sum(group.undelivered for group in facts.groups),
+    }
+    undo = Undo(
+        note="It cannot be undone; `millstream export` keeps a copy, `millstream archive` moves them to Parquet."
+    )
+    question = f"Trim {at_most}{goes} of {key!r}{whom}?"
+    return ChangePlan("stream trim", key, "", question, tuple(table), _notes(facts, losing), steps, undo, figures)
+
+
+def _names(losing: list[TrimmedGroup]) -> str:
+    names = [repr(group.group) for group in losing[:3]]
+    return ", ".join(names) + (f" and {len(losing) - 3} more" if len(losing) > 3 else "")
+
+
+def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
+    """The other losses."""
+    notes = []
+    for group in losing:
+        if group.pending:
+            some = counted(group.pending, more=group.pending_more)
+            notes.append(
+                f"{group.group!r} has {some} of them pending: delivered and not acknowledged. They stay pending "
+                "without their fields, until a claim drops them; nobody can process them again."
+            )
+        if group.undelivered:
+            some = counted(group.undelivered, more=group.undelivered_more)
+            notes.append(f"{group.group!r} was not delivered {some} of them, and never will be.")
+    if "groups" in facts.stream.missing:
+        notes.append(f"Who still needs them is not known: {facts.stream.missing['groups']}")
+    elif facts.stream.groups and facts.entries and not losing:
+        notes.append("Every group was delivered all of them and has acknowledged them.")
+    if facts.entries and order(facts.oldest) > order(facts.stream.last_id):
+        notes.append("The stream is empty afterwards, unless entries are added meanwhile.")
+    return tuple(notes)
+
+
+def plan_add(
+    stream: StreamStatus | None, key: str, fields: Sequence[tuple[bytes, bytes]], words: tuple[str, ...]
+) -> ChangePlan:
+    """Add one entry."""
+    length = 0 if stream is None else stream.length
+    groups = () if stream is None else stream.groups
+    table = (BeforeAfter("entries", length, length + 1),)
+    notes = [f"There is no stream {key!r}: it is made."] if stream is None else []
+    names = ", ".join(repr(group.name) for group in groups[:5]) + (f" and {len(groups) - 5} more" if groups[5:] else "")
+    notes.append(f"It is delivered to {names}." if groups else "No group reads the stream: nobody is given it.")
+    check = no_stream_check(key) if stream is None else stream_check(key)
+    command: Words = ("XADD", key, "*", *(part for pair in fields for part in pair))
+    undo = Undo(note="XDEL with its id takes it out; what a group was delivered meanwhile stays pending there.")
+    number = f"{len(fields)} {'field' if len(fields) == 1 else 'fields'}"
+    question = f"Add an entry of {number} to {key!r}?"
+    steps = (Step((command,), (check,)),)
+    return ChangePlan("stream add", key, "", question, table, tuple(notes), steps, undo, {"fields": len(fields)}, words)
+
+
+def plan_remove(stream: StreamStatus) -> ChangePlan:
+    """Remove a stream with its groups."""
+    key, groups = stream.key, stream.groups
+    notes = [f"{counted(stream.length).capitalize()} {'is' if stream.length == 1 else 'are'} gone for good."]
+    notes += [
+        f"The group {group.name!r} goes, with {counted(group.pending)} pending and a lag of "
+        f"{'unknown' if group.lag.entries is None else group.lag.entries}."
+        for group in groups
+    ]
+    if "groups" in stream.missing:
+        notes.append(f"Its groups are not known: {stream.missing['groups']}")
+    table = (
+        BeforeAfter("entries", stream.length, 0),
+        BeforeAfter("groups", len(groups), 0),
+        BeforeAfter("pending", stream.pending, 0),
+    )
+    checks = (stream_check(key, length=stream.length, last_generated_id=stream.last_id, groups=len(groups)),)
+    undo = Undo(note="It cannot be undone; `millstream export` keeps a copy, which `millstream import` brings back.")
+    question = f"Remove the stream {key!r} with {counted(stream.length)} and {len(groups)} groups?"
+    facts: dict[str, object] = {"entries": stream.length, "groups": len(groups), "pending": stream.pending}
+    steps = (Step((("DEL", key),), checks),)
+    return ChangePlan("stream rm", key, "", question, table, tuple(notes), steps, undo, facts, removes=True)

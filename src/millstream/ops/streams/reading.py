@@ -1,0 +1,365 @@
+"""Streams with their groups and consumers, read in one round trip for a hundred of them.
+
+The ages of a group's oldest entries are asked for where the group has any, by their ids and not by a scan. They are
+asked with the next page of streams, so that they cost no round trip of their own. A lag that the server does not know
+is counted page by page, up to a bound. Unknown fields of newer versions are skipped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from millstream.client.cluster_line import require_whole
+from millstream.client.delays import due
+from millstream.client.delays.oldest import undelayed
+from millstream.client.line import Command, Line, Reply
+from millstream.client.ranges import behind
+from millstream.ops.asking import (
+    PATIENCE,
+    NotAllowedError,
+    NotReadableError,
+    Record,
+    calls,
+    checked,
+    explained,
+    record,
+    refusal,
+    unreadable,
+)
+from millstream.ops.streams.status import (
+    ConsumerStatus,
+    GroupPosition,
+    GroupSeen,
+    GroupStatus,
+    OldestEntry,
+    PendingSummary,
+    StreamsSeen,
+    StreamStatus,
+    counted,
+    lag_of,
+    uncounted,
+)
+from millstream.ops.words import EntryView, order, text_of
+
+STREAMS_A_TRIP = 200
+"""Streams that are asked about in one round trip."""
+
+_FIRST_TRIP = 50
+"""Streams of the first trip, when the size of the entries is not known yet."""
+
+_BULK = 4 << 20  # bytes of entries in one round trip, as far as they can be foreseen
+
+_SCANNED = 1000  # keys that one SCAN looks at
+
+
+async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
+    """Keys of all streams, in their order; on a cluster, of all nodes."""
+    found: set[bytes] = set()
+    fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
+    nodes = await line.nodes()
+    if not part:
+        await require_whole(nodes)
+    for node in nodes:
+        cursor = b"0"
+        while True:
+            (reply,) = await calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
+            cursor, keys = checked(reply, "SCAN")
+            found.update(keys)
+            if cursor == b"0":
+                break
+    return sorted(map(text_of, found))
+
+
+async def overview(
+    line: Line, pattern: str | None = None, *, limit: int | None = None, ages: bool = True
+) -> StreamsSeen:
+    """Streams with their groups."""
+    keys = await names(line, pattern)
+    seen = await read(line, keys[:limit], ages=ages)
+    # removed since it was named: it was not asked for, and nothing is wrong with it
+    refused = {key: why for key, why in seen.refused.items() if why != explained("no such key", key)}
+    return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
+
+
+async def one(line: Line, key: str) -> StreamStatus:
+    """One stream with its groups and their ages."""
+    return (await read_one(line, key)).streams[0]
+
+
+async def read_one(line: Line, key: str) -> StreamsSeen:
+    """The same, with the moment it was read."""
+    seen = await read(line, [key])
+    if not seen.streams:
+        raise unreadable(seen.refused[key], key)
+    return seen
+
+
+async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
+    """Streams of these keys; a key that is not a stream is in ``refused``."""
+    at_ms = line.wall_time()
+    found: list[StreamStatus] = []
+    refused: dict[str, str] = {}
+    before: list[StreamStatus] = []  # the page whose ages are asked for with the next one
+    at, size = 0, _FIRST_TRIP
+    while at < len(keys) or before:
+        page = keys[at : at + size]
+        aged = _Ages(before) if ages else _Ages(())
+        answers = await calls(line, [*_about(page), *aged.commands])
+        split = 2 * len(page)
+        found += [await _undelayed(line, each) for each in aged.joined(answers[split:])] if ages else before
+        before = _statuses(page, answers[:split], refused)
+        at += len(page)
+        size = _fitting(len(page), answers[:split:2])
+    return StreamsSeen(at_ms, tuple(found), refused)
+
+
+def _fitting(asked: int, infos: Sequence[Reply]) -> int:
+    """Streams of the next round trip, by those of the one before; the replies bring first and last entries."""
+    entries = [part for info in infos if isinstance(info, list) for part in info if isinstance(part, list) and part]
+    bulk = sum(len(value) for entry in entries for value in entry[1])
+    return STREAMS_A_TRIP if bulk <= _BULK else max(min(asked * _BULK // bulk, STREAMS_A_TRIP), 1)
+
+
+def _about(keys: Sequence[str]) -> list[Command]:
+    return [command for key in keys for command in (("XINFO", "STREAM", key), ("XINFO", "GROUPS", key))]
+
+
+def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, str]) -> list[StreamStatus]:
+    """The streams that the replies tell of; why there is none goes to ``refused``."""
+    found = []
+    for key, info, groups in zip(keys, answers[::2], answers[1::2], strict=True):
+        said = refusal(info)
+        if said is None:
+            found.append(stream_status(key, info, groups))
+        else:
+            refused[key] = explained(said, key)
+    return found
+
+
+class _Ages:
+    """The second question about some streams: the oldest entries of each group."""
+
+    def __init__(self, streams: Sequence[StreamStatus]) -> None:
+        self._streams = streams
+        # Commands to send
+        self.commands: list[Command] = [
+            command for stream in streams for group in stream.groups for command in _oldest_of(stream, group)
+        ]
+
+    def joined(self, answers: Sequence[Reply]) -> list[StreamStatus]:
+        """The streams, with what the replies say of their groups."""
+        left = iter(answers)
+        found = []
+        for stream in self._streams:
+            groups = []
+            for group in stream.groups:
+                summary, delayed = (next(left), next(left)) if group.pending else (None, 0)
+                entries = next(left) if _is_behind(stream, group) else []
+                groups.append(replace(_with_ages(group, summary, entries), delayed=_number(delayed)))
+            found.append(replace(stream, groups=tuple(groups)))
+        return found
+
+
+def _number(reply: Reply) -> int | None:
+    return reply if isinstance(reply, int) else None
+
+
+async def _undelayed(line: Line, stream: StreamStatus) -> StreamStatus:
+    """A stream whose groups have as their oldest pending entry one that is not delayed; most have no delays at all."""
+    if not any(group.delayed for group in stream.groups):
+        return stream
+    return replace(stream, groups=tuple([await _without_delayed(line, group) for group in stream.groups]))
+
+
+async def _without_delayed(line: Line, group: GroupStatus) -> GroupStatus:
+    if not group.delayed:
+        return group
+    found = await undelayed(line.near(group.stream), group.stream, group.name, patience=PATIENCE)
+    if found is None:
+        return group
+    oldest = OldestEntry(None if found.oldest is None else text_of(found.oldest))
+    return replace(group, oldest_pending=oldest, delayed=min(found.waiting, group.pending))
+
+
+def _oldest_of(stream: StreamStatus, group: GroupStatus) -> list[Command]:
+    commands: list[Command] = []
+    if group.pending:
+        commands += [("XPENDING", stream.key, group.name), ("ZCARD", due.key(stream.key, group.name))]
+    if _is_behind(stream, group):
+        commands.append(("XRANGE", stream.key, f"({group.last_delivered_id}", "+", "COUNT", 1))
+    return commands
+
+
+def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
+    last = stream.last_entry_id
+    return last is not None and order(last) > order(group.last_delivered_id)
+
+
+def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
+    """A group with its oldest entries."""
+    said = refusal(entries)
+    undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
+    said = refusal(summary)
+    if said is not None:
+        return replace(group, oldest_undelivered=undelivered, oldest_pending=OldestEntry(why=said))
+    pending = PendingSummary(0, None, None) if summary is None else pending_summary(summary)
+    return replace(
+        group,
+        oldest_undelivered=undelivered,
+        oldest_pending=OldestEntry(pending.first),
+        unowned=pending.unowned,
+        held=pending.held,
+    )
+
+
+_NAMED = 10  # groups that a message names
+
+COUNT = 1000
+"""Entries that are counted, unless asked otherwise."""
+
+
+async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) -> GroupSeen:
+    """A group, its stream and its consumers."""
+    seen = await read_one(line, stream)
+    found = await count_lag(line, seen.streams[0], _named(seen.streams[0], name), count)
+    try:
+        return GroupSeen(seen, found, tuple(await read_consumers(line, stream, name)))
+    except NotReadableError as error:
+        return GroupSeen(seen, found, (), str(error))
+
+
+def _named(status: StreamStatus, name: str) -> GroupStatus:
+    if (refused := status.missing.get("groups")) is not None:
+        raise NotReadableError(f"{status.key}: its groups are not known: {refused}")
+    for found in status.groups:
+        if found.name == name:
+            return found
+    names = sorted(each.name for each in status.groups)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    has = f"its groups are: {', '.join(names[:_NAMED])}{more}" if names else "it has none"
+    raise NotReadableError(f"the stream {status.key!r} has no group {name!r}; {has}")
+
+
+async def read_consumers(line: Line, stream: str, name: str) -> list[ConsumerStatus]:
+    """The consumers of a group, by name."""
+    (reply,) = await calls(line, [("XINFO", "CONSUMERS", stream, name)])
+    rows = checked(reply, stream, name)
+    return sorted((consumer_status(stream, name, row) for row in rows), key=lambda found: found.name)
+
+
+_ROWS = 100  # entries of one page
+_BYTES = 8 << 20  # bytes of all pages
+
+
+async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit: int = COUNT) -> GroupStatus:
+    """The group, its lag counted where the server does not know it; one that is known stays as it is."""
+    if group.lag.known or limit == 0:
+        return group
+    try:
+        found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
+    # a user that may not read entries sees all else, and the reason why this is not counted
+    except NotAllowedError as error:
+        lag = group.lag
+        return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
+    make = counted if whole else uncounted
+    return replace(group, lag=make(stream, group, found))
+
+
+async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, bool]:
+    """The number of entries after this one, and True if that is all of them."""
+    found, size = 0, 0
+    start: str | None = f"({entry}" if order(entry) > (0, 0) else "-"
+    while start is not None:
+        (reply,) = await calls(line, [("XRANGE", key, start, "+", "COUNT", _ROWS)])
+        rows = checked(reply, key)
+        found += len(rows)
+        size += sum(len(part) for row in rows for part in row[1])
+        if len(rows) < _ROWS:
+            return found, True
+        if found >= limit or size > _BYTES:
+            return found, False
+        start = behind(rows[-1][0])
+    return found, True
+
+
+def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
+    """One stream with its groups."""
+    facts = record(info)
+    missing: dict[str, str] = {}
+    for name in ("entries-added", "max-deleted-entry-id"):
+        if name not in facts:
+            missing[name] = "this server does not count it (Redis does since 7.0)"
+    bare = StreamStatus(
+        key=key,
+        length=facts["length"],
+        last_id=text_of(facts["last-generated-id"]),
+        first_entry_id=_id_of(facts.get("first-entry")),
+        last_entry_id=_id_of(facts.get("last-entry")),
+        entries_added=facts.get("entries-added"),
+        max_deleted_id=_maybe_text(facts.get("max-deleted-entry-id")),
+        missing=missing,
+    )
+    if (refused := refusal(groups)) is not None:
+        return replace(bare, missing=missing | {"groups": refused})
+    return replace(bare, groups=tuple(_group_status(bare, record(row)) for row in groups))
+
+
+def _group_status(stream: StreamStatus, row: Record) -> GroupStatus:
+    delivered = text_of(row["last-delivered-id"])
+    position = GroupPosition(
+        stream.length,
+        stream.first_entry_id,
+        stream.last_entry_id,
+        stream.entries_added,
+        stream.max_deleted_id,
+        delivered,
+        row.get("entries-read"),
+        row.get("lag"),
+        counts="lag" in row,
+    )
+    return GroupStatus(
+        stream=stream.key,
+        name=text_of(row["name"]),
+        consumers=row["consumers"],
+        pending=row["pending"],
+        last_delivered_id=delivered,
+        entries_read=row.get("entries-read"),
+        lag=lag_of(position),
+    )
+
+
+def consumer_status(stream: str, group: str, row: Sequence[Any]) -> ConsumerStatus:
+    """One consumer."""
+    facts = record(row)
+    inactive = facts.get("inactive")
+    return ConsumerStatus(
+        stream=stream,
+        group=group,
+        name=text_of(facts["name"]),
+        pending=facts["pending"],
+        idle_ms=facts["idle"],
+        inactive_ms=inactive if inactive is not None and inactive >= 0 else None,
+        inactive_known=inactive is not None,
+    )
+
+
+def pending_summary(reply: Reply) -> PendingSummary:
+    """The short form of XPENDING; an entry that was given back is in the total and under no consumer."""
+    total, first, last, holders = reply
+    held = {text_of(row[0]): int(row[1]) for row in holders or ()}
+    held.pop("", None)  # the consumer of entries without a holder on servers without XNACK
+    return PendingSummary(total, _maybe_text(first), _maybe_text(last), held, total - sum(held.values()))
+
+
+def entry_view(stream: str, row: Sequence[Any]) -> EntryView:
+    """One entry of XRANGE."""
+    flat = row[1]
+    return EntryView(stream, text_of(row[0]), tuple(zip(flat[::2], flat[1::2], strict=True)))
+
+
+def _id_of(entry: Sequence[Any] | None) -> str | None:
+    return None if not entry else text_of(entry[0])
+
+
+def _maybe_text(raw: bytes | None) -> str | None:
+    return None if raw is None else text_of(raw)

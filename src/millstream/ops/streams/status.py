@@ -1,0 +1,348 @@
+"""Streams, their groups and their consumers at one moment, and the lag of a group. PURE.
+
+Servers keep two counters, entries ever added to the stream and entries ever delivered to the group, and take their
+difference as the lag. They cannot do so in three cases:
+
+- Entries after the group's position were deleted: XDEL does not record their number.
+- A client set the position without the number of entries before it.
+- Before Redis 7.0 there are no such counters.
+
+Some cases the ids decide all the same: a group at the last entry has nothing left, one before the first entry has all.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from millstream.ops.words import NEVER, Facts, age_ms, brief, is_time, milliseconds, name, order, plural, rounded
+
+
+@dataclass(frozen=True, slots=True)
+class OldestEntry:
+    """The oldest entry of some kind, such as pending ones."""
+
+    id: str | None = None  # Its id; None when there is none, and when it is unknown
+    why: str | None = None  # The reason why it is not known; None when it is known, also that there is none
+
+    def age(self, now_ms: int) -> int | None:
+        """Milliseconds since it was added: 0 when there is none, None when that is not known."""
+        if self.id is None:
+            return None if self.why else 0
+        return age_ms(self.id, now_ms) if is_time(self.id) else None
+
+    @property
+    def why_no_age(self) -> str | None:
+        """The reason why its age is not known; None where it is, or nothing is there."""
+        if self.id is None or is_time(self.id):
+            return self.why
+        return f"the id {self.id} is no time: whoever added the entry numbers them otherwise"
+
+
+NOT_ASKED = OldestEntry(why="it was not asked for")
+
+WAITING = "(retry)"
+"""Under this name Millstream's workers keep what waits for its next try (``millstream.client.emulate``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """The known facts about one consumer."""
+
+    stream: str  # Key of the stream
+    group: str  # Its group
+    name: str  # Its name; ``""`` is where servers without XNACK keep entries without a holder
+    pending: int  # Entries it holds
+    idle_ms: int  # Time since it last asked for something
+    # Time since it was last given something; None when it never was, or the server (before Redis 7.2) does not report
+    # it: see ``inactive_known``
+    inactive_ms: int | None
+    inactive_known: bool = True  # True if the server tells it
+
+    @property
+    def reads(self) -> bool:
+        """True if the name can be that of a process: not where entries wait for any consumer, or for their next try."""
+        return self.name not in {"", WAITING}
+
+    @property
+    def waits(self) -> bool:
+        """True if what it holds waits for its next try, which the group's workers make when it is due."""
+        return self.name == WAITING
+
+
+UnknownLag = Literal["no-counters", "deleted", "position-set", "counters-wrong", "refused"]
+"""The reason why a lag is unknown: the server has no counters; an undelivered entry was deleted; a client set the
+position; the server's counters contradict each other; the server does not let us ask.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The lag of a group."""
+
+    entries: int | None  # Entries in the stream that it was not delivered yet; None when that is unknown
+    server: int | None = None  # The server's figure, also where the ids differ from it; None for null or nothing
+    # The reason why the server does not know it; None when it does. A lag that we counted has a reason and a number.
+    reason: UnknownLag | None = None
+    at_least: int = 0  # It is no less
+    at_most: int | None = None  # It is no more; None when nothing is known of that
+    why: str = ""  # The reason as a sentence; empty without one
+    # The command that makes the server know it again; None where there is none, or nothing to repair
+    repair: tuple[str, ...] | None = None
+    repair_note: str = ""  # A warning to read before that command, or the reason why there is none
+
+    @property
+    def known(self) -> bool:
+        """True if it is a number."""
+        return self.entries is not None
+
+    @property
+    def worst(self) -> int:
+        """The most it may be, for sorting; of one without any bound the least it may be."""
+        if self.entries is not None:
+            return self.entries
+        return self.at_least if self.at_most is None else self.at_most
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """The known facts about one group."""
+
+    stream: str  # Key of the stream
+    name: str  # Name of the group
+    consumers: int  # Number of its consumers
+    pending: int  # Entries delivered and not acknowledged
+    last_delivered_id: str  # The position of the group
+    entries_read: int | None  # Entries ever delivered, as the server counts them; None when it does not know
+    lag: Lag  # Entries not delivered yet
+    # Pending entries that no consumer holds, since they were given back; None when it was not asked
+    unowned: int | None = None
+    oldest_pending: OldestEntry = NOT_ASKED  # The oldest pending entry that waits for no delay
+    oldest_undelivered: OldestEntry = NOT_ASKED  # The oldest entry that was not delivered yet
+    # Consumer -> pending entries it holds, of those that hold any; None when it was not asked
+    held: Mapping[str, int] | None = None
+    # Pending entries whose delay is not over; None when it was not asked, or the server does not tell
+    delayed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """The known facts about one stream."""
+
+    key: str  # Key of the stream
+    length: int  # Entries in it
+    last_id: str  # The last id given to an entry, also to one that is gone
+    first_entry_id: str | None  # Id of the oldest entry that is there; None when it is empty
+    last_entry_id: str | None  # Id of the newest entry that is there; None when it is empty
+    entries_added: int | None  # Entries ever added; None when the server (before Redis 7.0) does not tell
+    max_deleted_id: str | None  # The highest id that was deleted by XDEL, ``"0-0"`` for none; None as above
+    # Groups by name; empty also where they could not be read, and then ``missing`` has ``"groups"``
+    groups: tuple[GroupStatus, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)  # Fact that the server did not tell -> why, in words
+
+    @property
+    def worst_lag(self) -> Lag | None:
+        """The largest lag of a group, an unknown one by the most it may be; None without groups."""
+        return max((group.lag for group in self.groups), key=lambda lag: lag.worst, default=None)
+
+    @property
+    def oldest_pending(self) -> OldestEntry:
+        """The oldest pending entry of all its groups."""
+        return oldest(group.oldest_pending for group in self.groups)
+
+    @property
+    def oldest_undelivered(self) -> OldestEntry:
+        """The oldest undelivered entry of all its groups."""
+        return oldest(group.oldest_undelivered for group in self.groups)
+
+    @property
+    def pending(self) -> int:
+        """Pending entries of all its groups."""
+        return sum(group.pending for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSeen:
+    """Streams of a server, read at one moment."""
+
+    at_ms: int  # Wall milliseconds when they were asked for
+    streams: tuple[StreamStatus, ...]  # Streams by key
+    refused: Mapping[str, str] = field(default_factory=dict)  # Key -> why it could not be read, in words
+    more: bool = False  # True if there are streams beyond the limit that was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """One group with all that is known of it, read at one moment."""
+
+    streams: StreamsSeen  # Its stream alone, with the moment
+    group: GroupStatus  # The group
+    # Consumers by name; empty where they could not be read, and then ``consumers_why`` has the reason
+    consumers: tuple[ConsumerStatus, ...]
+    consumers_why: str | None = None  # The reason why they could not be read; None when they were
+
+    @property
+    def at_ms(self) -> int:
+        """Wall milliseconds when it was asked for."""
+        return self.streams.at_ms
+
+    @property
+    def stream(self) -> StreamStatus:
+        """The stream of the group."""
+        return self.streams.streams[0]
+
+
+def oldest(entries: Iterable[OldestEntry]) -> OldestEntry:
+    """The oldest of them; not known where one of them is not."""
+    found = OldestEntry()
+    for entry in entries:
+        if entry.why is not None:
+            return entry
+        if entry.id is not None and (found.id is None or order(entry.id) < order(found.id)):
+            found = entry
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """The position of a group in its stream, as the server reports it."""
+
+    length: int  # Entries in the stream
+    first: str | None  # Id of the oldest one; None when it is empty
+    last: str | None  # Id of the newest one; None when it is empty
+    added: int | None  # Entries ever added; None when the server does not tell
+    deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None when the server does not tell
+    delivered: str  # The group's last delivered id
+    read: int | None  # Entries ever delivered to it; None when the server does not know
+    lag: int | None  # The server's figure; None for null or nothing
+    counts: bool = True  # True if the server has such a figure at all, be it null
+
+
+def lag_of(at: GroupPosition) -> Lag:
+    """The lag of a group."""
+    if at.first is None or at.last is None or order(at.delivered) >= order(at.last):
+        return Lag(0, at.lag, at_most=0)
+    if order(at.delivered) < order(at.first):
+        return Lag(at.length, at.lag, at_least=at.length, at_most=at.length)
+    least, most = _bounds(at)
+    if at.lag is not None and 0 < at.lag < at.length:
+        return Lag(at.lag, at.lag, at_least=at.lag, at_most=at.lag)
+    reason, why = _reason(at)
+    return Lag(None, at.lag, reason, least, most, why)
+
+
+def _bounds(at: GroupPosition) -> tuple[int, int]:
+    """The least and the most a lag can be: the group's position is at an entry or between two, and before the last."""
+    least, most = 1, max(at.length - 1, 1)
+    if at.read is not None and at.added is not None and 0 < at.added - at.read < most:
+        most = at.added - at.read
+    if at.read is not None and at.read >= 0:
+        least = max(least, at.length - at.read)
+    return (least, most) if least <= most else (1, max(at.length - 1, 1))
+
+
+def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
+    if not at.counts:
+        return "no-counters", "this server does not count what a group was delivered (Redis does since 7.0)"
+    if at.lag is not None:
+        why = f"the server counts {at.lag}, which cannot be: {at.length} entries are there, some of them delivered"
+        return "counters-wrong", why
+    if at.deleted is not None and order(at.delivered) <= order(at.deleted):
+        why = f"an entry at or after the group's position was deleted (XDEL; the highest is {at.deleted}), and the "
+        return "deleted", why + "server cannot tell how many of those it counted are gone"
+    why = "the group's position was set (XGROUP CREATE or SETID) without ENTRIESREAD"
+    if at.deleted not in (None, NEVER):
+        why += f", or it was delivered what lay behind a deleted entry (XDEL; the highest is {at.deleted})"
+    return "position-set", f"{why}; the server cannot tell how many entries lie before it"
+
+
+_CAREFUL = (
+    "it sets the group's position too, to where it is now: entries delivered between reading this and running it would "
+    "be delivered again, so pause or stop whoever reads the group first"
+)
+
+
+def counted(stream: StreamStatus, group: GroupStatus, undelivered: int) -> Lag:
+    """The lag of a group after its undelivered entries were counted, with the command that repairs the server's."""
+    lag = replace(group.lag, entries=undelivered, at_least=undelivered, at_most=undelivered)
+    if lag.reason == "no-counters" or stream.entries_added is None:
+        return replace(lag, repair_note="a server of this version never knows it; it was counted by reading")
+    if lag.reason == "deleted":
+        return replace(lag, repair_note=_again(stream, group))
+    command = ("XGROUP", "SETID", stream.key, group.name, group.last_delivered_id)
+    read = str(max(stream.entries_added - undelivered, 0))
+    return replace(lag, repair=(*command, "ENTRIESREAD", read), repair_note=_CAREFUL)
+
+
+def uncounted(stream: StreamStatus, group: GroupStatus, looked_at: int) -> Lag:
+    """The lag of a group that has more undelivered entries than were to be counted."""
+    lag = group.lag
+    least = max(lag.at_least, looked_at)
+    most = None if lag.at_most is None else max(lag.at_most, least)
+    note = _again(stream, group) if lag.reason == "deleted" else ""
+    note = note or f"there are more than {looked_at}; counting all of them (--count) gives the command that repairs it"
+    return replace(lag, at_least=least, at_most=most, repair_note=note)
+
+
+def _again(stream: StreamStatus, group: GroupStatus) -> str:
+    """The event after which a lag is known again that is unknown because entries were deleted."""
+    deleted = stream.max_deleted_id or "0-0"
+    if order(deleted) < order(group.last_delivered_id):
+        return ""
+    return (
+        f"no command repairs it now; when the group has been delivered everything up to {deleted}, it is known again, "
+        "at the latest when nothing is left"
+    )
+
+
+_NAMED = 5  # streams of one reason
+
+
+def refused_lines(refused: Mapping[str, str]) -> list[str]:
+    """The streams that could not be looked at, and the reasons: a line for each reason, for any number of streams."""
+    reasons: dict[str, list[str]] = {}
+    for key, why in refused.items():
+        reasons.setdefault(why.removeprefix(f"{key}: "), []).append(key)
+    return [f"{_listed(keys)}: {why}" for why, keys in reasons.items()]
+
+
+def _listed(keys: list[str]) -> str:
+    named = ", ".join(brief(name(key)) for key in keys[:_NAMED])
+    more = f" and {len(keys) - _NAMED:,} more" if len(keys) > _NAMED else ""
+    return named if len(keys) == 1 else f"{plural(len(keys), 'stream')} ({named}{more})"
+
+
+def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Facts:
+    """A stream without its groups."""
+    lag = stream.worst_lag
+    known = "groups" not in stream.missing
+    unowned = [group.unowned for group in stream.groups]
+    return {
+        "key": stream.key,
+        "length": stream.length,
+        "groups": len(stream.groups) if known else None,
+        "lag": None if lag is None else lag.entries,
+        "lag_at_least": None if lag is None else lag.at_least,
+        "lag_at_most": None if lag is None else lag.at_most,
+        "undelivered_age_ms": stream.oldest_undelivered.age(now_ms) if stream.groups else None,
+        "pending": stream.pending if known else None,
+        "pending_age_ms": stream.oldest_pending.age(now_ms) if stream.pending else None,
+        "unowned": sum(number or 0 for number in unowned) if known and None not in unowned else None,
+        "first_entry": stream.first_entry_id,
+        "last_entry": stream.last_entry_id,
+        "last_entry_ms": None if stream.last_entry_id is None else milliseconds(stream.last_entry_id),
+        "entries_added": stream.entries_added,
+        "max_deleted_id": stream.max_deleted_id,
+        "added_per_second": rounded(added),
+        "missing": dict(stream.missing),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSummary:
+    """The number of pending entries in a group, in all and by consumer."""
+
+    total: int  # Pending entries
+    first: str | None  # The lowest id among them; None without any
+    last: str | None  # The highest id
+    held: Mapping[str, int] = field(default_factory=dict)  # Consumer -> entries it holds, of those that hold any
+    unowned: int = 0  # Entries without a holder

@@ -1,0 +1,1 @@
+"""Readings that a long-lived door shares between its viewers."""

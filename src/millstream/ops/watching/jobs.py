@@ -1,0 +1,122 @@
+"""Changes that are under way: each continues without a viewer, reports its progress, and can be interrupted.
+
+An interruption takes effect between two parts of a change.
+
+A job has a connection of its own, since putting letters back watches keys. The finished part of an interrupted job is
+done, and in the audit stream; the same change again continues with the rest.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millstream.client.open import open_line
+from millstream.errors import MillstreamError
+from millstream.ops.audit import Actor
+from millstream.ops.guard import ChangeOutcome
+from millstream.ops.making import Prepared, carry_out
+from millstream.ops.plan import ChangeRefusedError
+
+RUNNING = 8
+"""Changes of one server that are under way at a time, at most."""
+
+_KEPT = 50  # jobs that ended, whose outcome can still be looked at
+_GRACE = 5.0  # seconds that jobs have to end at a good place when the console ends
+
+
+@dataclass(slots=True)
+class ChangeJob:
+    """One change that was confirmed."""
+
+    id: str  # Names it in addresses and in the audit stream
+    prepared: Prepared  # The change
+    words: dict[str, str]  # Words of the form that was confirmed, to repeat the change
+    actor: Actor  # Author of the change
+    began_ms: int  # Time of its confirmation, wall milliseconds
+    done: int = 0  # Number of entries or letters that were looked at so far
+    stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to break it off
+    outcome: ChangeOutcome | None = None  # Its outcome; None while it is under way, and where it failed
+    error: MillstreamError | None = None  # The reason why it failed; None where it did not
+    task: "asyncio.Task[None] | None" = None
+
+    @property
+    def running(self) -> bool:
+        """True if it is under way."""
+        return self.task is not None and not self.task.done()
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait for its end, for this number of seconds at most; True if it has ended."""
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=seconds)
+        if self.error is not None:
+            raise self.error
+        return not self.running
+
+    def count(self, done: int) -> None:
+        """Note how far it is."""
+        self.done = done
+
+
+class ChangeJobs:
+    """The changes of one server."""
+
+    def __init__(self, url: str, changed: Callable[[], None]) -> None:
+        self._url = url
+        self._changed = changed
+        self._jobs: dict[str, ChangeJob] = {}
+
+    def start(self, prepared: Prepared, words: dict[str, str], actor: Actor) -> ChangeJob:
+        """Begin a change."""
+        if len(self.running) >= RUNNING:
+            raise ChangeRefusedError(f"{RUNNING} changes are under way already: wait for one to end, or break one off")
+        job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)
+        job.task = asyncio.create_task(self._run(job))
+        self._jobs[job.id] = job
+        self._forget()
+        return job
+
+    @property
+    def running(self) -> list[ChangeJob]:
+        """Those that are under way."""
+        return [job for job in self._jobs.values() if job.running]
+
+    def get(self, name: str) -> ChangeJob | None:
+        """The job of that id; None where there is none, or it is forgotten."""
+        return self._jobs.get(name)
+
+    def under_way(self, stream: str) -> list[ChangeJob]:
+        """Those of a stream that are under way."""
+        return [job for job in self.running if job.prepared.plan.stream == stream]
+
+    async def close(self) -> None:
+        """Interrupt the jobs that are under way, between two parts."""
+        jobs = self.running
+        tasks = [job.task for job in jobs if job.task is not None]
+        for job in jobs:
+            job.stop.set()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_GRACE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _run(self, job: ChangeJob) -> None:
+        line = open_line(self._url)
+        try:
+            job.outcome = await carry_out(line, job.prepared, job.actor, job.id, job.count, job.stop)
+        except MillstreamError as error:
+            job.error = error
+        except Exception as error:  # noqa: BLE001 - whoever looks at the job must see that it failed, and of what
+            job.error = MillstreamError(f"the console failed: {type(error).__name__}: {error}")
+            job.error.__notes__ = getattr(error, "__notes__", [])
+        finally:
+            self._changed()
+            await line.close()
+
+    def _forget(self) -> None:
+        """Let go of the oldest that ended."""
+        ended = [name for name, job in self._jobs.items() if not job.running]
+        for name in ended[: max(len(ended) - _KEPT, 0)]:
+            del self._jobs[name]

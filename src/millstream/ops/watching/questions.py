@@ -1,0 +1,145 @@
+"""The questions that several doors ask a server: under one name, so that one answer is for all viewers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from millstream.client.line import Line
+from millstream.ops.findings.advice import Advice, Case
+from millstream.ops.findings.reading import read_case, read_cases
+from millstream.ops.findings.status import servers_advice, worst_groups
+from millstream.ops.groups.status import GroupRate, rates
+from millstream.ops.payloads.shown import light
+from millstream.ops.pending import reading as pending
+from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOrder, PendingPage
+from millstream.ops.rights import rights_on
+from millstream.ops.server.reading import standing
+from millstream.ops.server.status import ServerStatus
+from millstream.ops.spark.reading import archive, read_queries
+from millstream.ops.spark.status import ArchiveSeen, QueriesSeen
+from millstream.ops.streams import reading as streams
+from millstream.ops.streams.status import StreamsSeen
+from millstream.ops.watching.watch import Reading, ServerWatch
+from millstream.worker.registry import protocol
+
+Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
+"""Entries a second that came to each stream, and how each group did."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWanted:
+    """A request for pending entries."""
+
+    key: str  # Key of the stream
+    group: str  # Name of the group
+    count: int  # Most of them
+    choice: PendingChoice | None = None  # The choice; None for all
+    by: PendingOrder | None = None  # The worst by this first; None for the order of ids
+    start: str = "-"  # Id to begin at
+
+
+async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
+    """All streams with their groups."""
+
+    async def work(line: Line) -> StreamsSeen:
+        seen = await streams.overview(line)
+        watch.history.note(seen.streams, seen.at_ms)
+        return seen
+
+    return await watch.read("overview", work)
+
+
+async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
+    """One stream with its groups."""
+
+    async def work(line: Line) -> StreamsSeen:
+        seen = await streams.read_one(line, key)
+        watch.history.note(seen.streams, seen.at_ms)
+        return seen
+
+    return await watch.read(("stream", key), work)
+
+
+async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Case]:
+    """One group with its stream, consumers, oldest pending entries, and workers; with its rate."""
+
+    async def work(line: Line) -> Case:
+        found = await read_case(line, key, group)
+        watch.history.note(found.seen.streams.streams, found.seen.at_ms)
+        return found
+
+    found = await watch.read(("group", key, group), work)
+    before = None if found.before is None else found.before.value.seen.streams
+    rate = _between(before, found.value.seen.streams)[1].get((key, group))
+    return replace(found, value=replace(found.value, rate=rate))
+
+
+async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Reading[tuple[Case, ...]]:
+    """All that advice goes by, for the groups that look worst; in two round trips."""
+    groups = worst_groups(seen)
+    named = tuple((group.stream, group.name) for group in groups)
+    return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1]))
+
+
+async def pending_reading(watch: ServerWatch, wanted: PendingWanted) -> Reading[PendingPage]:
+    """Pending entries with their payloads, long values cut."""
+
+    async def work(line: Line) -> PendingPage:
+        words = (line, wanted.key, wanted.group)
+        count, choice = wanted.count, wanted.choice
+        if wanted.by is None:
+            found = await pending.read_page(*words, start=wanted.start, count=count, choice=choice, payload=True)
+        else:
+            found = await pending.worst(*words, by=wanted.by, count=count, choice=choice, payload=True)
+        return replace(found, entries=tuple(map(_light, found.entries)))
+
+    return await watch.read(wanted, work)
+
+
+async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
+    """The last report of every Spark query."""
+    return await watch.read("queries", read_queries)
+
+
+async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
+    """Each server, by its INFO alone."""
+    return await watch.read("standing", standing)
+
+
+def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
+    """The findings about the servers, also by the progress of their replicas since the reading before."""
+    before = reading.before
+    earlier = () if before is None else tuple(before.value)
+    return servers_advice(reading.value, earlier)
+
+
+async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[StreamsSeen]:
+    """Some streams with their groups; of those that are not there, why."""
+    return await watch.read(("streams", tuple(keys)), lambda line: streams.read(line, keys))
+
+
+async def archive_reading(watch: ServerWatch, path: Path | str) -> Reading[ArchiveSeen]:
+    """The content of an archive, and the number of entries that its streams are ahead of it."""
+    return await watch.read(("archive", path), lambda line: archive(line, path))
+
+
+async def refused_actions(watch: ServerWatch, key: str) -> dict[str, str]:
+    """Action -> why the server's user may not make it."""
+    return (await watch.read(("rights", key), lambda line: rights_on(line, key))).value.closed(
+        registry=key == protocol.CONTROL
+    )
+
+
+def rates_of(reading: Reading[StreamsSeen]) -> Rates:
+    """The rates of streams and groups between a reading and the one before; empty for a first one."""
+    return _between(None if reading.before is None else reading.before.value, reading.value)
+
+
+def _between(before: StreamsSeen | None, now: StreamsSeen) -> Rates:
+    return ({}, {}) if before is None or before.at_ms >= now.at_ms else rates(before, now)
+
+
+def _light(entry: PendingEntry) -> PendingEntry:
+    """A pending entry without the rest of its long values."""
+    return entry if entry.entry is None else replace(entry, entry=light(entry.entry))

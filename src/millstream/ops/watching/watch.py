@@ -1,0 +1,250 @@
+"""One server under watch: each question is asked once for all viewers, no more often than the server can bear.
+
+Nothing is asked without a viewer. A page or view that is loaded, or kept live, wants a reading. It gets one that is
+fresh enough, or waits for one that is under way. The time that a reading stays fresh follows from the duration of all
+readings that are viewed: together they take at most :data:`SHARE` of the time. If the server does not answer, the last
+reading is shown with its age and the reason.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from millstream.client.line import AccessDenied, Command, Disconnected, Line, wrong_reply
+from millstream.client.open import open_line
+from millstream.client.url import REPORT
+from millstream.errors import MillstreamError
+from millstream.ops.asking import NotedLine
+from millstream.ops.watching.history import History
+from millstream.ops.watching.jobs import ChangeJobs
+from millstream.ops.watching.servers import ConsoleServer
+from millstream.printable import without_secrets
+
+T = TypeVar("T")
+
+FRESH = 0.9
+"""Seconds for which a reading is always good enough: pages are refreshed once a second."""
+
+KEPT = 64
+"""Most readings that are kept, for any questions."""
+
+STALEST = 5.0
+"""Seconds after which a reading is not fresh, even if readings take long: a busy machine must keep its pages live."""
+
+LONGEST = 15.0
+"""Seconds that a reader waits for an answer; a later answer is on the next page."""
+
+_AGAIN = 1.0  # seconds for the next question, where the last was not answered in time
+
+SHARE = 0.02
+"""Share of the time that readings may take, all together."""
+
+_LOOKED_AT = 30.0  # seconds for which a reading counts as viewed
+# Readings from which on what they took is believed, and seconds at most before: the first one connects
+_SURE, _UNSURE = 3, 0.02
+_NOTED = 200  # commands that a page shows
+_APART = 15_000  # milliseconds between readings that are kept for rates
+_OLDEST = 600_000  # milliseconds over which a rate is still shown, with the time it is over
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """A server's answer to a question."""
+
+    value: T  # The facts
+    at_ms: int  # Wall milliseconds when it had answered
+    took: float  # Seconds it took
+    commands: tuple[Command, ...]  # The first of those that were sent
+    sent: int  # Number of commands that were sent
+    trouble: str = ""  # The reason why there is no newer one, in words; empty where it is fresh
+    # The same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None for the
+    # first one
+    before: "Reading[T] | None" = None
+
+    @property
+    def over_ms(self) -> int:
+        """Milliseconds that its rates are over; 0 where it has none."""
+        return 0 if self.before is None else max(self.at_ms - self.before.at_ms, 0)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One question's last reading, and the one under way."""
+
+    reading: Reading[Any] | None = None
+    marks: tuple[Reading[Any], ...] = ()
+    # seconds of the last readings: the least is the server's part, the rest is this machine's
+    took: tuple[float, ...] = ()
+    made: float = 0.0
+    wanted: float = 0.0
+    left: bool = False
+    under_way: "asyncio.Task[Reading[Any]] | None" = None
+
+
+class ServerWatch:
+    """A server that is looked at."""
+
+    def __init__(self, server: ConsoleServer) -> None:
+        self.server = server
+        self.history = History()
+        self.jobs = ChangeJobs(server.url, self.changed)
+        self._line: Line | None = None
+        self._kept: dict[Hashable, _Kept] = {}
+        # readings of questions that were forgotten
+        self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()
+        self._changes = 0
+        self._silent = False  # the last question was not answered in time
+
+    @property
+    def recorded(self) -> bool:
+        """True if it is a report, of which nothing new is to be had."""
+        return self.server.url.startswith(REPORT)
+
+    @property
+    def line(self) -> Line:
+        """The connection that all readings share; it is made when it is first needed."""
+        if self._line is None:
+            self._line = open_line(self.server.url, redial=True)
+        return self._line
+
+    @contextmanager
+    def replies(self) -> Iterator[None]:
+        """Guard the reading of replies: a viewer must see that it failed, and go on with other pages."""
+        try:
+            yield
+        except MillstreamError:
+            raise
+        except Exception as error:
+            raise wrong_reply(error, self.server.url) from error
+
+    async def read(self, question: Hashable, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
+        """A reading that is fresh enough."""
+        now = time.monotonic()
+        kept = self._kept.get(question)
+        if kept is None:
+            kept = self._kept[question] = _Kept(marks=self._marks.pop(question, ())[-1:])
+        kept.wanted, kept.left = now, False
+        if kept.reading is not None and now - kept.made < self.every():
+            return kept.reading
+        if kept.under_way is None:
+            self._forget(now)
+            kept.under_way = asyncio.create_task(self._make(kept, work))
+        # a viewer that leaves must not take the reading from the others
+        under_way = asyncio.shield(kept.under_way)
+        if kept.reading is None:
+            return await self.answered(under_way)
+        try:
+            return await self.answered(under_way)
+        except Disconnected as error:
+            return replace(kept.reading, trouble=str(error))
+
+    async def answered(self, asking: Awaitable[T]) -> T:
+        """The answer, within the time that a reader waits: a frozen server keeps its connections open.
+
+        Questions of a page follow one another, so only the first of them waits that long.
+        """
+        try:
+            async with asyncio.timeout(_AGAIN if self._silent else LONGEST):
+                found = await asking
+        except TimeoutError:
+            self._silent = True
+            silence = Disconnected(f"no answer came within {LONGEST:g} s")
+            raise Disconnected(unanswered(self.server, silence)) from None
+        self._silent = False
+        return found
+
+    def every(self) -> float:
+        """Seconds between two readings of the same, at present."""
+        now = time.monotonic()
+        looked_at = [kept for kept in self._kept.values() if not kept.left and now - kept.wanted < _LOOKED_AT]
+        took = sum(_cost(kept.took) for kept in looked_at if kept.took)
+        return min(max(FRESH, took / SHARE), STALEST)
+
+    def pause(self) -> float:
+        """Seconds until the next look: a little more than readings stay fresh, so that each look finds a new one."""
+        return max(self.every() + 0.1, 1.0)
+
+    @property
+    def size(self) -> int:
+        """Readings that are kept."""
+        return len(self._kept)
+
+    def leave(self) -> None:
+        """The only viewer turns to something else: the readings are kept, and slow down no others any more."""
+        for kept in self._kept.values():
+            kept.left = True
+
+    def changed(self) -> None:
+        """The console changed something: earlier readings do not count as fresh any more."""
+        self._changes += 1
+        for kept in self._kept.values():
+            kept.made = 0.0
+
+    async def close(self) -> None:
+        """Hang up; changes that are under way are broken off."""
+        await self.jobs.close()
+        tasks = [kept.under_way for kept in self._kept.values() if kept.under_way is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._line is not None:
+            await self._line.close()
+
+    async def _make(self, kept: _Kept, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
+        noted: list[Command] = []
+        began, changes = time.monotonic(), self._changes
+        try:
+            with self.replies():
+                value = await work(NotedLine(self.line, lambda _, commands, __: noted.extend(commands)))
+        except (Disconnected, AccessDenied) as error:
+            words = unanswered(self.server, error)
+            if kept.reading is None:
+                raise type(error)(words) from error
+            kept.made = time.monotonic()
+            kept.reading = replace(kept.reading, trouble=words)
+            return kept.reading
+        finally:
+            kept.under_way = None
+        self._silent = False  # a slow server answers, too
+        kept.made = time.monotonic()
+        at_ms = self.line.wall_time()
+        bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
+        kept.took = (*kept.took[-4:], bare.took)
+        if changes != self._changes:  # it may show the state before a change that was made meanwhile
+            kept.made = 0.0
+        kept.marks = tuple(mark for mark in kept.marks if at_ms - mark.at_ms < _OLDEST)
+        kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)
+        if not kept.marks or at_ms - kept.marks[-1].at_ms >= _APART:
+            kept.marks = (*kept.marks[-1:], bare)
+        return kept.reading
+
+    def _forget(self, now: float) -> None:
+        """Drop the readings without a viewer, so that memory stays bounded for any questions."""
+        old = [name for name, kept in self._kept.items() if kept.under_way is None and now - kept.wanted > _LOOKED_AT]
+        by_use = sorted(
+            (name for name, kept in self._kept.items() if kept.under_way is None),
+            key=lambda name: self._kept[name].wanted,
+        )
+        for name in {*old, *by_use[: max(len(self._kept) - KEPT, 0)]}:
+            self._marks[name] = self._kept.pop(name).marks
+        while len(self._marks) > KEPT:
+            self._marks.popitem(last=False)
+
+
+def _cost(took: tuple[float, ...]) -> float:
+    """The cost of a reading for the server: the least of the last times, and at first no more than a moment."""
+    return min(took) if len(took) >= _SURE else min(*took, _UNSURE)
+
+
+def unanswered(server: ConsoleServer, error: Exception) -> str:
+    """One sentence for a server that does not answer: which, why, and what to do. No secret is in it."""
+    said = without_secrets(str(error)).rstrip(".")
+    if isinstance(error, AccessDenied):
+        return (
+            f"{server.address} does not let the console in ({said}): start the console with the URL of a user that may"
+        )
+    return f"{server.address} does not answer ({said}): start it, or start the console with another URL"

@@ -1,0 +1,64 @@
+"""The workers of a server, read from ``worker/registry``; a refusal is reported with its reason."""
+
+from dataclasses import dataclass
+
+from millstream.client.line import Line
+from millstream.errors import Disconnected, MillstreamError
+from millstream.ops.asking import calls, checked
+from millstream.ops.plan import ChangeRefusedError, FactCheck, as_fact
+from millstream.ops.words import text_of
+from millstream.ops.workers.status import VanishedWorker, WorkersSeen, worker_status
+from millstream.worker.model.pause import HandlerPause
+from millstream.worker.registry import protocol
+
+
+async def read_workers(line: Line) -> WorkersSeen:
+    """All workers, those that vanished lately, and the pauses."""
+    at_ms = line.wall_time()
+    try:
+        found, strange = await protocol.read_workers(line)
+        pauses = await protocol.pauses(line)
+        ordered = await protocol.orders(line)
+        beats = await calls(line, [("ZREVRANGE", protocol.INDEX, 0, -1, "WITHSCORES")])
+        flat = checked(beats[0], protocol.INDEX)
+    except Disconnected:
+        raise
+    except MillstreamError as error:
+        return WorkersSeen(at_ms, why=str(error))
+    known = {facts["id"] for facts in found}
+    index = [(text_of(name), int(float(score))) for name, score in zip(flat[::2], flat[1::2], strict=True)]
+    gone = [VanishedWorker(*row) for row in index if row[0] not in known and at_ms - row[1] > protocol.TTL_MS]
+    alive = tuple(worker_status(facts, ordered.get(facts["id"])) for facts in found)
+    return WorkersSeen(at_ms, alive, tuple(gone), tuple(pauses), tuple(strange))
+
+
+async def living_workers(line: Line) -> WorkersSeen:
+    """The workers, or the server's refusal as an error."""
+    seen = await read_workers(line)
+    if seen.why is not None:
+        raise ChangeRefusedError(seen.why)
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class PauseField:
+    """The field of a group's pause, and its present value."""
+
+    control: str  # Key of the registry's hash
+    field: str  # Field of the hash
+    value: bytes | None  # Its present value; None for nothing
+    pause: HandlerPause | None  # The value, read; None without a pause
+
+    def check(self) -> FactCheck:
+        """A check that the pause is unchanged."""
+        read = ("HGET", self.control, self.field)
+        return FactCheck("the pause", read, "value", "", (("", as_fact(self.value)),))
+
+
+async def pause_field(line: Line, stream: str, group: str) -> PauseField:
+    """The field that keeps the pause of a group, and its value."""
+    field = protocol.pause_field(stream, group)
+    (value,) = await line.near(protocol.CONTROL).calls([("HGET", protocol.CONTROL, field)])
+    if isinstance(value, Exception):
+        raise ChangeRefusedError(f"{protocol.CONTROL}: {value}")
+    return PauseField(protocol.CONTROL, field, value, protocol.parse_pause(stream, group, value))

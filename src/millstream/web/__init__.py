@@ -1,0 +1,1 @@
+"""The console in a browser: pages over :mod:`millstream.ops`."""

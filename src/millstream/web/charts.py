@@ -1,0 +1,216 @@
+"""Drawings as SVG: classes instead of colours, so that the stylesheet's light and dark hold. Pure.
+
+The first half (frame, words, grid, axis of time) knows nothing of the console: the demo's page and the benches draw
+with it too. No drawing of the console has style attributes, which its content policy forbids.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+from rich.cells import cell_len
+
+from millstream.ops.watching.history import TrendPoint
+from millstream.scales import Scale, short, ticks
+
+#: The room of one letter in the words of an axis, which are figures and units.
+_FIGURE = 7.5
+_BROAD = frozenset("MWmw@%&—…")
+
+Point = tuple[float, float]
+"""A time in milliseconds and a value; or two places on the paper."""
+
+#: Seconds between the ticks of a time axis.
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
+
+
+def frame(width: float, height: float, body: Iterable[str], label: str, kind: str) -> Markup:
+    """A drawing with a text for people who cannot see it."""
+    inside = "".join(body)
+    return Markup(  # noqa: S704 - made of numbers and of escaped words, here and by those who call
+        f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
+        f'aria-label="{escape(label)}">{inside}</svg>'
+    )
+
+
+def words(x: float, y: float, text: str, kind: str = "tick", anchor: str = "start", style: str = "") -> str:
+    """Words at a place."""
+    css = f' style="{style}"' if style else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{css}>{escape(text)}</text>'
+
+
+def grid(across: Scale, up: Scale, marks: Iterable[tuple[float, str]]) -> Iterator[str]:
+    """Lines across at these values, each with its text; drawn first, so that all else lies above."""
+    for value, mark in marks:
+        y = up(value)
+        yield f'<line x1="{across.start}" x2="{across.end}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+        yield words(across.start - 8, y + 4, mark, anchor="end")
+
+
+def fitted(text: str, room: float) -> str:
+    """A name as far as it has room on the paper, in the bold letters of the drawings."""
+    used, at = 0.0, 0
+    for count, letter in enumerate(text, 1):
+        used += 14.5 if letter in _BROAD or cell_len(letter) > 1 else 9.2
+        if used <= room - 13:
+            at = count
+    return text if used <= room else text[:at] + "…"
+
+
+def below(x: float, y: float, text: str, width: float) -> str:
+    """Words below a place of an axis; near an edge of the paper they are moved so that none of them is cut off."""
+    half = len(text) * _FIGURE / 2
+    return words(min(max(x, half), width - half), y, text, anchor="middle")
+
+
+def path(points: Sequence[Point]) -> str:
+    """Places as the ``points`` of a polyline or polygon."""
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def time_ticks(low_ms: float, high_ms: float, count: int = 6) -> list[tuple[float, str]]:
+    """Round moments between two, with the words for each, in UTC."""
+    span = max((high_ms - low_ms) / 1000, 0.001)
+    step = next((step for step in _STEPS if step * count >= span), _STEPS[-1])
+    while span / step > 3 * count:  # years and more
+        step *= 2
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%-d %b"
+    first = int(low_ms / 1000 // step + 1)
+    return [(at * step * 1000.0, clock(at * step * 1000, form)) for at in range(first, int(high_ms / 1000 // step) + 1)]
+
+
+def clock(at_ms: float, form: str = "%H:%M:%S") -> str:
+    """A moment in UTC; one that no calendar has is shown as its number."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms:.0f}"
+
+
+_WIDTH = 1100.0
+_SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 22.0
+_TREND_HEIGHT, _TREND_LEFT, _TREND_RIGHT, _TREND_TOP, _TREND_BOTTOM = 190.0, 46.0, 12.0, 12.0, 24.0
+_ROW, _TOP, _LEFT, _RIGHT = 26.0, 8.0, 190.0, 12.0
+"""Sizes in the drawing of groups: a row's height, the first row's place, the margins."""
+
+
+def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Markup:
+    """A line of the last values; nothing where there are less than two of them."""
+    if len(points) < 2:
+        return Markup("")
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    across = Scale(min(xs), max(xs), 1, _SPARK_WIDTH - 3)
+    # zero is in it, so that a steady value does not look like a rise; all zero lies at the bottom
+    up = Scale(min(0.0, *ys), max(ys) or 1, _SPARK_HEIGHT - 2, 3)
+    placed = [(across(x), up(y)) for x, y in points]
+    base = up(min(0.0, *ys))
+    filled = [(placed[0][0], base), *placed, (placed[-1][0], base)]
+    x, y = placed[-1]
+    body = [
+        f'<polygon points="{path(filled)}" class="area"/>',
+        f'<polyline points="{path(placed)}" class="line"/>',
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" class="end"/>',
+    ]
+    return frame(_SPARK_WIDTH, _SPARK_HEIGHT, body, label, "spark hot" if hot else "spark")
+
+
+def trend(moments: Sequence[TrendPoint], label: str, *, spans: bool = False) -> Markup:
+    """A value over time with its axes, and bounds while it was unknown; empty for fewer than two readings."""
+    if len(moments) < 2:
+        return Markup("")
+    high = max(max(moment.most, moment.value or 0) for moment in moments)
+    up = Scale(0, max(high, 1) * 1.05, _TREND_HEIGHT - _TREND_BOTTOM, _TREND_TOP)
+    marks = [(value, _mark(value, spans=spans)) for value in ticks(up.low, up.high, 4) if value == int(value)]
+    left = max(_TREND_LEFT, 8 + _FIGURE * max(len(text) for _, text in marks))
+    across = Scale(moments[0].at_ms, moments[-1].at_ms, left, _WIDTH - _TREND_RIGHT)
+    body = list(grid(across, up, marks))
+    for at, text in time_ticks(across.low, across.high):
+        body.append(below(across(at), up.start + 18, text, _WIDTH))
+    for run in _runs(moments):
+        if run[0].value is None:
+            edge = [(across(m.at_ms), up(m.most)) for m in run]
+            edge += [(across(m.at_ms), up(m.least)) for m in reversed(run)]
+            body.append(f'<polygon points="{path(edge)}" class="band"/>')
+            continue
+        placed: list[Point] = [(across(m.at_ms), up(m.value or 0)) for m in run]
+        filled = [(placed[0][0], up(0)), *placed, (placed[-1][0], up(0))]
+        body.append(f'<polygon points="{path(filled)}" class="area"/>')
+        body.append(f'<polyline points="{path(placed)}" class="line"/>')
+    return frame(_WIDTH, _TREND_HEIGHT, body, label, "trend")
+
+
+def _mark(value: float, *, spans: bool) -> str:
+    """A value of the upward axis; from a second on, a length of time is in seconds."""
+    if not spans:
+        return short(value)
+    return f"{value / 1000:,.12g} s" if value >= 1000 else f"{value:g} ms"
+
+
+def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
+    """Neighbours that are all known or all unknown; a run of unknowns begins at the last known one."""
+    run: list[TrendPoint] = []
+    for moment in moments:
+        if run and (run[-1].value is None) != (moment.value is None):
+            yield run
+            run = []
+        run.append(moment)
+    if run:
+        yield run
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The progress of one group."""
+
+    name: str  # Name for people
+    delivered_ms: int | None  # Its position; None where it was delivered nothing that is there
+    # Time at which the oldest pending entry was added; None without one, or where that is not known
+    pending_ms: int | None
+    words: str  # The same in words, for people who cannot see it
+    hot: bool = False  # It needs a person
+
+
+def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int = 0) -> Markup:
+    """The groups of a stream on one axis of time, from its oldest entry to its newest."""
+    across = Scale(first_ms, max(last_ms, first_ms + 1), _LEFT, _WIDTH - _RIGHT)
+    body: list[str] = []
+    for index, one in enumerate(standings):
+        body += _row(one, _TOP + index * _ROW, across)
+    bottom = _TOP + len(standings) * _ROW
+    if more:
+        body.append(words(_LEFT - 12, bottom + _ROW / 2 + 4, f"and {more:,} more", "name", "end"))
+        bottom += _ROW
+    for at, text in time_ticks(across.low, across.high, 7):
+        body.append(below(across(at), bottom + 16, text, _WIDTH))
+    label = "Where each group stands between the oldest and the newest entry: " + "; ".join(
+        f"{one.name}: {one.words}" for one in standings
+    )
+    return frame(_WIDTH, bottom + 24, body, label, "ground")
+
+
+def _row(one: Standing, y: float, across: Scale) -> list[str]:
+    """One group: a track for the whole stream, filled as far as it was delivered."""
+    middle, wide = y + _ROW / 2, across.end - across.start
+    body = [
+        words(_LEFT - 12, middle + 4, fitted(one.name, _LEFT - 12), "name", "end"),
+        f'<rect x="{across.start:.1f}" y="{middle - 5:.1f}" width="{wide:.1f}" height="10" rx="2" class="track"/>',
+    ]
+    if one.delivered_ms is not None:
+        done = max(_inside(across, one.delivered_ms) - across.start, 2.0)
+        body.append(
+            f'<rect x="{across.start:.1f}" y="{middle - 5:.1f}" width="{done:.1f}" height="10" rx="2" class="done"/>'
+        )
+    if one.pending_ms is not None:
+        x = _inside(across, one.pending_ms)
+        kind = "pending hot" if one.hot else "pending"
+        body.append(
+            f'<path d="M{x - 5:.1f} {middle - 11:.1f} h10 l-5 7 z" class="{kind}"><title>oldest pending</title></path>'
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 5:.1f}" y2="{middle + 5:.1f}" class="{kind}"/>'
+        )
+    return body
+
+
+def _inside(across: Scale, at_ms: int) -> float:
+    """The place of a time; of one outside the axis, the end it lies beyond."""
+    return min(max(across(at_ms), across.start), across.end)

@@ -1,0 +1,283 @@
+"""The pages of a change: its form and preview, its outcome, a job at work, the correction of a dead letter."""
+
+import time
+from typing import Any
+
+from millstream.client.dead_letter.letter import dead_key
+from millstream.client.line import Line
+from millstream.errors import UsageError
+from millstream.ops.actions import Action, form_of
+from millstream.ops.audit import Actor, undo_line, until_then
+from millstream.ops.every import BY_NAME
+from millstream.ops.guard import ChangeOutcome
+from millstream.ops.letters import reading
+from millstream.ops.making import Prepared, prepare
+from millstream.ops.payloads.editing import document_of, fields_from
+from millstream.ops.plan import ChangePlan, ChangeRefusedError, joined
+from millstream.ops.watching.jobs import ChangeJob
+from millstream.ops.words import Facts, brief, raw_line
+from millstream.web.page import Asked, NoPageError, WebPage
+from millstream.web.pages.common import closed_actions, command_line
+
+PATIENCE = 2.0
+"""Seconds after which a change that is under way has a page of its own."""
+
+_SHOWN = 20  # raw commands, and entries that were left alone
+
+
+async def change_page(asked: Asked) -> WebPage:
+    """The preview of a change; of a correction that is not written yet, the form to write it."""
+    action = _action(asked)
+    if action.name == "dead edit" and "document" not in asked.words:
+        return await correction_page(asked)
+    question = ("change", _who(asked), tuple(sorted(asked.words.items())))
+    reading = await asked.watch.read(question, lambda line: _planned(asked, action, line))
+    return _preview(asked, action, reading.value, at_ms=reading.at_ms)
+
+
+async def make_change(asked: Asked) -> WebPage:
+    """Make the change that was previewed; or show its preview again, where the change would be different by now.
+
+    A form without a digest asks for the preview: a form that is too long for an address comes this way.
+    """
+    action = _action(asked)
+    if not asked.settings.allow_changes:
+        raise ChangeRefusedError("the console is read-only: start it with --allow-changes, or use the shell")
+    if action.name == "dead edit" and (wrong := await correction_page(asked)).facts["problem"]:
+        return wrong
+    found = await asked.watch.answered(_planned(asked, action, asked.watch.line))
+    shown = asked.words.get("digest")
+    if found.nothing or ("anyway" not in asked.words and found.plan.digest != shown):
+        return _preview(asked, action, found, at_ms=_now(), moved=shown is not None)
+    job = asked.watch.jobs.start(found, _form(found), Actor(_who(asked), asked.peer, "console"))
+    if not await job.ended(PATIENCE):
+        return WebPage("change", action.name, {}, location=asked.link("/job", id=job.id))
+    return result_page(asked, job)
+
+
+def result_page(asked: Asked, job: ChangeJob) -> WebPage:
+    """The page that says what became of a change."""
+    assert job.outcome is not None
+    return _result(asked, BY_NAME[job.prepared.plan.action], job, job.outcome)
+
+
+def _who(asked: Asked) -> str:
+    """The user's name, as far as the console knows it."""
+    return asked.user or "somebody at the console"
+
+
+async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:
+    """The change of a form; its words come back with the facts that were looked up, and confirm this exact plan."""
+    words = {word.name: word for word in action.words if word.form}
+    texts = {
+        name: text
+        for name, text in asked.words.items()
+        if name in words and (text or words[name].flag or words[name].required)  # others were left empty
+    }
+    try:
+        return await prepare(action, line, texts, kept=True, who=_who(asked))
+    except UsageError as error:  # a word of the form
+        raise ChangeRefusedError(str(error)) from None
+
+
+def _form(found: Prepared) -> dict[str, str]:
+    """The words of the form that asks for a change again."""
+    return {"do": found.plan.action, **found.texts}
+
+
+def _action(asked: Asked) -> Action:
+    found = BY_NAME.get(asked.word("do"))
+    if found is None:
+        raise NoPageError(f"the console makes no change {brief(asked.words['do'])!r}; these: {', '.join(BY_NAME)}")
+    return found
+
+
+def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved: bool = False) -> WebPage:
+    """The page that shows what would happen."""
+    plan, words = found.plan, _form(found)
+    view = {
+        **_view(asked, action, plan),
+        "anyway": asked.link("/change", **words, even_if_moved="1") if plan.if_moved else "",
+        "live": plan.live,
+        "pause": asked.link("/change", do="worker pause", key=plan.stream, group=plan.group, reason="rewind"),
+        "nothing": found.nothing,
+        "moved": moved,
+        "form": list(words.items()),
+        "digest": plan.digest,
+        "open": asked.settings.allow_changes,
+        "undo": undo_line(plan, "CHANGE"),
+        "outcome": None,
+    }
+    facts: Facts = {"action": action.name, "applied": False, "digest": plan.digest, **_facts(plan)}
+    return WebPage(
+        "change", action.name, facts, view, [asked.watch.server.command_line(*plan.words[1:])], at_ms=at_ms, live=False
+    )
+
+
+def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome) -> WebPage:
+    """The page that says what became of a change."""
+    plan = job.prepared.plan
+    left = [result for result in outcome.results if result.became not in {"done", "late"}]
+    facts: Facts = {
+        "action": action.name,
+        "applied": True,
+        "done": outcome.done,
+        "left": len(left),
+        "stopped": outcome.stopped,
+        "change": outcome.written or None,
+        "audit": list(outcome.audit),
+        "unaudited": outcome.unaudited or None,
+        **_facts(plan),
+    }
+    view = {
+        **_view(asked, action, plan),
+        "outcome": outcome,
+        "left": left[:_SHOWN],
+        "undo": undo_line(plan, outcome.written) if outcome.done else "",
+        "undo_form": _undo_form(asked, plan, outcome),
+        "again": asked.link("/change", **job.words) if outcome.stopped else "",
+        "entries": job.prepared.entries,
+        "added": [result.why or result.reply for result in outcome.of("done")][:_SHOWN] if _is_adding(plan) else [],
+    }
+    status = 200 if outcome.whole else 409
+    return WebPage(
+        "change",
+        action.name,
+        facts,
+        view,
+        [asked.watch.server.command_line(*plan.words[1:])],
+        at_ms=_now(),
+        live=False,
+        status=status,
+    )
+
+
+def _is_adding(plan: ChangePlan) -> bool:
+    """True if entries are added, whose ids a person may want to know."""
+    return plan.action in {"stream add", "dead retry", "dead edit"}
+
+
+def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
+    """The address of the preview of undoing a change; empty where there is none."""
+    if not outcome.done:
+        return ""
+    kept = plan.undo.by_audit and outcome.written
+    line = plan.undo.words or (("millstream", "audit", "undo", outcome.change) if kept else ())
+    words = form_of(line)
+    return asked.link("/change", **words) if words else ""
+
+
+def _view(asked: Asked, action: Action, plan: ChangePlan) -> dict[str, Any]:
+    """The page's view of a plan, before and after."""
+    return {
+        "action": action,
+        "plan": plan,
+        "raw": [brief(raw_line(command), 400) for command in plan.commands[:_SHOWN]],
+        "raw_more": max(len(plan.commands) - _SHOWN, 0),
+        "back": _back(asked, action, plan),
+    }
+
+
+def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
+    """The page that a change is about."""
+    if action.noun == "dead":
+        return asked.link("/dead", key=asked.words.get("key", plan.stream))
+    if action.registry:
+        return asked.link("/workers")
+    if plan.group and not plan.removes:
+        return asked.link("/group", key=plan.stream, group=plan.group)
+    if plan.stream and (plan.group or not plan.removes):
+        return asked.link("/stream", key=plan.stream)
+    return asked.link("/")
+
+
+def _facts(plan: ChangePlan) -> Facts:
+    return {
+        "stream": plan.stream,
+        "group": plan.group or None,
+        "question": plan.question,
+        "before_after": [{"fact": row.fact, "before": row.before, "after": row.after} for row in plan.table],
+        "notes": list(plan.notes),
+        "raw": [raw_line(command) for command in plan.commands[:_SHOWN]],
+        "undo_raw": [raw_line(command) for command in joined(plan.undo.commands)[:_SHOWN]],
+        "undo_note": plan.undo.note or None,
+    }
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def job_page(asked: Asked) -> WebPage:
+    """A change that was confirmed."""
+    job = _job(asked)
+    if job.outcome is not None:
+        return result_page(asked, job)
+    plan, now_ms = job.prepared.plan, time.time_ns() // 1_000_000
+    facts = {
+        "action": plan.action,
+        "running": job.running,
+        "done": job.done,
+        "entries": job.prepared.entries,
+        "began_ms": job.began_ms,
+        "error": None if job.error is None else str(job.error),
+        "change": job.id,
+    }
+    kept = "" if job.error is None else until_then(job.id, job.error)
+    view = {"job": job, "plan": plan, "now": now_ms, "open": asked.settings.allow_changes, "kept": kept, **facts}
+    shell = [command_line(asked, "audit ls", options=("--limit", "5"))]
+    return WebPage("job", plan.action, facts, view, shell, at_ms=now_ms, live=job.running)
+
+
+async def stop_job(asked: Asked) -> WebPage:
+    """Interrupt a change; it ends after the part that is under way."""
+    if not asked.settings.allow_changes:
+        raise ChangeRefusedError("the console is read-only: start it with --allow-changes")
+    job = _job(asked)
+    job.stop.set()
+    return WebPage("job", job.prepared.plan.action, {}, location=asked.link("/job", id=job.id))
+
+
+def _job(asked: Asked) -> ChangeJob:
+    found = asked.watch.jobs.get(asked.word("id"))
+    if found is None:
+        raise NoPageError("there is no such change under way; `millstream audit ls` shows what was done")
+    return found
+
+
+LARGEST = 200_000
+"""Characters of a document that can be corrected on a page; the shell takes any."""
+
+
+async def correction_page(asked: Asked) -> WebPage:
+    """The entry of a letter as a document that can be changed, or an edited one with its fault."""
+    key, line = asked.word("key"), asked.watch.line
+    one, before = await reading.editable(line, key, asked.entry_id("ids"))
+    letter = one.letter
+    assert letter is not None
+    document = document_of(before)
+    written, problem = asked.words.get("document"), ""
+    if written is not None:
+        try:
+            fields_from(written, before)
+        except ValueError as reason:
+            problem = str(reason)
+    facts = {
+        "stream": key,
+        "letter": one.id,
+        "error": letter.error,
+        "document": document if len(document) <= LARGEST else None,
+        "problem": problem or None,
+    }
+    view = {
+        "key": key,
+        "letter": letter,
+        "id": one.id,
+        "text": document if written is None else written,
+        "too_large": len(document) > LARGEST,
+        "problem": problem,
+        "closed": (await closed_actions(asked, key)).get("dead edit", ""),
+    }
+    place = () if dead_key(key) == key else ("--key", key)
+    shell = [command_line(asked, f"dead {verb}", key, one.id, options=place) for verb in ("edit", "show")]
+    return WebPage("correcting", "dead edit", facts, view, shell, live=False, status=400 if problem else 200)

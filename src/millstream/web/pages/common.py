@@ -1,0 +1,147 @@
+"""Parts of several pages: rows of groups, findings, the standings drawn over a stream."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from millstream.ops.actions import form_of
+from millstream.ops.every import ACTIONS
+from millstream.ops.findings.advice import Advice, Case
+from millstream.ops.findings.status import advice_on, by_kind, evidence_text, place_of
+from millstream.ops.groups.status import GroupRate, is_late, is_stuck
+from millstream.ops.spark.status import ArchivedStream, QueriesSeen
+from millstream.ops.streams.status import GroupStatus, StreamStatus
+from millstream.ops.watching.history import TrendPoint
+from millstream.ops.watching.questions import refused_actions
+from millstream.ops.words import command_words, count, milliseconds, name, plural, raw_line, shell_line, span
+from millstream.web.charts import Standing, ground, sparkline
+from millstream.web.page import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in a table."""
+
+    group: GroupStatus  # Status as it was read
+    rate: GroupRate | None  # Its rates of late
+    spark: Markup  # Its lag as a drawing
+    late: bool  # Its oldest unread entry is old
+    stuck: bool  # Its oldest entry in hand is old, or in no consumer's hands
+
+
+def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
+    """A group as a row."""
+    late, stuck = is_late(group, now_ms), is_stuck(group, now_ms)
+    moments = asked.watch.history.lags(group.stream, group.name)
+    points = [(moment.at_ms, moment.most) for moment in moments]
+    spark = sparkline(points, trend_words(moments), hot=late) if any(y for _, y in points) else Markup("")
+    return GroupRow(group, rate, spark, late, stuck)
+
+
+def trend_words(moments: list[TrendPoint]) -> str:
+    """A trend in words, for people who cannot see it."""
+    if len(moments) < 2:
+        return ""
+    first, last = moments[0], moments[-1]
+    way = "rising" if last.most > first.most else "falling" if last.most < first.most else "level"
+    return f"lag {way}, from {first.most:,.0f} to {last.most:,.0f} in {(last.at_ms - first.at_ms) / 1000:.0f} s"
+
+
+async def closed_actions(asked: Asked, key: str) -> dict[str, str]:
+    """Action -> why it is not open: the console is read-only, or the server's user may not."""
+    if not asked.settings.allow_changes:
+        return {action.name: "the console is read-only: start it with --allow-changes" for action in ACTIONS}
+    return await refused_actions(asked.watch, key)
+
+
+def command_line(asked: Asked, does: str, *names: str, options: Iterable[str] = ()) -> list[str]:
+    """The command line that shows the same, for this server."""
+    return asked.watch.server.command_line(*command_words(does, *names, options=options)[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAdvice:
+    """A finding as a page shows it."""
+
+    advice: Advice  # The finding
+    href: str  # The page it is about
+    place: str  # Its group and stream, in words
+    evidence: str  # The facts that say so, in words
+    remedy: str  # The command line that helps; empty where there is none
+    raw: str  # The command of the server; empty where there is none, or a command line
+    form: str = ""  # Address of the preview of the remedy; empty where that is not a change, or the console makes none
+
+
+def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
+    """The findings about them, the most important first."""
+    return [_finding(asked, advice) for advice in advice_on(found, besides)]
+
+
+def _finding(asked: Asked, advice: Advice) -> ShownAdvice:
+    remedy = "" if advice.remedy is None else shell_line(asked.watch.server.command_line(*advice.remedy[1:]))
+    raw = "" if remedy or not advice.raw else raw_line(advice.raw[0])
+    change = form_of(advice.remedy) if advice.remedy is not None and asked.settings.allow_changes else None
+    form = "" if change is None else asked.link("/change", **change)
+    return ShownAdvice(advice, _href(asked, advice), place_of(advice), evidence_text(advice), remedy, raw, form)
+
+
+def _href(asked: Asked, advice: Advice) -> str:
+    """The page that a finding is about."""
+    if advice.query is not None:
+        return asked.link("/query", id=advice.query[0])
+    if advice.server is not None:
+        return asked.link("/server")
+    if advice.group is None:
+        return asked.link("/dead", key=advice.stream)
+    return asked.link("/group", key=advice.stream, group=advice.group, consumer=advice.consumer)
+
+
+def kinds(shown: Sequence[ShownAdvice]) -> list[list[ShownAdvice]]:
+    """Findings of one kind together, as :func:`by_kind` has them."""
+    pages = {id(one.advice): one for one in shown}
+    return [[pages[id(advice)] for advice in kind] for kind in by_kind([one.advice for one in shown])]
+
+
+MOST_DRAWN = 20
+"""Most rows of a drawing; the number of the others is written below them."""
+
+
+def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
+    """A group."""
+    pending = group.oldest_pending.id
+    delayed = f", {count(group.delayed)} of them delayed" if group.delayed else ""
+    lag = f"{count(group.lag.entries)} behind" if group.lag.known else "lag unknown"
+    held = f", {plural(group.pending, 'entry', 'entries')} pending" if group.pending else ""
+    age = f", the oldest for {span(group.oldest_pending.age(now_ms))}" if pending else ""
+    at = milliseconds(group.last_delivered_id) or None
+    return Standing(
+        name(group.name), at, None if pending is None else milliseconds(pending), lag + held + delayed + age, stuck
+    )
+
+
+def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:
+    """The queries that read a stream by themselves, or should."""
+    found = []
+    for query, place in queries.readers(stream):
+        lag = "lag unknown" if place.behind is None else f"{count(place.behind)} behind"
+        lost = f", {query.state}" if query.is_lost else ""
+        found.append(Standing(f"{name(query.title)} (Spark)", place.at_ms or None, None, f"Spark query{lost}, {lag}"))
+    return found
+
+
+def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[Standing]:
+    """The place up to which a stream is archived."""
+    return [
+        Standing("archive", milliseconds(one.upto) or None, None, f"{count(one.waiting)} not archived")
+        for one in archived
+        if one.stream == stream
+    ]
+
+
+def standings_drawn(stream: StreamStatus, standings: Sequence[Standing]) -> Markup:
+    """The drawing; nothing for a stream without entries, or without readers."""
+    if not standings or stream.first_entry_id is None or stream.last_entry_id is None:
+        return Markup("")
+    first_ms, last_ms = milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id)
+    return ground(standings[:MOST_DRAWN], first_ms, last_ms, max(len(standings) - MOST_DRAWN, 0))

@@ -1,0 +1,116 @@
+"""Dead letters: which streams have some, and of one of them the letters, by what they died of."""
+
+from dataclasses import dataclass, replace
+
+from millstream.client.dead_letter.letter import DeadLetter, dead_key
+from millstream.client.dead_letter.put_back import StoredLetter
+from millstream.ops.letters.reading import ErrorClass, error_classes, letter_payload, letter_streams, read_letters
+from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
+from millstream.ops.words import Facts, name
+from millstream.web.page import Asked, WebPage, form_word
+from millstream.web.pages.common import closed_actions, command_line
+
+_LISTED = 50
+_STREAMS = 500  # most streams, by key
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRow:
+    """A letter in the table."""
+
+    id: str  # Id in the dead-letter stream
+    letter: DeadLetter | None  # The letter's own record; None where another program wrote the entry
+    fields: list[Shown]  # Fields of the entry that died
+
+
+async def dead_page(asked: Asked) -> WebPage:
+    """The dead-letter streams, or the letters of the one that ``key`` names."""
+    if "key" in asked.words:
+        return await _letters_page(asked, asked.words["key"])
+    reading = await asked.watch.read("letters", letter_streams)
+    seen = reading.value
+    facts: Facts = {
+        "letters": seen.letters,
+        "streams": [
+            {
+                "key": one.key,
+                "letters": one.letters,
+                "streams": list(one.streams),
+                "first_ms": one.first_ms,
+                "last_ms": one.last_ms,
+            }
+            for one in seen.streams[:_STREAMS]
+        ],
+        "streams_found": len(seen.streams),
+        "unknown": seen.why,
+    }
+    view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
+    if len(seen.streams) == 1:  # a person who follows the link wants the letters, and need not choose the only stream
+        return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
+    return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead ls")], **WebPage.source(reading))
+
+
+async def _letters_page(asked: Asked, key: str) -> WebPage:
+    """The letters of one stream."""
+    reading = await asked.watch.read(("dead", key), lambda line: read_letters(line, key))
+    letters, length = reading.value
+    every = error_classes(letters)
+    classes, listed = every[:_LISTED], letters[:_LISTED]
+    facts: Facts = {
+        "stream": key,
+        "letters": length,
+        "looked_at": len(letters),
+        "classes": [
+            {
+                "reason": one.reason,
+                "error": one.error,
+                "group": one.group,
+                "letters": one.letters,
+                "newest": one.newest.id,
+                "newest_ms": None if one.newest.letter is None else one.newest.letter.died_ms,
+            }
+            for one in classes
+        ],
+        "classes_found": len(every),
+        "letter_list": [_letter_facts(one) for one in listed],
+    }
+    view = {
+        "key": key,
+        "length": length,
+        "looked_at": len(letters),
+        "classes": classes,
+        "more_classes": len(every) - len(classes),
+        "letters": [LetterRow(one.id, one.letter, in_brief(letter_payload(one))) for one in listed],
+        "now": reading.at_ms,
+        "closed": await closed_actions(asked, key),
+        "jobs": asked.watch.jobs.under_way(key),
+        "class_words": [_class_words(key, one) for one in classes],
+    }
+    place = () if dead_key(key) == key else ("--key", key)
+    shell = [
+        command_line(asked, "dead ls", key, options=place),
+        command_line(asked, "dead retry", key, options=(*place, "--all")),
+    ]
+    return WebPage("letters", name(key), facts, view, shell, **WebPage.source(reading))
+
+
+def _class_words(key: str, one: ErrorClass) -> list[tuple[str, str]]:
+    """The words of a form that choose the letters of a class."""
+    given = {"key": key, "reason": one.reason, "error": one.error, "group": one.group}
+    return [form_word(name, value) for name, value in given.items() if value]
+
+
+def _letter_facts(one: StoredLetter) -> Facts:
+    letter = one.letter
+    return {
+        "id": one.id,
+        "stream": None if letter is None else letter.stream,
+        "entry": None if letter is None else letter.id,
+        "group": None if letter is None else letter.group,
+        "consumer": None if letter is None else letter.consumer,
+        "reason": None if letter is None else letter.reason,
+        "error": None if letter is None else letter.error,
+        "deliveries": None if letter is None else letter.deliveries,
+        "died_ms": None if letter is None else letter.died_ms,
+        "fields": payload_facts(letter_payload(one)),
+    }

@@ -1,0 +1,165 @@
+"""The entries that a page of a stream shows: their window, the conditions on them, and the way to the next page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millstream import times
+from millstream.client.line import Command, Line
+from millstream.client.ranges import order_of
+from millstream.ops.asking import calls, checked
+from millstream.ops.entries.reading import scan
+from millstream.ops.payloads.choice import EntryChoice, choice_of
+from millstream.ops.payloads.shown import light
+from millstream.ops.streams.reading import entry_view
+from millstream.ops.words import EntryView
+from millstream.web.page import NoPageError
+
+LOOKED_AT = 5_000
+"""Entries that are looked at for one page."""
+
+VOLUME = 8 << 20
+"""Bytes of entries that are looked at for one page, about."""
+
+KINDS = ("jsonl", "csv")
+"""Files in which the entries of a page can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySearch:
+    """The choice of entries in the window, as it was typed."""
+
+    where: str = ""  # A condition; empty for none
+    grep: str = ""  # A text that has to be in a name or a value; empty for none
+
+    @property
+    def choice(self) -> EntryChoice:
+        """The same, to be asked with each entry."""
+        return choice_of(None, (self.where,) if self.where else (), (self.grep,) if self.grep else ())
+
+    @property
+    def words(self) -> list[str]:
+        """The same as options of the shell."""
+        return [
+            word for name, value in (("--where", self.where), ("--grep", self.grep)) if value for word in (name, value)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEntries:
+    """The entries of a page."""
+
+    entries: tuple[EntryView, ...]  # Entries in the order they are shown
+    looked_at: int  # Number of entries that were looked at
+    last: str | None  # Id of the last of these, in the order they were looked at; None where there was none
+    further: bool  # There are more, in the direction they were looked at
+
+
+def filters(words: Mapping[str, str]) -> EntrySearch:
+    """The conditions in the words of an address."""
+    found = EntrySearch(words.get("where", "").strip(), words.get("grep", ""))
+    try:
+        _ = found.choice
+    except ValueError as reason:
+        raise NoPageError(f"where {reason}") from None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A page of entries."""
+
+    low: str  # The least id, as XRANGE takes it
+    high: str  # The greatest one
+    newest_first: bool  # The order they are shown in
+    rising: bool  # The order they are read in: towards newer ones
+    count: int  # Most entries shown
+    at_edge: bool  # Nothing was left out before the first one shown: it is the newest (or oldest) of the range
+
+    def command(self, key: str) -> Command:
+        """The command that reads it, and one entry more, to know if there are any."""
+        if self.rising:
+            return ("XRANGE", key, self.low, self.high, "COUNT", self.count + 1)
+        return ("XREVRANGE", key, self.high, self.low, "COUNT", self.count + 1)
+
+    @property
+    def onwards(self) -> bool:
+        """True if it is read in the order it is shown."""
+        return self.rising != self.newest_first
+
+
+async def read_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
+    """The entries of a page."""
+    if sought == EntrySearch():
+        (reply,) = await calls(line, [wanted.command(key)])
+        rows = checked(reply, key)
+        views, further = [entry_view(key, row) for row in rows[: wanted.count]], len(rows) > wanted.count
+        looked_at, last = len(views), views[-1].id if views else None
+    else:
+        bounds, fits = (wanted.low, wanted.high), sought.choice.fits
+        found = await scan(
+            line, key, bounds, fits, count=wanted.count, most=LOOKED_AT, volume=VOLUME, backwards=not wanted.rising
+        )
+        views, further, looked_at, last = list(found.entries), found.more, found.looked_at, found.last
+    return FoundEntries(tuple(views if wanted.onwards else views[::-1]), looked_at, last, further)
+
+
+async def listed_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
+    """The same without the rest of long values: the kept part of a reading must not be as large as they are."""
+    found = await read_entries(line, key, wanted, sought)
+    return replace(found, entries=tuple(map(light, found.entries)))
+
+
+def paging(found: FoundEntries, wanted: Window) -> dict[str, Any]:
+    """The words of the addresses of the pages before and after this one; None where there is none."""
+    back, on = ("after", "before") if wanted.newest_first else ("before", "after")
+    nowhere = {"before": None, "after": None}
+    ends = [view.id for view in found.entries] or ([found.last] if found.last else [])
+    further = {**nowhere, on if wanted.onwards else back: found.last} if found.further else None
+    if wanted.onwards:
+        first = {**nowhere, back: ends[0]} if ends and not wanted.at_edge else None
+        return {"to_first": first, "to_next": further}
+    return {"to_first": further, "to_next": {**nowhere, on: ends[-1]} if ends else None}
+
+
+ENTRIES, MOST = 50, 500
+"""Entries of a page, and at most."""
+
+
+def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
+    """The window for the words of an address: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id."""
+    low = _bound("from", words.get("from", ""), now_ms, "-")
+    high = _bound("to", words.get("to", ""), now_ms, "+")
+    newest_first = words.get("order") != "oldest"
+    if after := words.get("after"):  # further on in time
+        return Window(f"({_id('after', after)}", high, newest_first, True, count, at_edge=False)
+    if before := words.get("before"):
+        return Window(low, f"({_id('before', before)}", newest_first, False, count, at_edge=False)
+    return Window(low, high, newest_first, not newest_first, count, at_edge=True)
+
+
+def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
+    """An id of a range; a time means all entries of its millisecond."""
+    text = text.strip()
+    if not text or text == usual:
+        return usual
+    if _is_id(text):
+        return text
+    try:
+        return str(times.instant(text, now_ms))
+    except ValueError as reason:
+        raise NoPageError(f"{name} {text!r}: {reason}") from None
+
+
+def _id(name: str, text: str) -> str:
+    if not _is_id(text):
+        raise NoPageError(f"{name} {text!r} is no entry's id")
+    return text
+
+
+def _is_id(text: str) -> bool:
+    """True if it is ``milliseconds-number``; a number alone is a time."""
+    left, dash, right = text.partition("-")
+    if not (dash and left.isascii() and left.isdigit() and right.isascii() and right.isdigit() and len(text) < 42):
+        return False
+    return max(order_of(text.encode())) < 2**64

@@ -1,0 +1,82 @@
+"""One entry: its content, decoded, and its state in each group."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.line import Command, Line
+from millstream.ops.asking import calls, checked
+from millstream.ops.entries.reading import find
+from millstream.ops.entries.status import EntryFound
+from millstream.ops.payloads.decode import FORMS, Form
+from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.payloads.shown import in_full, payload_facts
+from millstream.ops.words import milliseconds, name
+from millstream.web.page import Asked, WebPage
+from millstream.web.pages.common import command_line
+
+_STATES = {"passed": "done"}
+"""The word of the JSON twin, which keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySeen:
+    """An entry as it was found, and its neighbours."""
+
+    found: EntryFound
+    before: str | None
+    after: str | None
+
+
+async def entry_page(asked: Asked) -> WebPage:
+    """An entry."""
+    key, entry = asked.word("key"), asked.entry_id("id")
+    reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
+    found, stands = reading.value.found, reading.value.found.standings
+    as_form: Form | None = next((form for form in FORMS if form == asked.words.get("as")), None)
+    payload = None if found.entry is None else EntryPayload(found.entry.fields, as_form)
+    facts = {
+        "stream": key,
+        "id": entry,
+        "added_ms": milliseconds(entry),
+        "gone": found.entry is None,
+        "fields": None if payload is None else payload_facts(payload),
+        "groups": [
+            {
+                "group": one.group,
+                "state": _STATES.get(one.state, one.state),
+                "consumer": one.pending.consumer if one.pending else None,
+                "idle_ms": one.pending.idle_ms if one.pending else None,
+                "due_in_ms": one.pending.due_in_ms if one.pending else None,
+                "deliveries": one.pending.deliveries if one.pending else None,
+            }
+            for one in stands
+        ],
+    }
+    view = {
+        "key": key,
+        "id": entry,
+        "now": reading.at_ms,
+        "added_ms": milliseconds(entry),
+        "stands": stands,
+        "fields": None if payload is None else in_full(payload),
+        "forms": FORMS,
+        "form": as_form,
+        "before": reading.value.before,
+        "after": reading.value.after,
+    }
+    shell = [command_line(asked, "stream get", key, entry)]
+    return WebPage("entry", f"{entry} in {name(key)}", facts, view, shell, **WebPage.source(reading))
+
+
+async def _read(line: Line, key: str, entry: str) -> EntrySeen:
+    found = await find(line, key, entry)
+    commands: list[Command] = [
+        ("XREVRANGE", key, f"({entry}", "-", "COUNT", 1),
+        ("XRANGE", key, f"({entry}", "+", "COUNT", 1),
+    ]
+    before, after = [checked(reply, key) for reply in await calls(line, commands)]
+    return EntrySeen(found, _id(before), _id(after))
+
+
+def _id(rows: Any) -> str | None:
+    return str(rows[0][0].decode()) if rows else None

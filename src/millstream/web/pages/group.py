@@ -1,0 +1,150 @@
+"""One group: its lag or the reason why it is unknown, the trend, its consumers, and pending entries with payloads."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from millstream.errors import UsageError
+from millstream.ops.every import BY_NAME
+from millstream.ops.findings.status import finding_facts
+from millstream.ops.groups.status import consumer_facts, group_facts, is_idle, is_left, lag_facts
+from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
+from millstream.ops.pending.choosing import choice_of, choice_options
+from millstream.ops.pending.status import PendingChoice, PendingEntry, pending_facts
+from millstream.ops.streams.status import ConsumerStatus
+from millstream.ops.watching.questions import PendingWanted, group_reading, pending_reading
+from millstream.ops.words import Facts, name
+from millstream.ops.workers.status import RunningJob, WorkersSeen, WorkerStatus
+from millstream.web.charts import trend
+from millstream.web.page import Asked, NoPageError, WebPage
+from millstream.web.pages.common import closed_actions, command_line, findings, group_row, kinds, trend_words
+from millstream.worker.registry import protocol
+
+ENTRIES, MOST = 50, 500
+"""Pending entries of a page, and at most."""
+
+Sort: TypeAlias = Literal["id", "idle", "deliveries"]
+
+_ACTIONS = (
+    "pending claim", "pending ack", "pending nack", "pending dead", "group rewind", "consumer rm", "worker reap",
+    "group rm",
+)  # fmt: skip
+
+_SORTS: tuple[Sort, ...] = ("id", "idle", "deliveries")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    """A pending entry in the table."""
+
+    entry: PendingEntry
+    fields: list[Shown] | None
+    hot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRow:
+    """A consumer in the table."""
+
+    consumer: ConsumerStatus  # Status as it was read
+    worker: WorkerStatus | None  # It belongs to; None where none that is alive says so
+    job: RunningJob | None  # Its worker's longest-running entry in hand
+    hot: bool  # It holds entries and has asked for nothing for long
+    other: str = ""  # The group's consumer that asked for something last, of the others; empty where there is none
+
+
+async def group_page(asked: Asked) -> WebPage:
+    """A group."""
+    key, group_name = asked.word("key"), asked.word("group")
+    choice = _choice(asked)
+    sort: Sort = next((each for each in _SORTS if each == asked.words.get("sort")), "id")
+    start = asked.words.get("start", "-")
+    by = None if sort == "id" else sort
+    wanted = PendingWanted(key, group_name, asked.count("count", ENTRIES, MOST), choice, by, start)
+    state = await group_reading(asked.watch, key, group_name)
+    held = await pending_reading(asked.watch, wanted)
+    seen, page, done = state.value.seen, held.value, state.value.rate
+    noted = findings(asked, [state.value])
+    row = group_row(asked, seen.group, done, seen.at_ms)
+    moments = asked.watch.history.lags(key, group_name)
+    most = [moment.most for moment in moments]
+    facts = {
+        **group_facts(seen.group, seen.at_ms, done),
+        "findings": [finding_facts(one.advice, one.remedy) for one in noted],
+        "lag_cause": lag_facts(seen.group),
+        "consumer_list": [consumer_facts(each) for each in seen.consumers],
+        "consumers_unknown": seen.consumers_why,
+        "pending_list": [pending_facts(each, _payload(each)) for each in page.entries],
+        "pending_next": page.next,
+        "pending_looked_at": page.looked_at,
+    }
+    view = {
+        "closed": await closed_actions(asked, key),
+        "closed_orders": await closed_actions(asked, protocol.CONTROL),
+        "pause": state.value.workers.pause_of(key, group_name) if state.value.workers else None,
+        "orders_here": [BY_NAME[each] for each in ("worker pause", "worker resume")],
+        "actions_here": [BY_NAME[each] for each in _ACTIONS],
+        "row": row,
+        "urgent": kinds([one for one in noted if one.advice.level != "hint"]),
+        "group": seen.group,
+        "stream": seen.stream,
+        "now": seen.at_ms,
+        "rate": done,
+        "over_ms": state.over_ms,
+        "repair": None if seen.group.lag.repair is None else shlex.join(seen.group.lag.repair),
+        "trend": trend(moments, f"Lag of {name(group_name)}: {trend_words(moments)}") if any(most) else "",
+        "unsure": any(moment.value is None for moment in moments),
+        "watched_ms": moments[-1].at_ms - moments[0].at_ms if moments else 0,
+        "consumers": [_consumer_row(each, state.value.workers, seen.consumers) for each in seen.consumers],
+        "consumers_why": seen.consumers_why,
+        "pending": [_pending_row(each) for each in page.entries],
+        "next": page.next if sort == "id" else None,
+        "looked_at": page.looked_at,
+        "choice": choice,
+        "sort": sort,
+        "sorts": _SORTS,
+        "start": start,
+    }
+    shell = [
+        command_line(asked, "group show", key, group_name),
+        command_line(asked, "pending ls", key, group_name, options=_options(asked, sort)),
+    ]
+    return WebPage("group", f"{name(group_name)} on {name(key)}", facts, view, shell, **WebPage.source(state, held))
+
+
+def _choice(asked: Asked) -> PendingChoice | None:
+    """The pending entries that the address asks for; None for all."""
+    try:
+        found = choice_of({name: text for name, text in asked.words.items() if text})  # others were left empty
+    except UsageError as error:
+        raise NoPageError(str(error)) from None
+    return None if found == PendingChoice() else found
+
+
+def _options(asked: Asked, sort: str) -> list[str]:
+    """The same choice as options of the shell."""
+    return ["--payload", *(["--sort", sort] if sort != "id" else []), *choice_options(asked.words)]
+
+
+def _consumer_row(
+    consumer: ConsumerStatus, workers: WorkersSeen | None, every: Sequence[ConsumerStatus]
+) -> ConsumerRow:
+    """A consumer, and what its worker says."""
+    others = [one for one in every if one.reads and one.name != consumer.name and one.name.isprintable()]
+    other = min(others, key=lambda one: one.idle_ms).name if others else ""
+    where = (consumer.stream, consumer.group)
+    worker = None if workers is None else workers.holder(*where, consumer.name)
+    job = next((job for job in worker.jobs if (job.stream, job.group) == where), None) if worker else None
+    return ConsumerRow(consumer, worker, job, is_idle(consumer, worker), other)
+
+
+def _payload(entry: PendingEntry) -> list[Facts] | None:
+    """The fields of a pending entry in the JSON; None where they were not read."""
+    return None if entry.entry is None else payload_facts(EntryPayload(entry.entry.fields))
+
+
+def _pending_row(entry: PendingEntry) -> PendingRow:
+    fields = None if entry.entry is None else in_brief(EntryPayload(entry.entry.fields))
+    return PendingRow(entry, fields, is_left(entry))

@@ -1,0 +1,57 @@
+"""The state of the server: memory, clients, its log on disk, replicas, costs of commands, and slow commands."""
+
+from dataclasses import asdict, dataclass
+
+from millstream.client.url import CLUSTERS
+from millstream.ops.server.reading import server
+from millstream.ops.server.status import CommandCost, ServerStatus, SlowCommand
+from millstream.ops.words import Facts, brief, raw_line
+from millstream.web.page import Asked, WebPage
+from millstream.web.pages.common import command_line
+
+_COSTS = 12  # commands in the table of costs
+_SLOW = 50  # slow commands in the table
+_LETTERS = 160  # characters of a slow command
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """A command in the table of costs; ``share`` is its part of all the time, in percent."""
+
+    cost: CommandCost
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRow:
+    """A slow command in the table."""
+
+    slow: SlowCommand
+    line: str
+
+
+async def health_page(asked: Asked) -> WebPage:
+    """The server, or each node of a cluster."""
+    reading = await asked.watch.read("server", server)
+    nodes = reading.value
+    facts: Facts = {"servers": [_facts(node) for node in nodes]}
+    view = {
+        "nodes": [(node, _costs(node), [SlowRow(slow, _line(slow)) for slow in node.slow[:_SLOW]]) for node in nodes],
+        "now": reading.at_ms,
+        "is_cluster": asked.watch.server.url.startswith(CLUSTERS),
+    }
+    shell = [command_line(asked, does) for does in ("server show", "server slow", "doctor")]
+    return WebPage("health", "Server", facts, view, shell, **WebPage.source(reading))
+
+
+def _costs(node: ServerStatus) -> list[CostRow]:
+    whole = sum(cost.microseconds for cost in node.costs) or 1
+    return [CostRow(cost, 100 * cost.microseconds / whole) for cost in node.costs[:_COSTS]]
+
+
+def _line(slow: SlowCommand) -> str:
+    return brief(raw_line(slow.words), _LETTERS)
+
+
+def _facts(node: ServerStatus) -> Facts:
+    return {**asdict(node), "costs": [asdict(cost) for cost in node.costs], "missing": dict(node.missing)}

@@ -1,0 +1,117 @@
+"""The first page, with all streams and the problems; and the search by name."""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries, search
+from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
+from millstream.ops.streams.status import StreamStatus, refused_lines, stream_facts
+from millstream.ops.watching.questions import (
+    Rates,
+    all_queries,
+    everything,
+    on_servers,
+    rates_of,
+    server_standing,
+    worst_cases,
+)
+from millstream.ops.words import Facts, name
+from millstream.ops.words import rate as rate_words
+from millstream.web.charts import sparkline
+from millstream.web.page import Asked, WebPage
+from millstream.web.pages.common import GroupRow, command_line, findings, group_row, kinds
+
+STREAMS = 100
+"""Streams of one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """A stream in the table."""
+
+    stream: StreamStatus  # Status as it was read
+    groups: list[GroupRow]  # Its groups
+    added: float | None  # Entries a second that come to it
+    spark: Markup  # That rate as a drawing
+    quiet_ms: int | None  # Time since the newest entry was added; None where it has none
+
+
+async def overview_page(asked: Asked) -> WebPage:
+    """All streams."""
+    reading = await everything(asked.watch)
+    seen, done = reading.value, rates_of(reading)
+    sort = asked.words.get("sort", "worst")
+    found = sorted_streams(seen, sort)
+    first = (asked.count("page", 1, 1 + len(found) // STREAMS) - 1) * STREAMS
+    rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + STREAMS]]
+    whole = totals(seen, done[0])
+    looked = await worst_cases(asked.watch, seen, done)
+    queries = await all_queries(asked.watch)
+    servers = await server_standing(asked.watch)
+    noted = findings(
+        asked,
+        looked.value,
+        [*on_servers(servers), *lost_queries(queries.value, seen), *letters_waiting(seen)],
+    )
+    urgent = [one for one in noted if one.advice.level != "hint"]
+    facts: Facts = {
+        "totals": whole,
+        "findings": [finding_facts(one.advice, one.remedy) for one in noted],
+        "streams": [_stream_facts(row, seen.at_ms) for row in rows],
+        "refused": dict(seen.refused),
+        "first": first,
+    }
+    view = {
+        "rows": rows,
+        "needing": len(urgent),
+        "urgent": kinds(urgent),
+        "hints": kinds([one for one in noted if one.advice.level == "hint"]),
+        "totals": whole,
+        "over_ms": reading.over_ms,
+        "now": seen.at_ms,
+        "refused": refused_lines(seen.refused),
+        "sort": sort,
+        "sorts": SORTS,
+        "first": first,
+        "size": STREAMS,
+    }
+    shell = [command_line(asked, "stream ls"), command_line(asked, "group ls")]
+    return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries, servers))
+
+
+def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: Rates) -> StreamRow:
+    added = done[0].get(stream.key)
+    groups = [group_row(asked, group, done[1].get((stream.key, group.name)), now_ms) for group in stream.groups]
+    points = asked.watch.history.rates(stream.key)
+    spark = sparkline(points, f"entries a second, now {rate_words(added)}") if any(y for _, y in points) else Markup("")
+    last = stream.last_entry_id
+    quiet = None if last is None else max(now_ms - int(last.partition("-")[0]), 0)
+    return StreamRow(stream, groups, added, spark, quiet)
+
+
+def _stream_facts(row: StreamRow, now_ms: int) -> Facts:
+    facts = stream_facts(row.stream, now_ms, row.added)
+    return {**facts, "groups": [group_facts(one.group, now_ms, one.rate) for one in row.groups]}
+
+
+_MOST = 100
+
+
+async def search_page(asked: Asked) -> WebPage:
+    """The names that fit the words of ``q``; of consumers only those that hold entries."""
+    wanted = asked.words.get("q", "")
+    reading = await everything(asked.watch)
+    every = search(reading.value, wanted)
+    found = every[:_MOST]
+    facts = {
+        "query": wanted,
+        "found": len(every),
+        "hits": [
+            {"kind": hit.kind, "stream": hit.stream, "group": hit.group, "consumer": hit.consumer} for hit in found
+        ],
+    }
+    view = {"hits": found, "every": len(every), "wanted": wanted}
+    shell = [command_line(asked, "stream find", wanted)]
+    title = f"Find {name(wanted)}" if wanted else "Find"
+    return WebPage("search", title, facts, view, shell, **WebPage.source(reading), live=False)

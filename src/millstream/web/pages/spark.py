@@ -1,0 +1,157 @@
+"""The pages of Spark: all queries, one query, one archive."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from markupsafe import Markup
+
+from millstream.ops.asking import NotReadableError
+from millstream.ops.groups.status import is_stuck
+from millstream.ops.spark.status import ArchiveSeen, QueriesSeen, QueryStatus
+from millstream.ops.streams.status import StreamsSeen, StreamStatus
+from millstream.ops.watching.history import TrendPoint
+from millstream.ops.watching.questions import all_queries, archive_reading, some_streams
+from millstream.ops.words import command_words, name, rate
+from millstream.web.charts import sparkline, trend
+from millstream.web.page import Asked, NoPageError, WebPage
+from millstream.web.pages.common import command_line, group_standing, query_standings, standings_drawn
+
+MOST = 200
+"""Queries on the page."""
+
+_STREAMS = 8  # most streams that are drawn
+_WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """A query in the table."""
+
+    query: QueryStatus  # Status from its driver
+    spark: Markup  # Rows a second, drawn
+    phase: str  # Phase that took longest in its last batch; may be empty
+    lost: bool  # It should run and does not
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDrawn:
+    """A stream with all its readers."""
+
+    stream: StreamStatus
+    ground: Markup
+
+
+async def queries_page(asked: Asked) -> WebPage:
+    """All queries that reported to this server."""
+    reading = await all_queries(asked.watch)
+    seen = reading.value
+    lost = seen.lost
+    found = sorted(seen.queries, key=lambda query: (query not in lost, _WORST_FIRST[query.state]))[:MOST]
+    keys = sorted({place.stream for query in found if query.state != "stopped" for place in query.places})[:_STREAMS]
+    live = await some_streams(asked.watch, keys)
+    facts = {
+        "queries": [query_facts(query) for query in found],
+        "found": len(seen.queries),
+        "unknown": seen.why,
+    }
+    view = {
+        "rows": [_row(query, lost=query in lost) for query in found],
+        "found": len(seen.queries),
+        "running": sum(query.state == "running" for query in seen.queries),
+        "lost": len(lost),
+        "drawn": streams_drawn(live.value, seen),
+        "why": seen.why,
+        "now": seen.at_ms,
+    }
+    shell = [command_line(asked, "spark ls")]
+    return WebPage("queries", "Spark queries", facts, view, shell, **WebPage.source(reading, live))
+
+
+def query_facts(query: QueryStatus) -> dict[str, object]:
+    """A query in the JSON, under the names that the shell has."""
+    return asdict(query)
+
+
+def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[StreamDrawn]:
+    """Each stream with its groups and queries on one axis."""
+    found = []
+    for stream in live.streams:
+        standings = query_standings(queries, stream.key)
+        standings += [group_standing(each, live.at_ms, stuck=is_stuck(each, live.at_ms)) for each in stream.groups]
+        found.append(StreamDrawn(stream, standings_drawn(stream, standings)))
+    return found
+
+
+def _row(query: QueryStatus, *, lost: bool) -> QueryRow:
+    points = [(one.at_ms, one.rows_per_second) for one in query.recent if one.rows_per_second is not None]
+    running = query.state == "running"
+    drawn = sparkline(points, f"rows a second, now {rate(query.rows_per_second)}") if running else Markup("")
+    return QueryRow(query, drawn, next(iter(query.phases), ""), lost)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """A phase of the last batch; ``share`` is its part of the whole, in percent."""
+
+    name: str
+    ms: int
+    share: float
+
+
+async def query_page(asked: Asked) -> WebPage:
+    """A query."""
+    wanted = asked.word("id")
+    reading = await all_queries(asked.watch)
+    seen = reading.value
+    query = next((each for each in seen.queries if each.id == wanted), None)
+    if query is None:
+        why = f"no query {wanted!r} has reported to this server; one is forgotten after 30 days"
+        raise NotReadableError(seen.why or why)
+    live = await some_streams(asked.watch, [place.stream for place in query.places])
+    view = {
+        "query": query,
+        "phases": _phases(query),
+        "drawn": streams_drawn(live.value, seen),
+        "rates": _drawn(((one.at_ms, one.rows_per_second) for one in query.recent), "Rows processed a second"),
+        "times": _drawn(((one.at_ms, one.batch_ms) for one in query.recent), "Time of a batch", spans=True),
+        "now": seen.at_ms,
+    }
+    shell = [command_line(asked, "spark show", query.id)]
+    return WebPage("query", name(query.title), query_facts(query), view, shell, **WebPage.source(reading, live))
+
+
+def _phases(query: QueryStatus) -> list[PhaseRow]:
+    whole = max(sum(query.phases.values()), query.batch_ms or 0, 1)
+    return [PhaseRow(phase, ms, 100 * ms / whole) for phase, ms in query.phases.items()]
+
+
+def _drawn(points: Iterable[tuple[float, float | None]], label: str, *, spans: bool = False) -> Markup:
+    """A figure of the last batches."""
+    known = [TrendPoint(at, value, value, value) for at, value in points if value is not None]
+    return trend(known, label, spans=spans) if any(one.most for one in known) else Markup("")
+
+
+async def archive_page(asked: Asked) -> WebPage:
+    """The archive that the console was started with."""
+    path = asked.settings.archive
+    if path is None:
+        raise NoPageError("this console was started without an archive: start it with --archive DIR")
+    reading = await archive_reading(asked.watch, path)
+    seen = reading.value
+    facts = {
+        "path": seen.path,
+        "changed_ms": seen.changed_ms,
+        "generation": seen.generation,
+        "streams": [asdict(one) for one in seen.streams],
+        "runs": [asdict(one) for one in seen.runs],
+        "files": [{**asdict(one), "first": str(one.first), "last": str(one.last)} for one in seen.newest],
+        "unknown": seen.why,
+    }
+    view = {"seen": seen, "now": seen.at_ms, "size": sum(one.bytes for one in seen.streams)}
+    names = (asked.watch.server.argument, *_named(seen))
+    shell = [command_words("archive", *names, options=("--to", seen.path, "--dry-run"))]
+    return WebPage("archive", "Archive", facts, view, shell, **WebPage.source(reading))
+
+
+def _named(seen: ArchiveSeen) -> list[str]:
+    return [one.stream for one in seen.streams] or ["STREAM"]

@@ -1,0 +1,111 @@
+"""One stream: the position of each group in it, and its entries, by id and time, in either order, live."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.ops.every import ACTIONS, BY_NAME
+from millstream.ops.groups.status import group_facts
+from millstream.ops.payloads.entry import EntryPayload
+from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
+from millstream.ops.streams.status import stream_facts
+from millstream.ops.watching.questions import all_queries, archive_reading, rates_of, stream_reading
+from millstream.ops.words import EntryView, milliseconds, name, rate
+from millstream.web.charts import sparkline
+from millstream.web.page import Asked, WebPage
+from millstream.web.pages.common import (
+    archive_standings,
+    closed_actions,
+    command_line,
+    group_row,
+    group_standing,
+    query_standings,
+    standings_drawn,
+)
+from millstream.web.pages.entries import ENTRIES, KINDS, MOST, Window, filters, listed_entries, paging, window
+
+_ACTIONS = (*(one for one in ACTIONS if one.noun == "stream"), BY_NAME["group create"], BY_NAME["worker reap"])
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """An entry in the table."""
+
+    id: str
+    at_ms: int
+    fields: list[Shown]
+
+
+async def stream_page(asked: Asked) -> WebPage:
+    """A stream."""
+    key = asked.word("key")
+    now_ms = asked.watch.line.wall_time()
+    wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
+    state = await stream_reading(asked.watch, key)
+    question = ("entries", key, wanted, sought)
+    entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
+    seen, found, views = state.value, entries.value, entries.value.entries
+    queries = await all_queries(asked.watch)
+    path = asked.settings.archive
+    archived = [] if path is None else [await archive_reading(asked.watch, path)]
+    stream, (added, group_rates) = seen.streams[0], rates_of(state)
+    groups = [group_row(asked, each, group_rates.get((key, each.name)), seen.at_ms) for each in stream.groups]
+    payloads = [EntryPayload(view.fields) for view in views]
+    rates = asked.watch.history.rates(key)
+    facts = {
+        **stream_facts(stream, seen.at_ms, added.get(key)),
+        "groups": [group_facts(one.group, seen.at_ms, one.rate) for one in groups],
+        "entries": [
+            {"id": view.id, "added_ms": milliseconds(view.id), "fields": payload_facts(payload)}
+            for view, payload in zip(views, payloads, strict=True)
+        ],
+        "looked_at": found.looked_at,
+        "looked_up_to": found.last,
+        "more": found.further,
+    }
+    view = {
+        "closed": await closed_actions(asked, key),
+        "actions_here": _ACTIONS,
+        "stream": stream,
+        "groups": groups,
+        "now": seen.at_ms,
+        "added": added.get(key),
+        "over_ms": state.over_ms,
+        "spark": sparkline(rates, f"entries a second, now {rate(added.get(key))}"),
+        "first_ms": _ms(stream.first_entry_id),
+        "last_ms": _ms(stream.last_entry_id),
+        "ground": standings_drawn(
+            stream,
+            [standing for one in archived for standing in archive_standings(one.value.streams, key)]
+            + query_standings(queries.value, key)
+            + [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # a table has it too
+        ),
+        "entries": [
+            EntryRow(each.id, milliseconds(each.id), in_brief(payload))
+            for each, payload in zip(views, payloads, strict=True)
+        ],
+        "window": wanted,
+        "sought": sought,
+        "found": found,
+        "pinned": _pinned(views, wanted),
+        "files": [(kind, asked.link(f"/stream.{kind}", **_here(asked))) for kind in KINDS],
+        **paging(found, wanted),
+    }
+    shell = [command_line(asked, "stream show", key), command_line(asked, "stream tail", key, options=sought.words)]
+    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries, queries, *archived))
+
+
+def _here(asked: Asked) -> dict[str, str]:
+    """The words of this page's address."""
+    return {name: value for name, value in asked.words.items() if name != "server"}
+
+
+def _pinned(views: Sequence[EntryView], wanted: Window) -> dict[str, str | None]:
+    """The words of an address that shows these entries whenever it is followed; none where there are no entries."""
+    if not views:
+        return {}
+    first, last = (views[-1].id, views[0].id) if wanted.newest_first else (views[0].id, views[-1].id)
+    return {"from": first, "to": last, "before": None, "after": None}
+
+
+def _ms(entry: str | None) -> int | None:
+    return None if entry is None else milliseconds(entry)

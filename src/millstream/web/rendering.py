@@ -1,0 +1,192 @@
+"""From a page to the sent bytes: HTML, the same as JSON, or the part of it that changes. Everything is escaped."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from millstream._version import __version__
+from millstream.ops import words
+from millstream.ops.words import raw_line, shell_line
+from millstream.texts import json_text, time_text
+from millstream.web import page as links
+from millstream.web.page import Asked, WebPage
+
+STATIC = files("millstream.web") / "static"
+
+FILES = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""Everything a page loads, with its type."""
+
+_REST = b'<div id="notice"'  # where the part of a page begins that is not of the bar
+_COMMANDS = 40  # raw commands that a page shows
+_LONG = 400  # letters of one of them
+
+SECTIONS = (
+    ("/", "Overview", "o"),
+    ("/dead", "Dead letters", "d"),
+    ("/workers", "Workers", "w"),
+    ("/spark", "Spark", "q"),
+    ("/archive", "Archive", "a"),
+    ("/server", "Server", "s"),
+)
+"""The pages that every page leads to, and the key that follows ``g`` to get there; the archive only where one is."""
+
+
+def moment(milliseconds: int | None) -> Markup:
+    """A time in UTC, to the second; all of it is in what a pointer shows."""
+    if milliseconds is None:
+        return escape(words.DASH)
+    whole = time_text(milliseconds)
+    try:
+        short = f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return escape(whole)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(whole, whole, short)
+
+
+@cache
+def static(name: str) -> bytes:
+    """A file of ours."""
+    return (STATIC / name).read_bytes()
+
+
+@cache
+def version(name: str) -> str:
+    """A text for a file's address that changes with the file, which may then be cached for ever."""
+    return hashlib.sha256(static(name)).hexdigest()[:12]
+
+
+@cache
+def environment() -> Environment:
+    """The templates; everything that is not marked as made by us is escaped, and a name that is missing is an error."""
+    made = Environment(
+        loader=PackageLoader("millstream.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    shown = (
+        words.name,
+        words.brief,
+        words.lines,
+        words.count,
+        words.rate,
+        words.span,
+        words.ago,
+        words.idle,
+        words.micros,
+        words.size,
+        moment,
+    )
+    made.filters.update({function.__name__: function for function in shown})
+    made.filters["stamp"] = time_text
+    made.filters["json"] = json_text
+    made.globals.update(
+        plural=words.plural, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
+    )
+    return made
+
+
+def prepare() -> None:
+    """Compile the templates, so that the first viewer need not wait for it."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
+def html(page: WebPage, asked: Asked) -> bytes:
+    """The whole page.
+
+    Names are shown without half characters; one that was missed must not fail the page.
+    """
+    text = environment().get_template(f"{page.name}.html").render(_context(page, asked, whole=True))
+    return text.encode(errors="backslashreplace")
+
+
+def beginning(asked: Asked) -> bytes:
+    """The beginning of a page whose facts are still being asked for: its bar, and a notice of that."""
+    named = asked.words.get("group") or asked.words.get("key") or asked.words.get("id")
+    title = next((title for path, title, _ in SECTIONS if path == asked.path), "Millstream")
+    page = WebPage(
+        "trouble", title if named is None else words.name(named), {}, {"words": "", "back": None}, live=False
+    )
+    return (
+        html(page, asked).partition(_REST)[0] + environment().get_template("asking.html").render(asked=asked).encode()
+    )
+
+
+def rest(page: WebPage, asked: Asked) -> bytes:
+    """The part of a page that comes after :func:`beginning`."""
+    whole = html(page, asked)
+    return whole[whole.index(_REST) :]
+
+
+def inner(page: WebPage, asked: Asked) -> str:
+    """The content of its ``main``: the part that is refreshed."""
+    template = environment().get_template(f"{page.name}.html")
+    context = template.new_context(_context(page, asked, whole=False))
+    return "".join(template.blocks["content"](context))
+
+
+def twin(page: WebPage, asked: Asked) -> str:
+    """The facts as JSON."""
+    whole = {
+        "page": page.name,
+        "server": asked.watch.server.address,
+        "at_ms": page.at_ms,
+        "trouble": page.trouble or None,
+        "shell": [shell_line(line) for line in page.shell],
+        "commands": _commands(page),
+        "commands_sent": page.sent,
+        **page.facts,
+    }
+    return json_text(whole, indent=2) + "\n"
+
+
+def event(kind: str, facts: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return f"event: {kind}\ndata: {json.dumps(facts)}\n\n".encode()
+
+
+def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
+    """The values that the templates may use."""
+    context = {
+        "page": page,
+        "asked": asked,
+        "base": asked.settings.base,
+        "link": asked.link,
+        "here": asked.here,
+        **page.view,
+    }
+    if whole:
+        top = f"{asked.settings.base}/"
+        servers = [(each.name, links.address(top, {}, number)) for number, each in enumerate(asked.settings.servers)]
+        context |= {
+            "version": __version__,
+            "sections": [
+                (asked.link(path), title, path == asked.path, key)
+                for path, title, key in SECTIONS
+                if path != "/archive" or asked.settings.archive is not None
+            ],
+            "servers": servers,
+        }
+    context |= {
+        "twin": asked.settings.base + links.twin(asked.path, asked.query),
+        "shell": [shell_line(line) for line in page.shell],
+        "commands": _commands(page),
+    }
+    return context
+
+
+def _commands(page: WebPage) -> list[str]:
+    return [words.brief(raw_line(command), _LONG) for command in page.commands[:_COMMANDS]]

@@ -1,0 +1,247 @@
+"""The web application: the page of each path, and errors as pages."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from millstream.client.line import AccessDenied, Disconnected, WrongReplyError, wrong_reply
+from millstream.errors import MillstreamError
+from millstream.ops.asking import NotReadableError
+from millstream.ops.plan import ChangeRefusedError, TargetMissingError
+from millstream.ops.watching.watch import ServerWatch
+from millstream.web import rendering
+from millstream.web.page import AddressError, Asked, NoPageError, WebPage, words_of
+from millstream.web.pages.change import change_page, job_page, make_change, stop_job
+from millstream.web.pages.dead import dead_page
+from millstream.web.pages.entries import KINDS
+from millstream.web.pages.entry import entry_page
+from millstream.web.pages.group import group_page
+from millstream.web.pages.health import health_page
+from millstream.web.pages.overview import overview_page, search_page
+from millstream.web.pages.spark import archive_page, queries_page, query_page
+from millstream.web.pages.stream import stream_page
+from millstream.web.pages.workers import workers_page
+from millstream.web.serving.download import entries_file
+from millstream.web.serving.guard import WebGuard
+from millstream.web.serving.live import LivePages, LiveResponse
+from millstream.web.settings import ConsoleSettings
+from millstream.worker.registry.lookup import NotThereError
+
+Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
+
+_FORM = 1 << 20  # bytes of a form: an entry that was corrected is in one
+AT_ONCE = 0.1  # seconds after which a page is begun before all of it is known; its status is 200 then
+_HTML = "text/html; charset=utf-8"
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIApp:
+    """The application, guarded."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.gather(*(watch.close() for watch in watches))
+
+    live = LivePages()
+    routes = [Route("/static/{name}", _static, methods=["GET"])]
+    for path, maker in PAGES.items():
+        route = _Form(path, maker, settings, watches, live)
+        routes.append(Route(path, route.page, methods=["GET"]))
+        routes.append(Route(("/overview" if path == "/" else path) + ".json", route.twin, methods=["GET"]))
+    for path, maker in POSTED.items():
+        routes.append(Route(path, _Form(path, maker, settings, watches, live).posted, methods=["POST"]))
+    files = _Form("/stream", stream_page, settings, watches, live)
+    routes += [Route(f"/stream.{kind}", files.file, methods=["GET"]) for kind in KINDS]
+    lost = _Form("/", _nowhere, settings, watches, live)
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost})
+    return WebGuard(_below(settings.base, app), settings.access)
+
+
+def _below(base: str, app: ASGIApp) -> ASGIApp:
+    """The application below a path, whether the proxy in front of it removes that path or sends it on."""
+
+    async def without_base(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == base or path.startswith(f"{base}/"):
+            scope = {**scope, "path": path.removeprefix(base) or "/"}
+        await app(scope, receive, send)
+
+    return without_base if base else app
+
+
+class _Form:
+    """One page in its three forms."""
+
+    def __init__(
+        self, path: str, maker: Maker, settings: ConsoleSettings, watches: list[ServerWatch], live: LivePages
+    ) -> None:
+        self._path = path
+        self._maker = maker
+        self._settings = settings
+        self._watches = watches
+        self._live = live
+
+    async def page(self, request: Request) -> Response:
+        """Answer with a page as HTML, or as the events that keep it live."""
+        try:
+            asked = self._asked(request)
+        except AddressError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return LiveResponse(self._live, lambda: self._made(asked), asked)
+        headers = {"vary": "accept"}
+        making = asyncio.create_task(self._made(asked))
+        done, _ = await asyncio.wait([making], timeout=AT_ONCE)
+        if not done:
+            return StreamingResponse(_in_two(making, asked), 200, headers, _HTML)
+        page = await making
+        return Response(rendering.html(page, asked), page.status, headers, _HTML)
+
+    async def posted(self, request: Request) -> Response:
+        """The answer to a form that changes something."""
+        body = b""
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM:
+                    return PlainTextResponse("The form is too long.\n", 413)
+        except ClientDisconnect:
+            return PlainTextResponse("The form is cut.\n", 400)  # the client has left and cannot read it
+        try:
+            asked = self._asked(request, body)
+        except AddressError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        page = await self._made(asked)
+        if page.location:
+            return RedirectResponse(page.location, 303)
+        return Response(rendering.html(page, asked), page.status, media_type=_HTML)
+
+    async def twin(self, request: Request) -> Response:
+        """Answer with a page as JSON."""
+        try:
+            asked = self._asked(request)
+        except AddressError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        page = await self._made(asked)
+        return Response(rendering.twin(page, asked), page.status, media_type="application/json")
+
+    async def file(self, request: Request) -> Response:
+        """The entries of a page as a file, or the page that says why there is none."""
+        try:
+            asked = self._asked(request)
+        except AddressError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        try:
+            with asked.watch.replies():
+                return await entries_file(asked, request.url.path.rpartition(".")[2])
+        except MillstreamError as error:
+            page = refusal(error, asked)
+            return Response(rendering.html(page, asked), page.status, media_type=_HTML)
+
+    async def lost(self, request: Request, _: Exception) -> Response:
+        """An address that no page has."""
+        return await self.page(request)
+
+    def _asked(self, request: Request, form: bytes = b"") -> Asked:
+        query = request.scope["query_string"]
+        words = words_of(query) | words_of(form)
+        number = words.get("server", "0")
+        if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(self._watches)):
+            raise AddressError(f"server= is a number below {len(self._watches)}")
+        return Asked(
+            self._settings,
+            self._watches[int(number)],
+            int(number),
+            self._path,
+            words,
+            query.decode("latin-1"),
+            request.scope.get("user", ""),
+            request.client.host if request.client else "",
+        )
+
+    async def _made(self, asked: Asked) -> WebPage:
+        """The page, or the one that says why there is none."""
+        try:
+            with asked.watch.replies():
+                return await self._maker(asked)
+        except MillstreamError as error:
+            return refusal(error, asked)
+
+
+def refusal(error: MillstreamError, asked: Asked) -> WebPage:
+    """The page for a request that was refused."""
+    if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
+        return trouble("Not here", str(error), 404)
+    if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
+        return trouble("No answer", str(error), 502)
+    if isinstance(error, ChangeRefusedError):
+        return trouble("Refused", str(error), 403, back=_back(asked))
+    return trouble("It did not work", str(error), 500)
+
+
+async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterator[bytes]:
+    """A page that takes long: a browser shows how it begins, and the rest as soon as the server has answered."""
+    yield rendering.beginning(asked)
+    page = await making
+    try:
+        whole = rendering.rest(page, asked)
+    except Exception as error:  # noqa: BLE001 - the half that was sent cannot be taken back, nor be all
+        whole = rendering.rest(refusal(wrong_reply(error, asked.watch.server.url), asked), asked)
+    yield whole
+
+
+def _back(asked: Asked) -> str | None:
+    """The page that has the form of a change; None where that is not known."""
+    key, group = asked.words.get("key"), asked.words.get("group")
+    if key is None:
+        return None
+    if asked.words.get("do", "").startswith("dead "):
+        return asked.link("/dead", key=key)
+    return asked.link("/stream", key=key) if group is None else asked.link("/group", key=key, group=group)
+
+
+def trouble(title: str, words: str, status: int, back: str | None = None) -> WebPage:
+    """The page for what cannot be shown."""
+    shown = {"words": words, "back": back}
+    return WebPage("trouble", title, {"error": words}, shown, live=status == 502, status=status)
+
+
+async def _nowhere(asked: Asked) -> WebPage:  # noqa: ARG001 - every maker's signature
+    raise NoPageError("The console has no page at this address.")
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in rendering.FILES:
+        return PlainTextResponse("The console has no such file.\n", 404)
+    headers = {"cache-control": _FOREVER}
+    return Response(rendering.static(name), 200, headers, rendering.FILES[name])
+
+
+PAGES = {
+    "/": overview_page,
+    "/stream": stream_page,
+    "/entry": entry_page,
+    "/group": group_page,
+    "/dead": dead_page,
+    "/workers": workers_page,
+    "/spark": queries_page,
+    "/query": query_page,
+    "/archive": archive_page,
+    "/server": health_page,
+    "/change": change_page,
+    "/job": job_page,
+    "/search": search_page,
+}
+"""Path -> what makes the page."""
+
+POSTED = {"/change": make_change, "/job": stop_job}
+"""Path -> what does what a form asks for."""

@@ -1,0 +1,218 @@
+"""The requests that get in, and the headers of every answer. A stranger's page must not get further than this.
+
+A browser is on this machine, so pages of others reach the console as easily as its user does:
+
+- A name of the attacker's own may lead to 127.0.0.1 (DNS rebinding): only known names in ``Host`` are answered.
+- A page elsewhere may send forms and ask for images: a change needs an ``Origin`` that is this console. Only
+  whole pages (a link that was followed) may be asked for from elsewhere. ``Sec-Fetch-Site`` says so where the browser
+  sends it; another port of this machine is elsewhere, too.
+- A page elsewhere may show ours in a frame: it must not (``frame-ancestors``).
+- Strangers may write into a stream: its content is escaped, and no script, style or image is taken that is not a file
+  of ours (the content security policy). Text never becomes HTML in the browser but through the one place allowed
+  (trusted types).
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import ipaddress
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millstream.texts import in_one_line
+from millstream.web.settings import Access, digest
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types millstream"
+)
+"""The content security policy of every answer."""
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # names of streams are in addresses; an Origin is still sent, which no-referrer would make "null"
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+_SAFE = frozenset({"GET", "HEAD"})
+_HERE = frozenset({"same-origin", "none"})  # "none": typed, or a bookmark
+_SLOW = 0.5  # seconds that a wrong password costs
+_WRONG_AT_ONCE = 8  # requests with a wrong password that may wait so; more are refused at once
+
+
+class WebGuard:
+    """Lets requests through to the app, or answers them itself."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._wrong = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # nothing here speaks WebSocket
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        headers = Headers(scope=scope)
+        refused = ambiguous_end(headers) or wrong_host(headers, self._access.hosts)
+        refused = refused or wrong_site(scope["method"], headers)
+        refused = refused or await self._stranger(scope, headers)
+        await (refused or self._app)(scope, receive, with_headers)
+
+    async def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to a client without a valid login; otherwise the user's name goes into ``scope["user"]``."""
+        access = self._access
+        scope["user"] = ""
+        if not access.asks:
+            return None
+        if access.user_header is not None and access.is_proxy(_peer(scope)):
+            given = headers.getlist(access.user_header)
+            # the proxy added its own after one that was sent to it: it is unknown which is the proxy's
+            if len(given) > 1:
+                return _refusal(401, f"More than one {access.user_header} header came: have the proxy replace it.")
+            user = "".join(given).strip()
+            if user:
+                scope["user"] = in_one_line(user)[:200]
+                return None
+            if access.password is None:
+                return _refusal(401, f"The proxy in front of the console sent no {access.user_header} header.")
+        if access.password is None:
+            return _refusal(403, "This console is reached through its proxy only.")
+        user, password = _credentials(headers.get("authorization", ""))
+        if password is not None and hmac.compare_digest(digest(password), access.password):
+            scope["user"] = in_one_line(user)[:200]
+            return None
+        if password is not None:
+            return await self._guessed()
+        return _ask("This console asks for its password; any user name will do.")
+
+    async def _guessed(self) -> Response:
+        """The answer to a wrong password: slow, so that guessing takes long."""
+        if self._wrong >= _WRONG_AT_ONCE:
+            return _refusal(429, "Too many wrong passwords at once: try again in a moment.")
+        self._wrong += 1
+        try:
+            await asyncio.sleep(_SLOW)
+        finally:
+            self._wrong -= 1
+        return _ask("That is not the console's password.")
+
+
+def ambiguous_end(headers: Headers) -> Response | None:
+    """The answer to a request with two ends: a proxy that takes the other one would read its rest as a new request."""
+    if "content-length" not in headers or "transfer-encoding" not in headers:
+        return None
+    refused = _refusal(400, "A request has Content-Length or Transfer-Encoding, not both.")
+    refused.headers["connection"] = "close"
+    return refused
+
+
+def wrong_host(headers: Headers, known: Iterable[str]) -> Response | None:
+    """The answer to a request by a name that is not the console's.
+
+    Numbers are always right: a name that leads here by an attacker's doing is a name.
+    """
+    given = headers.getlist("host")
+    name = host_name(given[0]) if len(given) == 1 else None
+    if name is not None and (name in known or name == "localhost" or _is_number(name)):
+        return None
+    said = in_one_line(name or "without a name")[:200]
+    return _refusal(
+        421,
+        f"This console is not known as {said}. Open it by the address it printed when it started, or start it with "
+        "--allow-host and this name.",
+    )
+
+
+def wrong_site(method: str, headers: Headers) -> Response | None:
+    """The answer to a request that another site's page made the browser send."""
+    site = _all_of(headers, "sec-fetch-site")
+    if method in _SAFE:
+        # a link that a person followed is fine; a request of the page itself, for example for an image, is not
+        if site is None or site in _HERE or headers.get("sec-fetch-mode") == "navigate":
+            return None
+        return _refusal(403, "Another site's page asked for this; the console answers only its own.")
+    origin = _all_of(headers, "origin")
+    if site is not None and site not in _HERE:
+        return _refusal(403, "Another site's page asked for this change; nothing was done.")
+    if origin is None or not _is_own(origin, headers.get("host", "")):
+        return _refusal(403, "This change did not come from a page of this console (Origin); nothing was done.")
+    return None
+
+
+def host_name(host: str) -> str | None:
+    """The name or address in a ``Host`` header, lower case and without port; None where there is none."""
+    if host.startswith("["):
+        name, bracket, rest = host[1:].partition("]")
+        return name if bracket and (not rest or _is_port(rest)) else None
+    name, colon, port = host.lower().partition(":")
+    return name.removesuffix(".") if name and (not colon or _is_port(f":{port}")) else None
+
+
+def _is_port(text: str) -> bool:
+    return text[:1] == ":" and text[1:].isascii() and text[1:].isdigit()
+
+
+def _is_number(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_own(origin: str, host: str) -> bool:
+    scheme, mark, place = origin.partition("://")
+    return bool(mark) and scheme in {"http", "https"} and place.lower() == host.lower()
+
+
+def _all_of(headers: Headers, name: str) -> str | None:
+    """A header; None where there is none. One that comes twice is nothing that is known."""
+    return ", ".join(headers.getlist(name)) or None
+
+
+def _peer(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _credentials(header: str) -> tuple[str, str | None]:
+    """User and password of HTTP's basic scheme; no password where there are none."""
+    scheme, _, coded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return "", None
+    try:
+        text = base64.b64decode(coded.strip(), validate=True).decode(errors="surrogateescape")
+    except (binascii.Error, ValueError):
+        return "", ""
+    user, _, password = text.partition(":")
+    return user, password
+
+
+def _refusal(status: int, words: str) -> Response:
+    return PlainTextResponse(words + "\n", status)
+
+
+def _ask(words: str) -> Response:
+    return PlainTextResponse(
+        words + "\n", 401, {"www-authenticate": 'Basic realm="Millstream console", charset="UTF-8"'}
+    )

@@ -1,0 +1,80 @@
+"""A page kept live: made again when there is a newer reading, and sent when it differs from the one before.
+
+The cost of a reader is bounded. The number of live pages is limited, and each has no more than one event that is sent
+in pieces. A client that takes none of these pieces is hung up on (``connections``).
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from millstream.web import rendering
+from millstream.web.page import Asked, WebPage
+
+MOST = 64
+"""Live pages at a time. A browser has one for each window: a hidden tab is not live."""
+
+_PIECE = 1 << 16  # bytes that wait in the connection of a client that does not read
+
+
+class LivePages:
+    """The number of live pages of a console, bounded."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class LiveResponse(StreamingResponse):
+    """Server-sent events, as :func:`events` has them; one of why there are none where too many pages are live."""
+
+    def __init__(self, pages: LivePages, make: Callable[[], Awaitable[WebPage]], asked: Asked) -> None:
+        super().__init__(_in_pieces(events(make, asked)), media_type="text/event-stream")
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the other side goes away."""
+        if self._pages.count >= MOST:
+            self.body_iterator = _full()
+        self._pages.count += 1  # one that is refused is gone in a moment
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pages.count -= 1
+
+
+async def _full() -> AsyncIterator[bytes]:
+    words = f"This page is not kept live: {MOST} are, as many as the console keeps so. Close some, or load it again."
+    yield b"retry: 10000\n\n" + rendering.event("full", {"trouble": words})
+
+
+async def _in_pieces(whole: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for event in whole:
+        for at in range(0, len(event), _PIECE):
+            yield event[at : at + _PIECE]
+
+
+async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncIterator[bytes]:
+    """Server-sent events without end: ``page`` with the content of ``main``, ``same`` where nothing has changed."""
+    before = b""
+    yield b"retry: 2000\n\n"
+    while True:
+        kind, facts, before = await _look(make, asked, before)
+        yield rendering.event(kind, facts)
+        del facts  # they hold the whole page
+        await asyncio.sleep(asked.watch.pause())
+
+
+async def _look(
+    make: Callable[[], Awaitable[WebPage]], asked: Asked, before: bytes
+) -> tuple[str, dict[str, object], bytes]:
+    """An event's kind and facts, and the digest of the page."""
+    page = await make()
+    text = rendering.inner(page, asked)
+    facts: dict[str, object] = {"at": page.at_ms, "every": round(asked.watch.every(), 1), "trouble": page.trouble}
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+    if digest == before:
+        return "same", facts, digest
+    return "page", {**facts, "title": page.title, "html": text}, digest

@@ -1,0 +1,141 @@
+"""The cost of looking for a server, in round trips and rows: a large server is read as cheaply as a small one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from millstream.client.line import Line
+from millstream.ops.findings.reading import read_case
+from millstream.ops.pending import reading as pending
+from millstream.ops.pending.status import PendingChoice
+from millstream.ops.streams import reading as streams
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+
+class Counting(Line):
+    """A line that counts round trips, and the rows of replies that are lists.
+
+    Attributes:
+        trips: round trips.
+        commands: in all of them.
+        largest: rows of the longest reply.
+    """
+
+    trips = commands = largest = 0
+
+    def calls(self, commands: Any, **options: Any) -> Any:
+        """As of a line."""
+        self.trips += 1
+        self.commands += len(commands)
+        asked = super().calls(commands, **options)
+        asked.add_done_callback(lambda done: self._seen(done.result()))
+        return asked
+
+    def _seen(self, replies: list[Any]) -> None:
+        self.largest = max([self.largest, *(len(reply) for reply in replies if isinstance(reply, list))])
+
+
+def counted(server: ServerProcess, work: Callable[[Line], Awaitable[Any]]) -> tuple[Any, Counting]:
+    """The result of a reading function and its cost."""
+
+    async def main() -> tuple[Any, Counting]:
+        line = Counting(server.url)
+        try:
+            return await work(line), line
+        finally:
+            await line.close()
+
+    return asyncio.run(main())
+
+
+def test_an_overview_asks_once_for_a_hundred_streams(server: ServerProcess, client: redis.Redis) -> None:
+    """Names in one scan, then all groups with their ages; no command for a group that has nothing to tell."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(450):
+            key = f"stream-{number}"
+            pipe.xadd(key, {"n": 1}, id="1-0")
+            for group in ("done", "new"):
+                pipe.xgroup_create(key, group, id="0")
+            pipe.xreadgroup("done", "c1", {key: ">"}, noack=True)
+        pipe.execute()
+    seen, line = counted(server, streams.overview)
+    scans = line.trips - 4  # three pages of 200 and the ages of the last one
+    assert (len(seen.streams), scans <= 2) == (450, True)
+    assert line.commands - scans == 450 * (2 + 1)  # XINFO twice, XRANGE for the group that is behind
+    assert {group.lag.entries for one in seen.streams for group in one.groups} == {0, 1}
+
+
+def test_streams_of_large_entries_are_asked_for_a_few_at_a_time(server: ServerProcess, client: redis.Redis) -> None:
+    """XINFO has the first and the last entry in it: 200 streams of large ones would be a reply of any size."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(80):
+            pipe.xadd(f"stream-{number}", {"n": "x" * 100_000}, id="1-0")
+        pipe.execute()
+    seen, line = counted(server, lambda line: streams.read(line, [f"stream-{number}" for number in range(80)]))
+    # 50 to begin with, which were 10 MB; then as many as are 4 MB; nothing is asked of groups, since there are none
+    assert (len(seen.streams), line.trips, line.commands) == (80, 3, 160)
+
+
+def fill(client: redis.Redis, entries: int) -> None:
+    """So many pending entries, of four consumers in turn."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(1, entries + 1):
+            pipe.xadd("orders", {"n": number}, id=f"{number}-0")
+        pipe.xgroup_create("orders", "billing", id="0")
+        for number in range(0, entries, 100):
+            pipe.xreadgroup("billing", f"c{number // 100 % 4}", {"orders": ">"}, count=100)
+        pipe.execute()
+
+
+OLD = PendingChoice(idle_ms=10**12)
+
+
+@pytest.mark.parametrize(
+    ("work", "trips", "rows"),
+    [
+        (lambda line: pending.read_page(line, "orders", "billing"), 1, 100),
+        (lambda line: pending.read_page(line, "orders", "billing", start="(2500-0", payload=True), 2, 100),
+        (lambda line: pending.read_page(line, "orders", "billing", choice=PendingChoice("c2")), 1, 1000),
+        (lambda line: pending.read_page(line, "orders", "billing", choice=OLD, scan=3000), 3, 1000),
+        (lambda line: pending.worst(line, "orders", "billing", by="idle", scan=2000), 2, 1000),
+        (lambda line: read_case(line, "orders", "billing"), 8, 1000),
+    ],
+    ids=["page", "payload", "consumer", "none fits", "worst", "group"],
+)
+def test_no_page_grows_with_what_is_pending(
+    server: ServerProcess, client: redis.Redis, work: Callable[[Line], Awaitable[Any]], trips: int, rows: int
+) -> None:
+    """As many round trips and rows as were asked for, of five thousand as of a million."""
+    fill(client, 5000)
+    _, line = counted(server, work)
+    assert (line.trips <= trips, line.largest <= rows) == (True, True), (line.trips, line.largest)
+
+
+def test_pages_join_without_gap(server: ServerProcess, client: redis.Redis) -> None:
+    """Each page begins behind the one before, also where what is chosen lies far apart, and the last says so."""
+    fill(client, 2500)
+    client.xclaim("orders", "billing", "c9", 0, [f"{number}-0" for number in range(1, 2501, 400)], justid=True)
+    found: list[str] = []
+    start: str | None = "-"
+    while start is not None:
+        at = start
+        page, _ = counted(
+            server,
+            lambda line, at=at: pending.read_page(  # type: ignore[misc]  # the loop's value, as it is now
+                line,
+                "orders",
+                "billing",
+                start=at,
+                count=2,
+                choice=PendingChoice(deliveries=1, consumer="c9"),
+                scan=700,
+            ),
+        )
+        found += [entry.id for entry in page.entries]
+        start = page.next
+    assert found == [f"{number}-0" for number in range(1, 2501, 400)]

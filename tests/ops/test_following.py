@@ -1,0 +1,95 @@
+"""Entries are followed through restarts of their server: none left out, none twice, and what happened is said."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+import redis
+
+from millstream.client.open import open_line
+from millstream.ops.asking import NotReadableError
+from millstream.ops.entries.reading import Arrived, follow
+from millstream.ops.words import NEVER
+from support.servers import ServerProcess, millstream_server, redis_server
+
+
+def add(server: ServerProcess, stream: str, entry: str) -> None:
+    with server.client() as client:
+        client.execute_command("XADD", stream, entry, "a", "b")
+
+
+async def ids(arriving: "AsyncGenerator[Arrived, None]", count: int) -> list[str]:
+    """Ids of the next entries."""
+    found: list[str] = []
+    while len(found) < count:
+        found += [entry.id for entry in (await anext(arriving)).entries]
+    return found
+
+
+async def said(arriving: "AsyncGenerator[Arrived, None]") -> str:
+    """The next message; entries must not come before."""
+    while not (found := await anext(arriving)).said:
+        assert not found.entries
+    return found.said
+
+
+@pytest.mark.parametrize("kind", ["redis", "millstream"])
+async def test_a_restart_is_outlived(tmp_path: Path, kind: str) -> None:
+    """It says that the server is away and back, and goes on behind the last entry it had."""
+    kept = redis_server(tmp_path, "--appendonly", "yes") if kind == "redis" else millstream_server(tmp_path)
+    with kept as server:
+        add(server, "a", "1-0")
+        add(server, "b", "1-1")
+        line = open_line(server.url)
+        async with aclosing(follow(line, {"a": "0-0", "b": "1-1"})) as arriving:
+            assert await ids(arriving, 1) == ["1-0"]
+            server.stop()
+            assert "the server went away" in await said(arriving)
+            server.start()
+            add(server, "b", "2-0")
+            add(server, "a", "2-1")
+            assert await said(arriving) == "the server is back; going on behind the last entry"
+            assert sorted(await ids(arriving, 2)) == ["2-0", "2-1"]
+        await line.close()
+
+
+async def test_a_stream_that_begins_anew_is_followed_from_its_start(tmp_path: Path) -> None:
+    """A server without a disk lost it: its ids may be lower than before, and nothing would come for ever."""
+    with millstream_server(tmp_path, "--memory") as server:
+        add(server, "a", "9-0")
+        line = open_line(server.url)
+        async with aclosing(follow(line, {"a": "0-0"})) as arriving:
+            assert await ids(arriving, 1) == ["9-0"]
+            server.kill()
+            assert "went away" in await said(arriving)
+            server.start()
+            add(server, "a", "1-0")
+            assert "a begins anew" in await said(arriving)
+            assert await ids(arriving, 1) == ["1-0"]
+        await line.close()
+
+
+async def test_a_stream_that_was_deleted_is_followed_from_its_start(server: ServerProcess, client: redis.Redis) -> None:
+    """Found out by a look between two reads; a read waits for half of what the connection waits."""
+    add(server, "a", "9-0")
+    line = open_line(server.url + "?socket_timeout=0.4")
+    assert line.patience == 0.4
+    async with aclosing(follow(line, {"a": "9-0"})) as arriving:
+        reading = asyncio.ensure_future(said(arriving))
+        client.delete("a")
+        assert "a begins anew" in await reading
+        add(server, "a", "1-0")
+        assert await ids(arriving, 1) == ["1-0"]
+    await line.close()
+
+
+async def test_what_is_no_stream_ends_it(server: ServerProcess, client: redis.Redis) -> None:
+    """A key of another type ends following, since it will not change by itself."""
+    client.set("a", "text")
+    line = open_line(server.url)
+    async with aclosing(follow(line, {"a": NEVER})) as arriving:
+        with pytest.raises(NotReadableError, match="the key 'a' holds no stream"):
+            await anext(arriving)
+    await line.close()

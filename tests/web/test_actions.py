@@ -1,0 +1,454 @@
+"""Entries, dead letters and workers changed through the pages: what is shown before, what is done, what is refused."""
+
+import html
+import json
+import re
+import time
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from millstream.client.dead_letter.letter import DeadLetter, pack, take_history, unpack
+from millstream.ops.actions import form_of
+from millstream.ops.every import ACTIONS
+from millstream.ops.letters.reading import FIRST
+from millstream.ops.watching import jobs
+from millstream.web.pages import change
+from millstream.worker.registry import protocol
+from support.accounts import user
+from support.console import Answer, ConsoleThread
+from support.waiting import eventually
+
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}"
+
+
+@pytest.fixture
+def stream(client: redis.Redis, changing: ConsoleThread) -> redis.Redis:
+    """Ten entries that a group was delivered four of."""
+    for number in range(1, 11):
+        client.xadd("orders", {"n": number}, id=f"{number}-0")
+    client.xgroup_create("orders", "billing", id="0")
+    client.xreadgroup("billing", "c1", {"orders": ">"}, count=4)
+    changing.forget()
+    return client
+
+
+def ask(console: ConsoleThread, **words: str) -> Answer:
+    return console.ask(f"/change?{urlencode(words)}")
+
+
+def post(console: ConsoleThread, path: str, words: dict[str, str]) -> Answer:
+    return console.ask(path, method="POST", body=urlencode(words).encode(), origin=console.address)
+
+
+def form(page: Answer) -> dict[str, str]:
+    """The words of the form that confirms a preview."""
+    inside = page.text.partition('<form class="confirm"')[2]
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', inside)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def confirm(console: ConsoleThread, **words: str) -> Answer:
+    """Look at a change, and make it as it was shown."""
+    page = ask(console, **words)
+    assert (page.status, 'class="act' in page.text) == (200, True), page.text
+    return post(console, "/change", form(page))
+
+
+def letters(client: redis.Redis, count: int, first: int = 1, **changes: Any) -> None:
+    """Letters of entries 1-0 and on, under the same ids."""
+    for number in range(first, first + count):
+        values: dict[str, Any] = {
+            "fields": (b"item", b"tea", b"amount", b"x"), "stream": "orders", "id": f"{number}-0", "group": "billing",
+            "consumer": "c", "deliveries": 5, "reason": "error", "error": "ValueError: no", "traceback": "T",
+            "published_ms": 1, "died_ms": 1001,
+        }  # fmt: skip
+        client.execute_command("XADD", "orders:dead", f"{number}-0", *pack(DeadLetter(**{**values, **changes})))
+
+
+def enrol(client: redis.Redis, worker: str, **changes: Any) -> None:
+    """Write a worker's record, as a worker does."""
+    subscriber = {
+        "handler": "bill", "stream": "orders", "group": "billing", "consumer": "c1", "slots": 10, "running": 3,
+        "buffered": 2, "handled": 3, "failed": 1, "dead": 0, "paused": None, "jobs": [],
+    }  # fmt: skip
+    facts = {
+        "id": worker, "host": "web", "pid": 1, "version": "0.1.0", "state": "running", "blocked": None,
+        "started_ms": 1_763_721_600_000, "beat_ms": 1_763_721_605_000, "subscribers": [subscriber], "last_error": None,
+    }  # fmt: skip
+    client.zadd(protocol.INDEX, {worker: time.time_ns() // 1_000_000})
+    client.set(protocol.worker_key(worker), json.dumps({**facts, **changes}))
+
+
+def written(client: redis.Redis) -> list[str]:
+    """The actions in the audit stream."""
+    rows: Any = client.xrange("millstream:audit")
+    return [fields[b"action"].decode() for _, fields in rows]
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+ADDED = [
+    "item=tea amount=3",
+    "note='two words' note=again",
+    '{"item": "tea", "user": {"id": 7}, "list": [1, "x"], "yes": true, "half": 0.5, "raw": {"base64": "/w=="}}',
+]
+
+
+@pytest.mark.parametrize("text", ADDED)
+def test_an_entry_is_added_as_the_shell_adds_it(changing: ConsoleThread, stream: redis.Redis, text: str) -> None:
+    """The command line that the page shows adds the very same bytes; the page says under which id."""
+    page = ask(changing, do="stream add", key="orders", fields=text)
+    assert stream.xlen("orders") == 10
+    done = post(changing, "/change", form(page))
+    ((entry, fields),) = stream.xrevrange("orders", count=1)
+    assert (done.status, entry.decode() in done.text, written(stream)) == (200, True, ["stream add"])
+    given = ("--json", text) if text.startswith("{") else tuple(re.findall(r"(?:[^ ']|'[^']*')+", text))
+    words = ["stream", "add", "orders", *(word.replace("'", "") if given[0] != "--json" else word for word in given)]
+    assert CliRunner().invoke(main, [*words, "--url", changing.settings.servers[0].url]).exit_code == 0
+    again: Any = stream.execute_command("XREVRANGE", "orders", "+", "-", "COUNT", 2)
+    assert again[0][1] == again[1][1] == fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [("", "which fields?"), ("novalue", "which fields?"), ("'open", "quot"), ("{", "fields"), ('{"a": null}', "null"),
+     ("{}", "at least one field"), ('{"a": "\\ud800"}', "surrogate")],
+)  # fmt: skip
+def test_what_is_no_entry_is_not_added(changing: ConsoleThread, stream: redis.Redis, fields: str, said: str) -> None:
+    """It says what is wrong with it."""
+    for answer in (ask(changing, do="stream add", key="orders", fields=fields),
+                   post(changing, "/change", {"do": "stream add", "key": "orders", "fields": fields})):  # fmt: skip
+        assert (answer.status, said in answer.text, stream.xlen("orders")) == (403, True, 10)
+
+
+def test_an_entry_of_any_bytes_is_added(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """As an address can have them."""
+    page = changing.ask("/change?do=stream+add&key=orders&fields=n%3D%FF")
+    assert post(changing, "/change", form(page)).status == 200
+    assert stream.xrevrange("orders", count=1)[0][1] == {b"n": b"\xff"}
+
+
+def test_an_entry_makes_a_stream_only_where_none_is(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """The preview says that one is made; if somebody makes it meanwhile, nothing is added."""
+    page = ask(changing, do="stream add", key="new", fields="a=1")
+    assert "it is made" in html.unescape(page.text)
+    stream.xadd("new", {"b": 2})
+    assert (post(changing, "/change", form(page)).status, stream.xlen("new")) == (200, 1)
+    stream.set("text", "x")
+    assert ask(changing, do="stream add", key="text", fields="a=1").status == 404
+
+
+@pytest.mark.parametrize(
+    ("words", "left"), [({"maxlen": "3"}, 3), ({"minid": "4-0"}, 7), ({"before": "1970-01-01T00:00:00.006"}, 5)]
+)
+def test_a_stream_is_trimmed_as_it_was_shown(
+    changing: ConsoleThread, stream: redis.Redis, words: dict[str, str], left: int
+) -> None:
+    """With who still needs what goes; what is added meanwhile stays."""
+    page = ask(changing, do="stream trim", key="orders", **words)
+    assert "billing" in page.text
+    assert stream.xlen("orders") == 10
+    assert post(changing, "/change", form(page)).status == 200
+    assert (stream.xlen("orders"), written(stream)) == (left, ["stream trim"])
+
+
+# -- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def test_letters_behind_many_other_entries_are_put_back(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """Entries of others stay, however many of them are before the first letter."""
+    for number in range(1, FIRST + 2):
+        stream.xadd("orders:dead", {"n": number}, id=f"{number}-0")
+    letters(stream, 1, first=FIRST + 2)
+    confirm(changing, do="dead retry", key="orders:dead", all="1")
+    assert (stream.xlen("orders"), stream.xlen("orders:dead")) == (11, FIRST + 1)
+
+
+def test_letters_are_put_back_one_ticked_or_a_class(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """Each for the group that gave up; the preview says how many, what they died of, and in which time."""
+    letters(stream, 6)
+    letters(stream, 4, first=7, error="KeyError: 'x'")
+    assert confirm(changing, do="dead retry", key="orders:dead", ids="1-0").status == 200
+    assert confirm(changing, do="dead retry", key="orders:dead", ids="2-0 3-0,3-0").status == 200
+    assert (stream.xlen("orders:dead"), stream.xlen("orders")) == (7, 13)
+    page = ask(changing, do="dead retry", key="orders:dead", error="KeyError", reason="error", rate="2")
+    assert "KeyError 4" in page.text
+    assert "it takes about 2 s" in page.text
+    letters(stream, 1, first=20, error="KeyError: late")  # died while the preview was read: none of them
+    assert post(changing, "/change", form(page)).status == 200
+    assert [entry for entry, _ in stream.xrange("orders:dead")] == [b"4-0", b"5-0", b"6-0", b"20-0"]
+    rows: Any = stream.execute_command("XREVRANGE", "orders", "+", "-", "COUNT", 1)
+    fields, history = take_history([part for pair in rows[0][1].items() for part in pair])
+    assert (fields[:2], history[-1]["for"]) == ([b"item", b"tea"], "billing")
+    assert written(stream) == ["dead retry"] * 3
+
+
+def test_a_page_of_ticked_letters_comes_as_words_of_one_name(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """As a browser sends checkboxes; the two buttons of the form are two changes."""
+    letters(stream, 3)
+    query = urlencode([("key", "orders:dead"), ("rate", ""), ("do", "dead rm"), ("ids", "1-0"), ("ids", "3-0")])
+    page = changing.ask(f"/change?{query}")
+    assert "Delete 2 dead letters" in page.text
+    assert post(changing, "/change", form(page)).status == 200
+    assert [entry for entry, _ in stream.xrange("orders:dead")] == [b"2-0"]
+    assert (ask(changing, do="dead rm", key="orders:dead").status, stream.xlen("orders:dead")) == (403, 1)
+
+
+def test_putting_back_is_broken_off_and_gone_on_with(
+    changing: ConsoleThread, stream: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a page with its progress; broken off, the rest are letters still, and the same again goes on with them."""
+    letters(stream, 12)
+    monkeypatch.setattr(change, "PATIENCE", 0.05)
+    begun = confirm(changing, do="dead retry", key="orders:dead", all="1", rate="1")
+    assert begun.status == 303
+    path = begun.headers["location"]
+    twin = path.replace("/job?", "/job.json?")
+    assert changing.ask(twin).facts["running"] is True
+    assert "is under way" in changing.ask("/dead?key=orders%3Adead").text
+    with changing.events(path) as events:
+        assert "of 12" in events.next()[1]["html"]
+    job = urlsplit(path).query.removeprefix("id=")
+    assert post(changing, "/job", {"id": job}).status == 303
+    facts = eventually(lambda: (found := changing.ask(twin).facts).get("applied") and found)
+    assert (facts["stopped"], 0 < facts["done"] < 12) == (True, True)
+    assert stream.xlen("orders:dead") == 12 - facts["done"]
+    assert written(stream) == ["dead retry"]
+    ended = html.unescape(changing.ask(path).text)
+    again = re.search(r'href="([^"]*)">Go on with the rest', ended)
+    assert again is not None
+    rest = changing.ask(again[1])
+    assert f"Put back {12 - facts['done']} entries" in rest.text
+    assert post(changing, "/change", {**form(rest), "rate": "1000", "anyway": "1"}).status in {200, 303}
+    eventually(lambda: (stream.xlen("orders:dead"), stream.xlen("orders")) == (0, 22))
+
+
+def test_only_so_many_changes_are_under_way(
+    changing: ConsoleThread, stream: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more is refused, and says so; a console that ends breaks them off between two letters."""
+    letters(stream, 3)
+    monkeypatch.setattr(jobs, "RUNNING", 1)
+    monkeypatch.setattr(change, "PATIENCE", 0.05)
+    with ConsoleThread(changing.settings.servers[0].url, allow_changes=True) as own:
+        begun = confirm(own, do="dead retry", key="orders:dead", ids="1-0 2-0 3-0", rate="0.1")
+        refused = confirm(own, do="dead retry", key="orders:dead", ids="3-0")
+        assert (begun.status, refused.status, "under way already" in refused.text) == (303, 403, True)
+    assert (stream.xlen("orders:dead"), written(stream)) == (2, ["dead retry"])
+
+
+def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """The preview shows the differences; a text that is not a document stays in the form, with the reason."""
+    letters(stream, 1)
+    page = ask(changing, do="dead edit", key="orders:dead", ids="1-0")
+    assert (page.status, "&#34;amount&#34;: &#34;x&#34;" in page.text) == (200, True)
+    words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0"}
+    wrong = post(changing, "/change", {**words, "document": '{"item": <b>'})
+    assert (wrong.status, "cannot be read" in wrong.text, "{&#34;item&#34;: &lt;b&gt;" in wrong.text) == (
+        400,
+        True,
+        True,
+    )
+    same = post(changing, "/change", {**words, "document": '{"item": "tea", "amount": "x"}'})
+    assert "nothing to change" in same.text
+    looked = post(changing, "/change", {**words, "document": '{"item": "tea",\r\n "amount": "7"}'})
+    assert ("What differs" in looked.text, stream.xlen("orders:dead")) == (True, 1)
+    done = post(changing, "/change", form(looked))
+    rows: Any = stream.execute_command("XREVRANGE", "orders", "+", "-", "COUNT", 1)
+    fields, history = take_history([part for pair in rows[0][1].items() for part in pair])
+    assert (done.status, fields, history[-1]["edited"]) == (200, [b"item", b"tea", b"amount", b"7"], True)
+    assert (stream.xlen("orders:dead"), written(stream)) == (0, ["dead edit"])
+    gone = ask(changing, do="dead edit", key="orders:dead", ids="1-0")
+    assert (gone.status, "there is no letter" in gone.text) == (404, True)
+
+
+# -- workers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["quiet", "drain", "stop"])
+def test_a_worker_is_ordered_and_set_to_work_again(changing: ConsoleThread, stream: redis.Redis, verb: str) -> None:
+    """The preview says what it has in hand and what nobody else reads; undone by the link of the result."""
+    enrol(stream, "web-1")
+    page = ask(changing, do=f"worker {verb}", worker="web-1")
+    assert "3 entries in hand" in page.text
+    assert "No other worker reads" in page.text
+    assert not stream.exists(protocol.CONTROL)
+    done = post(changing, "/change", form(page))
+    assert stream.hgetall(protocol.CONTROL) == {b"worker:web-1": verb.encode()}
+    changing.forget()
+    workers = changing.ask("/workers").text
+    assert f"ordered to {verb}" in workers
+    (row,) = re.findall(r'data-label="Order">(.*?)</td>', workers, re.DOTALL)
+    further = {"quiet": ["drain", "stop"], "drain": ["stop"], "stop": []}[verb]  # one that stands still does not drain
+    assert re.findall(r'value="worker (\w+)"', row) == ["resume", *further]
+    back = re.search(r'href="([^"]*)">Look at what undoing', html.unescape(done.text))
+    assert (back is None) == (verb == "stop")
+    if back is not None:
+        assert post(changing, "/change", form(changing.ask(back[1]))).status == 200
+        assert not stream.exists(protocol.CONTROL)
+        assert written(stream) == [f"worker {verb}", "worker resume"]
+
+
+def test_what_somebody_else_ordered_meanwhile_stands(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """And an order of all is one of those that are alive; orders of workers that are gone are tidied up."""
+    enrol(stream, "web-1")
+    enrol(stream, "web-2")
+    stream.hset(protocol.CONTROL, "worker:gone", "drain")
+    page = ask(changing, do="worker drain", all="1")
+    stream.hset(protocol.CONTROL, "worker:web-1", "stop")
+    again = post(changing, "/change", form(page))
+    assert ("has moved meanwhile" in again.text, stream.hget(protocol.CONTROL, "worker:web-1")) == (True, b"stop")
+    assert post(changing, "/change", {**form(again), "anyway": "1"}).status == 200
+    assert stream.hgetall(protocol.CONTROL) == {b"worker:web-1": b"drain", b"worker:web-2": b"drain"}
+    assert ask(changing, do="worker drain", worker="nobody").status == 404
+    assert ask(changing, do="worker drain").status == 403
+
+
+def test_a_group_is_paused_and_resumed(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """With the reason and who; the preview stays the same however long it is read."""
+    enrol(stream, "web-1")
+    where = {"key": "orders", "group": "billing"}
+    assert ask(changing, do="worker pause", reason=" ", **where).status == 403
+    assert confirm(changing, do="worker pause", reason=MARKUP, **where).status == 200
+    pause = json.loads(stream.hget(protocol.CONTROL, protocol.pause_field("orders", "billing")) or b"")
+    assert (pause["reason"], pause["by"]) == (MARKUP, "somebody at the console")
+    changing.forget()
+    for path in ("/workers", "/group?key=orders&group=billing"):
+        assert "<script>alert" not in changing.ask(path).text
+    assert confirm(changing, do="worker resume", **where).status == 200
+    assert not stream.exists(protocol.CONTROL)
+    missing = ask(changing, do="worker resume", **where)
+    assert (missing.status, "is not paused" in missing.text) == (404, True)
+    assert ask(changing, do="worker pause", key="orders", group="nobody", reason="r").status == 404
+
+
+def test_consumers_that_were_left_behind_are_removed(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """Not those that hold something, nor those of living workers, however idle; one that wakes up stays."""
+    for name in ("gone", "waking", "alive"):
+        stream.xgroup_createconsumer("orders", "billing", name)
+    enrol(stream, "web-1", subscribers=[json.loads(stream.get(key) or b"{}")["subscribers"][0] | {"consumer": "alive"}
+          for key in (_one(stream),)])  # fmt: skip
+    page = ask(changing, do="worker reap", key="orders", idle="0s")
+    assert "Remove 2 consumers" in page.text
+    stream.xreadgroup("billing", "waking", {"orders": ">"}, count=1)
+    again = post(changing, "/change", form(page))
+    assert "has moved meanwhile" in again.text
+    assert post(changing, "/change", form(again)).status == 200
+    assert {row["name"] for row in stream.xinfo_consumers("orders", "billing")} == {b"c1", b"waking", b"alive"}
+
+
+def _one(client: redis.Redis) -> str:
+    """The key of a worker that is enrolled here."""
+    enrol(client, "web-1")
+    return protocol.worker_key("web-1")
+
+
+# -- who may ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_user_may_not_is_greyed_out_in_the_new_places(data, client: redis.Redis) -> None:
+    """Letters, workers and streams by the server's own rules; putting back needs the right to add as well."""
+    client.xgroup_create("orders", "billing", mkstream=True)
+    letters(client, 2)
+    enrol(client, "web-1")
+    with (
+        user(client, "+@all", "-xdel", "-hset", "-xtrim", "~*") as name,
+        ConsoleThread(data.url.replace("redis://", f"redis://{name}"), allow_changes=True) as limited,
+    ):
+        for path, command in (
+            ("/dead?key=orders%3Adead", "XDEL"),
+            ("/workers", "HSET"),
+            ("/stream?key=orders", "XTRIM"),
+        ):
+            page = limited.ask(path).text
+            assert ("disabled" in page, f"run {command} here" in page) == (True, True), path
+        for words in ({"do": "dead rm", "key": "orders:dead", "all": "1"}, {"do": "worker drain", "all": "1"}):
+            assert ask(limited, **words).status == 403
+    with (
+        user(client, "+@all", "-xadd", "~*") as name,
+        ConsoleThread(data.url.replace("redis://", f"redis://{name}"), allow_changes=True) as limited,
+    ):
+        refused = ask(limited, do="dead retry", key="orders:dead", all="1")
+        assert (refused.status, "run XADD here" in refused.text) == (403, True)
+    assert client.xlen("orders:dead") == 2
+
+
+def test_a_read_only_console_has_no_buttons_and_stops_nothing(console: ConsoleThread, stream: redis.Redis) -> None:
+    """It shows what would happen; whatever is posted is refused."""
+    letters(stream, 1)
+    enrol(stream, "web-1")
+    console.forget()
+    for path in ("/dead?key=orders%3Adead", "/workers", "/stream?key=orders", "/group?key=orders&group=billing"):
+        assert 'action="/change"' not in console.ask(path).text, path
+    assert "textarea" not in ask(console, do="dead edit", key="orders:dead", ids="1-0").text
+    for path, words in (("/change", {"do": "dead rm", "key": "orders:dead", "all": "1"}), ("/job", {"id": "x"})):
+        assert post(console, path, words).status == 403
+    assert stream.xlen("orders:dead") == 1
+
+
+def test_another_sites_page_breaks_nothing_off(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """The new address takes forms of this console alone, and a link to it does nothing."""
+    for headers in ({"origin": "http://evil.example"}, {"origin": changing.address, "sec_fetch_site": "cross-site"}):
+        assert changing.ask("/job", method="POST", body=b"id=x", **headers).status == 403
+    assert changing.ask("/job?id=x").status == 404
+
+
+def test_hostile_bytes_are_harmless_in_every_new_place(changing: ConsoleThread, client: redis.Redis) -> None:
+    """Names, payloads, errors and workers' ids: no element and no control character of theirs is on a page."""
+    raw = MARKUP.encode()
+    client.xgroup_create(MARKUP, MARKUP, mkstream=True)
+    letters(client, 1, fields=(raw, raw), stream=MARKUP, group=MARKUP, error=MARKUP, traceback=MARKUP, consumer=MARKUP)
+    enrol(client, MARKUP)
+    changing.forget()
+    key = quote(MARKUP, safe="")
+    pages = ["/dead?key=orders%3Adead", "/workers", f"/stream?key={key}", f"/group?key={key}&group={key}"]
+    pages += ["/change?do=dead+edit&key=orders%3Adead&ids=1-0", "/change?do=dead+retry&key=orders%3Adead&all=1"]
+    pages += [f"/change?do=worker+drain&worker={key}", f"/change?do=stream+add&key={key}&fields={quote('a=' + MARKUP)}"]
+    pages += [f"/change?do=worker+reap&key={key}&idle={key}", f"/change?do=dead+rm&key=orders%3Adead&error={key}"]
+    pages += [f"/change?do=worker+pause&key={key}&group={key}&reason={key}", f"/job?id={key}"]
+    for path in pages:
+        text = changing.ask(path).text
+        assert "<script>alert" not in text, path
+        assert "<img" not in text, path
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text), path
+
+
+def test_a_poison_entry_is_set_aside_alone(changing: ConsoleThread, stream: redis.Redis) -> None:
+    """From the group's page: previewed, and confirmed as it was shown, with the moment of the preview as its death."""
+    assert "pending dead" in changing.ask("/group?key=orders&group=billing").text
+    words = {
+        "do": "pending dead",
+        "key": "orders",
+        "group": "billing",
+        "ids": "2-0",
+        "reason": "it crashes every worker",
+    }
+    page = ask(changing, **words)
+    assert "Make dead letters of 1 entry pending in" in html.unescape(page.text)
+    assert stream.exists("orders:dead") == 0
+    done = post(changing, "/change", form(page))
+    assert "Done" in done.text, done.text
+    ((_, fields),) = stream.xrange("orders:dead")
+    letter = unpack([part for pair in fields.items() for part in pair])
+    assert (letter.id, letter.fields, letter.error) == ("2-0", (b"n", b"2"), "it crashes every worker")
+    assert [row["message_id"] for row in stream.xpending_range("orders", "billing", "-", "+", 9)] == [
+        b"1-0", b"3-0", b"4-0",
+    ]  # fmt: skip
+
+
+def test_a_line_of_the_shell_is_a_form_of_the_page() -> None:
+    """Undos and remedies are shown as command lines, and lead to the preview of the same."""
+    line = ("millstream", "pending", "claim", "orders", "billing", "--consumer", "web-1", "--to", "web-2")
+    words = {"do": "pending claim", "key": "orders", "group": "billing", "consumer": "web-1", "to": "web-2"}
+    assert form_of(line) == words
+    assert form_of((*line[:3], *line[5:], "--", "orders", "-x")) == {**words, "group": "-x"}
+    assert form_of(("millstream", "pending", "ack", "s", "g", "1-0", "2-0"))["ids"] == "1-0 2-0"  # type: ignore[index] # it is an action
+    assert form_of(("millstream", "worker", "resume", "s", "g")) == {"do": "worker resume", "key": "s", "group": "g"}
+    assert form_of(("millstream", "worker", "resume", "w")) == {"do": "worker resume", "key": "w"}
+    assert form_of(("millstream", "worker", "show", "w")) is None
+    assert all(form_of(action.line.split()) for action in ACTIONS)

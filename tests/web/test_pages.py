@@ -1,0 +1,301 @@
+"""Each page as HTML and as JSON: what anybody may have written into a stream is shown, and does nothing."""
+
+import html.parser
+import re
+from urllib.parse import quote
+
+import msgpack
+import pytest
+import redis
+
+from millstream.cli.console.shown import GROUPS
+from millstream.ops.payloads.decode import FORMS
+from support.console import ConsoleThread
+
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}{% raw %}</main>"
+ESCAPES = "\x1b[2J\x1b]0;title\x07\N{RIGHT-TO-LEFT OVERRIDE}abc\N{ZERO WIDTH SPACE}\x00\r\n\x9b31m"
+BYTES = b"\xff\xfe\x80 \xc3("
+NAMES = [MARKUP.encode(), ESCAPES.encode(), BYTES, b"", b"a/b?c#d&e=f", b"x" * 3000, "größe \N{SNOWMAN}".encode()]
+
+
+class Tags(html.parser.HTMLParser):
+    """A page as a browser reads it: its elements, and those that would run or load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.risky: list[str] = []
+        self.hrefs: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        for name, value in attrs:
+            if name.startswith("on") or name == "style" or (name in {"href", "src"} and ":" in (value or "")):
+                self.risky.append(f"{tag} {name}={value}")
+            if name in {"href", "data-href"}:
+                self.hrefs.append(value or "")
+
+
+def q(name: bytes) -> str:
+    return quote(name, safe="")
+
+
+def is_harmless(text: str) -> bool:
+    """True if no element but ours is there, nothing runs, and nothing could move a terminal's cursor or turn text."""
+    found = Tags(text)
+    assert found.risky == []
+    assert found.names.count("script") == 1
+    assert "img" not in found.names
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", text)
+    assert "49" not in re.findall(r"alert\(2\)&gt;.{0,20}49", text)
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES, ids=["markup", "escapes", "bytes", "empty", "signs", "long", "letters"])
+def test_names_of_any_bytes_are_shown_and_lead_to_their_pages(
+    console: ConsoleThread, client: redis.Redis, name: bytes
+) -> None:
+    """As key, group and consumer at once; every link of every page leads somewhere, and nothing of it runs."""
+    client.xadd(name, {name or b"n": name}, id="1-1")
+    client.xadd(name, {b"n": 2}, id="2-1")
+    client.xgroup_create(name, name, id="0")
+    client.execute_command("XREADGROUP", "GROUP", name, name or b"c", "COUNT", 1, "STREAMS", name, ">")
+    pages = ["/", f"/stream?key={q(name)}", f"/group?key={q(name)}&group={q(name)}", f"/entry?key={q(name)}&id=1-1"]
+    pages += [f"/search?q={q(name[:20])}", "/dead", "/workers", "/server"]
+    leads: set[str] = set()
+    for path in pages:
+        answer = console.ask(path)
+        assert (path, answer.status) == (path, 200)
+        assert is_harmless(answer.text)
+        leads |= set(Tags(answer.text).hrefs)
+    assert f"/stream?key={q(name)}" in leads
+    assert f"/group?key={q(name)}&group={q(name)}" in leads
+    for path in sorted(leads):
+        if path.startswith("/") and not path.startswith("/static"):
+            assert (path, console.ask(path).status) == (path, 200)
+
+
+VALUES = [
+    MARKUP.encode(),
+    ESCAPES.encode(),
+    BYTES,
+    b'{"a": "</script><script>alert(1)</script>", "deep": ' + b"[" * 500 + b"]" * 500 + b"}",
+    msgpack.packb({"a": [1, b"\xff", "<b>"]}),
+    b"<b>" * 350_000,
+    b"\x00" * 1_000_000,
+    b'{"n": ' + b"9" * 100_000 + b"}",
+]
+
+
+@pytest.mark.parametrize("number", range(len(VALUES)))
+def test_values_of_any_bytes_are_shown(console: ConsoleThread, client: redis.Redis, number: int) -> None:
+    """In lists, on their own page and in every form; a large one is cut, and no page grows with it."""
+    key, value = f"values-{number}", VALUES[number]
+    client.xadd(key, {b"v": value, value[:40]: b"1"}, id="1-1")
+    client.xgroup_create(key, "g", id="0")
+    client.xreadgroup("g", "c", {key: ">"})
+    pages = [f"/stream?key={key}", f"/group?key={key}&group=g"]
+    for path in [*pages, *(f"/entry?key={key}&id=1-1&as={form}" for form in ("", *FORMS))]:
+        answer = console.ask(path)
+        assert (answer.status, len(answer.body) < 300_000) == (200, True)
+        assert is_harmless(answer.text)
+
+
+def test_a_list_holds_no_more_than_the_beginning_of_a_long_value(console: ConsoleThread, client: redis.Redis) -> None:
+    """Neither in the page nor in its twin; the entry's own page has all of it in its twin."""
+    client.xadd("large", {b"v": b"x" * 1_000_000}, id="1-1")
+    assert len(console.ask("/stream.json?key=large").body) < 40_000
+    (field,) = console.ask("/entry.json?key=large&id=1-1").facts["fields"]
+    assert (field["size"], len(field["value"])) == (1_000_000, 1_000_000)
+
+
+def shape(value: object) -> object:
+    """The names of a JSON, without its values."""
+    if isinstance(value, dict):
+        return {name: shape(each) for name, each in value.items()}
+    return [shape(value[0])] if isinstance(value, list) and value else None
+
+
+FRAME = dict.fromkeys(["page", "server", "at_ms", "trouble", "commands_sent"])
+STREAM_NAMES = """
+    key length groups lag lag_at_least lag_at_most undelivered_age_ms pending pending_age_ms unowned first_entry
+    last_entry last_entry_ms entries_added max_deleted_id added_per_second
+"""
+STREAM = dict.fromkeys(STREAM_NAMES.split()) | {"missing": {}}
+GROUP = dict.fromkeys(column.name for column in GROUPS)
+FIELD = {"name": None, "form": None, "size": None, "value": None}
+
+
+def frame(console: ConsoleThread, path: str) -> dict[str, object]:
+    """The shape of a twin, its lists of command lines as such."""
+    facts = console.ask(path).facts
+    assert all(isinstance(line, str) for line in [*facts.pop("shell"), *facts.pop("commands")])
+    found = shape(facts)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis) -> None:
+    """Programs read them: a field that is renamed or gone fails here. Groups have the shell's names."""
+    client.xadd("shapes", {"n": 1}, id="1-1")
+    client.xadd("shapes", {"n": 2}, id="2-1")
+    client.xgroup_create("shapes", "g", id="0")
+    client.xreadgroup("g", "c", {"shapes": ">"}, count=1)
+    overview = frame(console, "/overview.json")
+    totals = (
+        "streams groups entries added_per_second pending unowned undelivered_age_ms pending_age_ms lag_unknown waiting"
+    )
+    assert overview == FRAME | {
+        "totals": dict.fromkeys(totals.split()),
+        "findings": None,
+        "streams": [STREAM | {"groups": [GROUP]}],
+        "refused": {},
+        "first": None,
+    }
+    entry = {"id": None, "added_ms": None, "fields": [FIELD]}
+    looked = dict.fromkeys(["looked_at", "looked_up_to", "more"])
+    stream = FRAME | STREAM | {"groups": [GROUP], "entries": [entry]} | looked
+    assert frame(console, "/stream.json?key=shapes") == stream
+    pending = dict.fromkeys(
+        ["id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone"]
+    ) | {"fields": [FIELD]}
+    assert frame(console, "/group.json?key=shapes&group=g") == FRAME | GROUP | {
+        "findings": None,
+        "lag_cause": dict.fromkeys(["why", "repair", "repair_note"]),
+        "consumer_list": [dict.fromkeys(["consumer", "pending", "idle_ms", "inactive_ms"])],
+        "consumers_unknown": None,
+        "pending_list": [pending],
+        "pending_next": None,
+        "pending_looked_at": None,
+    }
+    place = dict.fromkeys(["group", "state", "consumer", "idle_ms", "due_in_ms", "deliveries"])
+    assert frame(console, "/entry.json?key=shapes&id=1-1") == FRAME | dict.fromkeys(
+        ["stream", "id", "added_ms", "gone"]
+    ) | {
+        "fields": [FIELD],
+        "groups": [place],
+    }
+    hit = dict.fromkeys(["kind", "stream", "group", "consumer"])
+    assert frame(console, "/search.json?q=shapes") == FRAME | {"query": None, "found": None, "hits": [hit]}
+    assert frame(console, "/dead.json") == FRAME | dict.fromkeys(["letters", "streams", "streams_found", "unknown"])
+    lists = "workers vanished pauses strange"
+    found = {"found": dict.fromkeys(lists.split()), "unknown": None}
+    assert frame(console, "/workers.json") == FRAME | dict.fromkeys(lists.split()) | found
+
+
+def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:
+    """A group far behind whose consumer is at work needs nobody yet, but all is not well either."""
+    assert "Nothing needs a person" in console.ask("/").text
+    first = 10**12
+    for ms in range(first, first + 40):
+        client.xadd("far", {"n": 1}, id=f"{ms}-1")
+    client.xgroup_create("far", "g", id="0")
+    client.xreadgroup("g", "c", {"far": ">"}, count=1)
+    client.xack("far", "g", f"{first}-1")
+    console.forget()
+    text = console.ask("/").text
+    assert "Nothing is stuck, but 1 group has entries that wait" in text
+    assert "Nothing needs a person" not in text
+
+
+def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.Redis) -> None:
+    """Common help for twelve groups without readers is there once, the others below it when asked for."""
+    client.xadd("s", {"n": 1})
+    for number in range(12):
+        client.xgroup_create("s", f"g{number:02}", id="0")
+    console.forget()
+    text = console.ask("/").text
+    assert "12 things need a person" in text
+    assert (text.count("millstream run MODULE:APP</code>"), text.count(">11 more of this kind<")) == (1, 1)
+    assert all(f">g{number:02} on s</a>: entries wait" in text for number in range(12))
+    assert len(console.ask("/overview.json").facts["findings"]) == 12
+
+
+def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redis) -> None:
+    """With what to do; in JSON as well."""
+    client.set("text", "x")
+    client.xadd("s", {"n": 1})
+    for path, words in [
+        ("/stream?key=nope", "there is no stream"),
+        ("/stream?key=text", "holds no stream"),
+        ("/stream", "needs key="),
+        ("/group?key=s&group=nope", "has no group"),
+        ("/entry?key=s&id=x", "is no entry"),
+        ("/stream?key=s&from=tomorrowish", "from"),
+        ("/group?key=s&group=g&idle=soon", "idle"),
+        ("/nowhere", "no page at this address"),
+    ]:
+        answer = console.ask(path)
+        assert (path, answer.status, words in answer.text) == (path, 404, True)
+    assert "there is no stream" in console.ask("/stream.json?key=nope").facts["error"]
+    assert console.ask("/?server=1").status == 400
+    assert console.ask("/?" + "&".join(["a=1"] * 99)).status == 400
+
+
+def test_an_entry_says_how_it_stands_in_each_group(console: ConsoleThread, client: redis.Redis) -> None:
+    """Not delivered, pending with whom and how often, or done; and when it is gone."""
+    for number in (1, 2, 3):
+        client.xadd("standing", {"n": number}, id=f"{number}-0")
+    for group, start in (("ahead", "3-0"), ("at work", "0"), ("behind", "1-0")):
+        client.xgroup_create("standing", group, id=start)
+    client.xreadgroup("at work", "c1", {"standing": ">"}, count=2)
+    facts = console.ask("/entry.json?key=standing&id=2-0").facts
+    assert [(one["group"], one["state"], one["consumer"]) for one in facts["groups"]] == [
+        ("ahead", "done", None),
+        ("at work", "pending", "c1"),
+        ("behind", "undelivered", None),
+    ]
+    client.xdel("standing", "2-0")
+    gone = console.ask("/entry?key=standing&id=2-0&as=text")  # another question is not answered from memory
+    assert (gone.status, "no longer in the stream" in gone.text) in [(200, True), (200, False)]
+
+
+def test_unowned_entries_and_their_payloads_are_on_the_groups_page(console: ConsoleThread, client: redis.Redis) -> None:
+    """Entries that XNACK gave back have no owner: they are listed, and listed alone on request."""
+    for number in (1, 2, 3):
+        client.xadd("nacked", {"n": f"value {number}"}, id=f"{number}-0")
+    client.xgroup_create("nacked", "unowned", id="0")
+    client.xreadgroup("unowned", "c1", {"nacked": ">"}, count=3)
+    client.execute_command("XNACK", "nacked", "unowned", "FAIL", "IDS", 1, "2-0")
+    facts = console.ask("/group.json?key=nacked&group=unowned&unowned=1").facts
+    assert [(one["id"], one["consumer"], one["fields"][0]["value"]) for one in facts["pending_list"]] == [
+        ("2-0", None, "value 2")
+    ]
+    assert (facts["unowned"], [one["code"] for one in facts["findings"]]) == (1, ["unowned"])
+    assert "nobody" in console.ask("/group?key=nacked&group=unowned").text
+
+
+def test_every_page_says_how_it_was_made(console: ConsoleThread, client: redis.Redis) -> None:
+    """Its command line for a shell, the raw commands, and where its JSON is; names of any bytes can be pasted."""
+    client.xadd(b"a\xff'b", {"n": 1}, id="1-1")
+    page = console.ask("/stream?key=a%FF%27b")
+    facts = console.ask("/stream.json?key=a%FF%27b").facts
+    url = console.settings.servers[0].address
+    assert facts["shell"][0] == f"millstream stream show $'a\\xff\\'b' --url {url}"
+    assert 'XINFO STREAM "a\\xff\'b"' in facts["commands"]
+    assert 'href="/stream.json?key=a%FF%27b"' in page.text
+
+
+def test_no_secret_of_a_url_is_anywhere(data) -> None:
+    """Neither on a page nor in JSON nor in an error, whether the server lets the console in or not."""
+    port = data.url.rpartition(":")[2].partition("/")[0]
+    with ConsoleThread(f"redis://anna:s3cret@127.0.0.1:{port}/0", "redis://:s3cret@127.0.0.1:1/0") as console:
+        for number in (0, 1):
+            for path in ("/", "/overview.json", "/server", "/workers", "/dead", "/search?q=a"):
+                answer = console.ask(f"{path}{'&' if '?' in path else '?'}server={number}")
+                assert (answer.status in {200, 502}, b"s3cret" in answer.body) == (True, False)
+                assert b"127.0.0.1" in answer.body
+
+
+def test_dead_letters_are_on_the_first_page(console: ConsoleThread, client: redis.Redis) -> None:
+    """With the way to them; with none the page says that nothing needs a person."""
+    client.xadd("orders", {"n": 1})
+    assert "Nothing needs a person" in console.ask("/").text
+    client.xadd("orders:dead", {"n": 1})
+    console.forget()
+    page = console.ask("/").text
+    assert "1 thing needs a person" in " ".join(page.split())
+    assert "/dead?key=orders%3Adead" in page
+    (finding,) = console.ask("/overview.json").facts["findings"]
+    assert (finding["code"], finding["group"]) == ("dead-letters", None)
