@@ -289,7 +289,7 @@ def test_letters_and_orders_are_shown_before(server: ServerProcess, client: redi
         assert "(--dry-run)" in run(server, *words, "--dry-run").stderr
     assert (state(client), client.xlen("orders:dead"), client.exists("millstream:control")) == before
     asked = run(server, "dead", "retry", "orders", "--all", "--dry-run").stdout
-    assert "They died of: ValueError 2." in asked
+    assert "Errors: ValueError 2." in asked
 
 
 def test_consumers_are_removed_by_a_script_or_not_at_all(server: ServerProcess, client: redis.Redis) -> None:

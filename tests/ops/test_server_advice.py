@@ -105,11 +105,11 @@ def test_the_remedy_is_a_command_line_that_is_taken() -> None:
 def test_a_replica_of_nobody_needs_a_person() -> None:
     """The overview says so first, with the reason, and leads to the page of the server."""
     with ServerThread() as server, ConsoleThread(server.url) as console, Wire(server.url) as client:
-        assert "Nothing needs a person" in console.ask("/").text
+        assert "Nothing needs attention" in console.ask("/").text
         client.ask("REPLICAOF", "127.0.0.1", str(free_port()))
         console.forget()
         text = " ".join(console.ask("/").text.split())
-        assert ("1 thing needs a person" in text, "Nothing needs a person" in text) == (True, False)
+        assert ("1 problem needs attention" in text, "Nothing needs attention" in text) == (True, False)
         assert 'href="/server"' in text
         (found,) = console.ask("/overview.json").facts["findings"]
         assert (found["code"], found["server"], found["stream"]) == ("lost-link", "server", "")

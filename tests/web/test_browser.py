@@ -269,7 +269,7 @@ def test_what_somebody_types_stays_while_the_page_is_refreshed(browser: "Browser
     page, _ = opened(context, filled, "/group?key=orders&group=typed")
     field = page.locator("tr form:has(input[value='pending claim']) [name=to]")
     field.fill("web-2")
-    page.wait_for_selector("text=Lag, of late")
+    page.wait_for_selector("text=Lag over time")
     assert field.input_value() == "web-2"
     context.close()
 

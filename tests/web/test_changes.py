@@ -176,8 +176,8 @@ def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: re
     [
         ({"do": "stream explode"}, 404, "makes no change"),
         ({}, 404, "needs do="),
-        (CLAIM | {"to": ""}, 403, "to whom?"),
-        (CLAIM | {"consumer": ""}, 403, "which entries?"),
+        (CLAIM | {"to": ""}, 403, "The consumer is missing"),
+        (CLAIM | {"consumer": ""}, 403, "No entries are chosen"),
         (CLAIM | {"idle": "soon"}, 403, "idle"),
         (CLAIM | {"ids": "x"}, 403, "no entry"),
         ({"do": "group rewind", "key": "s", "group": "g", "to": "nowhere"}, 403, "no place"),

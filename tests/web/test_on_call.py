@@ -177,8 +177,8 @@ def test_the_slow_command_is_found(crew: OnCall, person: Person) -> None:
     """With how long it took and who sent it; from a server without SLOWLOG, which commands cost most."""
     person.does("Find the slow command")
     person.click("Server")
-    person.reads("What commands cost")
-    person.reads("XRANGE orders - + COUNT 7" if crew.has_slow_log else "This server does not tell")
+    person.reads("Cost of commands")
+    person.reads("XRANGE orders - + COUNT 7" if crew.has_slow_log else "This server does not report it")
 
 
 def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> None:

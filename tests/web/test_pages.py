@@ -186,7 +186,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
 
 def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:
     """A group far behind whose consumer is at work needs nobody yet, but all is not well either."""
-    assert "Nothing needs a person" in console.ask("/").text
+    assert "Nothing needs attention" in console.ask("/").text
     first = 10**12
     for ms in range(first, first + 40):
         client.xadd("far", {"n": 1}, id=f"{ms}-1")
@@ -196,7 +196,7 @@ def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, c
     console.forget()
     text = console.ask("/").text
     assert "Nothing is stuck, but 1 group has entries that wait" in text
-    assert "Nothing needs a person" not in text
+    assert "Nothing needs attention" not in text
 
 
 def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.Redis) -> None:
@@ -206,7 +206,7 @@ def test_findings_of_one_kind_are_one_row(console: ConsoleThread, client: redis.
         client.xgroup_create("s", f"g{number:02}", id="0")
     console.forget()
     text = console.ask("/").text
-    assert "12 things need a person" in text
+    assert "12 problems need attention" in text
     assert (text.count("millstream run MODULE:APP</code>"), text.count(">11 more of this kind<")) == (1, 1)
     assert all(f">g{number:02} on s</a>: entries wait" in text for number in range(12))
     assert len(console.ask("/overview.json").facts["findings"]) == 12
@@ -289,13 +289,13 @@ def test_no_secret_of_a_url_is_anywhere(data) -> None:
 
 
 def test_dead_letters_are_on_the_first_page(console: ConsoleThread, client: redis.Redis) -> None:
-    """With the way to them; with none the page says that nothing needs a person."""
+    """With the way to them; with none the page reports no problem."""
     client.xadd("orders", {"n": 1})
-    assert "Nothing needs a person" in console.ask("/").text
+    assert "Nothing needs attention" in console.ask("/").text
     client.xadd("orders:dead", {"n": 1})
     console.forget()
     page = console.ask("/").text
-    assert "1 thing needs a person" in " ".join(page.split())
+    assert "1 problem needs attention" in " ".join(page.split())
     assert "/dead?key=orders%3Adead" in page
     (finding,) = console.ask("/overview.json").facts["findings"]
     assert (finding["code"], finding["group"]) == ("dead-letters", None)

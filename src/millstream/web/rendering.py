@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -54,6 +55,11 @@ def moment(milliseconds: int | None) -> Markup:
 
 
 @cache
+def button(action: str) -> str:
+    """The label of a button for an action or its verb."""
+    return re.sub(r"\brm$", "delete", action).capitalize()
+
+
 def static(name: str) -> bytes:
     """A file of ours."""
     return (STATIC / name).read_bytes()
@@ -88,6 +94,7 @@ def environment() -> Environment:
         words.micros,
         words.size,
         moment,
+        button,
     )
     made.filters.update({function.__name__: function for function in shown})
     made.filters["stamp"] = time_text

@@ -37,7 +37,7 @@ def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object
     return facts
 
 
-_LIKE = Word("option", "OTHER", "Where this group of the same stream stands.", name="like")
+_LIKE = Word("option", "OTHER", "Position of this group of the same stream.", name="like")
 
 
 def _to(values: Mapping[str, Any]) -> StreamPlace:
@@ -72,7 +72,7 @@ async def rewind(
         Together(
             _to,
             (
-                Word("option", "PLACE", "Where it is to stand: see above.", name="to", typed="place", title="to",
+                Word("option", "PLACE", "New position: see above.", name="to", typed="place", title="to",
                      hint="1h-ago, a time, an id, start, end, -100", read=place, needed=True),
                 _LIKE,
             ),
@@ -80,7 +80,7 @@ async def rewind(
     ],
     even_if_moved: Annotated[
         bool,
-        Word("flag", says="Also if the group reads on meanwhile: see above.", title="even if moved",
+        Word("flag", says="Rewind even if the group reads on meanwhile: see above.", title="even if moved",
              hint="also if the group reads on meanwhile"),
     ] = False,
 ) -> ChangePlan:  # fmt: skip
@@ -127,13 +127,13 @@ async def create(
         Together(
             _at,
             (
-                Word("option", "PLACE", "Where it begins: see above.", name="at", typed="place", title="at",
+                Word("option", "PLACE", "First position: see above.", name="at", typed="place", title="at",
                      hint="start, end, 1h-ago, an id", read=place, needed=True, usual="end"),
                 _LIKE,
             ),
         ),
     ],
-    mkstream: Annotated[bool, Word("flag", says="Make an empty stream where there is none.")] = False,
+    mkstream: Annotated[bool, Word("flag", says="Create an empty stream if there is none.")] = False,
 ) -> ChangePlan:  # fmt: skip
     """Create GROUP of STREAM, which begins at PLACE: start, end, a time such as 1h-ago, or an entry's id.
 

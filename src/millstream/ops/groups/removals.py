@@ -74,7 +74,7 @@ async def remove_consumer(
     consumer: Annotated[str, Word("argument", "CONSUMER", title="consumer", hint="web-2", needed=True)],
     claim_to: Annotated[
         str | None,
-        Word("option", "OTHER", "Move what it holds to this consumer first.", title="its entries to", hint="web-1"),
+        Word("option", "OTHER", "Move its entries to this consumer first.", title="its entries to", hint="web-1"),
     ] = None,
 ) -> ChangePlan | Prepared:
     """Remove CONSUMER of GROUP of STREAM. The server drops its pending entries, unless --claim-to moves them first.

@@ -40,12 +40,12 @@ RATE = 100.0
 _STREAMS = 20  # most streams whose rights are looked at before letters are put back there
 
 FITTING = (
-    Word("option", says="Of this reason: error, nack, reject, invalid, overdue.", name="reason",
+    Word("option", says="Only letters with this reason: error, nack, reject, invalid, overdue.", name="reason",
          title="or of this reason", hint="overdue"),
-    Word("option", "TEXT", "With this in the error's text, in any case.", name="error", title="with this error",
-         hint="timeout"),
-    Word("option", says="Given up by this group.", name="group"),
-    Word("option", "TIME", "Written at this time or later.", name="since", read=instant),
+    Word("option", "TEXT", "Only letters with this text in the error, in any case.", name="error",
+         title="with this error", hint="timeout"),
+    Word("option", says="Only letters of this group.", name="group"),
+    Word("option", "TIME", "Only letters written at this time or later.", name="since", read=instant),
     Word("option", "TIME", f"Written before: {times.TIME_HELP}.", name="until", read=instant),
 )  # fmt: skip
 """Words that choose among letters, also for ``dead ls`` and ``dead export``."""
@@ -93,12 +93,12 @@ async def retry(
     key: Stream,
     chosen: Letters,
     all_groups: Annotated[
-        bool, Word("flag", says="For every group of the stream, not only the one that gave up.")
+        bool, Word("flag", says="Deliver to every group of the stream, not only the one that gave up.")
     ] = False,
     rate: Annotated[
         float,
-        Word("option", says="Most entries a second.", title="at most a second", hint="100", read=_rate, usual="100",
-             least=0.1),
+        Word("option", says="Maximum rate in entries a second.", title="at most a second", hint="100", read=_rate,
+             usual="100", least=0.1),
     ] = RATE,
 ) -> Prepared:  # fmt: skip
     """Put entries back on the streams they came from, and remove their letters.
@@ -318,7 +318,7 @@ def _entries(count: int) -> str:
 def _causes(found: LetterTally) -> list[str]:
     """Their causes of death, the most frequent first."""
     named = [f"{error} {count}" for error, count in found.errors.most_common(_NAMED) if error]
-    return [f"They died of: {', '.join(named)}."] if named else []
+    return [f"Errors: {', '.join(named)}."] if named else []
 
 
 def _left_out(found: LetterTally) -> list[str]:

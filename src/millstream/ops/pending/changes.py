@@ -73,7 +73,9 @@ async def claim(
     stream: Stream,
     group: Group,
     chosen: EntriesChosen,
-    to: Annotated[str, Word("option", "CONSUMER", "Who gets them.", title="to", hint="web-1", needed=True)],
+    to: Annotated[
+        str, Word("option", "CONSUMER", "Consumer that takes the entries over.", title="to", hint="web-1", needed=True)
+    ],
 ) -> Prepared:
     """Move entries that are pending in GROUP of STREAM to another consumer; their deliveries stay as they are.
 
@@ -87,7 +89,7 @@ async def claim(
       millstream pending claim orders billing --consumer web-1 --to web-2 --dry-run
     """
     if not to:
-        raise UsageError("to whom? Name a consumer; `millstream pending nack` gives entries back to nobody")
+        raise UsageError("The consumer is missing. Name one; `millstream pending nack` gives entries back without one.")
     where = pending_list(change, stream, group)
     known = {found.name for found in await read_consumers(change.line, stream, group)}
     notes = [_NOT_READ, _DROPPED]

@@ -10,16 +10,16 @@ from millstream.ops.parameters import IDS, number
 from millstream.ops.pending.status import Chosen, PendingChoice
 
 CHOOSING = (
-    Word("option", "NAME", "Held by this consumer.", name="consumer", title="or held by", hint="web-2"),
-    Word("option", "SPAN", f"Last delivered so long ago at least: {times.SPAN_HELP}.", name="idle", title="idle for",
-         hint="10m", read=times.span),
-    Word("option", "N", "Delivered so often at least.", name="deliveries", title="or delivered so often", hint="10",
-         read=number(1), least=1),
-    Word("flag", says="Entries that nobody holds, since they were given back.", name="unowned"),
+    Word("option", "NAME", "Only entries of this consumer.", name="consumer", title="or held by", hint="web-2"),
+    Word("option", "SPAN", f"Only entries last delivered at least this long ago: {times.SPAN_HELP}.", name="idle",
+         title="idle for", hint="10m", read=times.span),
+    Word("option", "N", "Only entries delivered at least N times.", name="deliveries", title="or delivered at least",
+         hint="10", read=number(1), least=1),
+    Word("flag", says="Only entries without a holder: they were given back.", name="unowned"),
 )  # fmt: skip
-GONE = Word("flag", says="Entries that are no longer in the stream: trimmed or deleted.", name="gone", title="gone",
+GONE = Word("flag", says="Only entries no longer in the stream: trimmed or deleted.", name="gone", title="gone",
             hint="only what is trimmed or deleted from the stream")  # fmt: skip
-ALL = Word("flag", says="Everything that is pending in the group.", name="all")
+ALL = Word("flag", says="All pending entries of the group.", name="all")
 
 
 def choice_of(texts: Mapping[str, str]) -> PendingChoice:
@@ -53,7 +53,7 @@ def _chosen(values: Mapping[str, Any]) -> Chosen:
     if ids and (values["all"] or choice != PendingChoice()):
         raise UsageError("name entries by ID or choose them by options, not both")
     if not ids and choice == PendingChoice() and not values["all"]:
-        raise UsageError("which entries? Give their IDs, options such as --idle or --consumer, or --all")
+        raise UsageError("No entries are chosen. Give their IDs, options such as --idle or --consumer, or --all.")
     return ids or choice
 
 

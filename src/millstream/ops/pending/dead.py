@@ -30,9 +30,9 @@ async def set_aside(
     chosen: EntriesChosen,
     reason: Annotated[
         str,
-        Word("option", "TEXT", "The error that the letters have.", title="reason", hint="it crashes every worker"),
+        Word("option", "TEXT", "Error text of the letters.", title="reason", hint="it crashes every worker"),
     ] = _SET_ASIDE,
-    to: Annotated[str, Word("option", "KEY", "Dead-letter stream, where it is not STREAM:dead.", typed="dead")] = "",
+    to: Annotated[str, Word("option", "KEY", "Dead-letter stream (default: STREAM:dead).", typed="dead")] = "",
     *,
     at_ms: Annotated[int | None, Word("hidden", read=number(0))] = None,
 ) -> Prepared:  # fmt: skip

@@ -89,9 +89,9 @@ async def trim(
         Together(
             _bound,
             (
-                Word("option", says="So many entries stay, the newest.", name="maxlen", title="so many stay",
+                Word("option", says="Keep the newest N entries.", name="maxlen", title="so many stay",
                      hint="100000", read=number(0), least=0),
-                Word("option", "ID", "What is older than this id goes.", name="minid", title="or from this id on",
+                Word("option", "ID", "Remove entries older than this id.", name="minid", title="or from this id on",
                      hint="1763721600000-0", read=entry_id, shown=True),
                 Word("option", "TIME", f"What was added before this time goes: {times.TIME_HELP}.", name="before",
                      title="or what is older goes", hint="7d-ago", read=instant),
@@ -99,7 +99,7 @@ async def trim(
         ),
     ],
     approx: Annotated[
-        bool, Word("flag", says="Leave what the server keeps together with entries that stay: cheaper.")
+        bool, Word("flag", says="Trim approximately: whole blocks only, which is cheaper.")
     ] = False,
 ) -> ChangePlan:  # fmt: skip
     """Remove the oldest entries of STREAM; first it shows their number, and the groups that still need some.
@@ -146,7 +146,8 @@ async def rename(
     ],
     replace: Annotated[
         bool,
-        Word("flag", says="Also if NAME is a stream: it is lost.", title="replace", hint="also if that is a stream"),
+        Word("flag", says="Replace NAME if it is a stream; its entries are lost.", title="replace",
+             hint="also if that is a stream"),
     ] = False,
 ) -> ChangePlan:  # fmt: skip
     """Rename STREAM to NAME: its entries, its groups and their pending entries stay as they are.

@@ -109,12 +109,12 @@ async def pause(
     group: Group,
     reason: Annotated[
         str,
-        Word("option", "REASON", "Why, for whoever looks later.", title="reason", hint="the card provider is down",
+        Word("option", "REASON", "Reason, kept with the pause.", title="reason", hint="the card provider is down",
              needed=True),
     ],
     *,
-    by: Annotated[str | None, Word("option", says="Who. Default: this user and host.", form=False)] = None,
-    ahead: Annotated[bool, Word("flag", says="Also where there is no such stream or group yet.")] = False,
+    by: Annotated[str | None, Word("option", says="Author (default: this user and host).", form=False)] = None,
+    ahead: Annotated[bool, Word("flag", says="Pause even if the stream or group does not exist yet.")] = False,
     at_ms: Annotated[int | None, Word("hidden", read=number(0))] = None,
 ) -> ChangePlan:  # fmt: skip
     """Let no worker run anything for GROUP of STREAM until it is resumed.
@@ -128,7 +128,7 @@ async def pause(
       millstream worker ls                                       shows the pauses, with reason and author
     """
     if not reason.strip():
-        raise UsageError("why? A reason is for whoever looks later")
+        raise UsageError("A reason is missing. Give one; it is kept with the pause.")
     at_ms = min(now_ms() if at_ms is None else at_ms, 10**15)
     change.settle(at_ms=str(at_ms), by=None)
     new = HandlerPause(stream, group, reason, by or change.who, at_ms)
