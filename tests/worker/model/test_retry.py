@@ -94,3 +94,29 @@ def test_a_count_that_turned_negative_is_above_every_limit() -> None:
     assert tries(-(2**63), None) == 2**63
     assert tries(-1, FailureRecord(uncharged=True)) == 2**64 - 2
     assert run_mode(Retry(max_deliveries=3), -(2**63), None) is RunMode.DEAD
+
+
+class BusyError(TimeoutError):
+    """A subclass, which an earlier class covers."""
+
+
+def test_each_kind_of_error_has_its_policy() -> None:
+    """The first class that fits counts, in the order in which they are written."""
+    slow = Retry(max_deliveries=20, base=60)
+    retry = Retry(max_deliveries=3, on={TimeoutError: slow, BusyError: "ack", ValueError: "reject", OSError: "ack"})
+    assert retry.policy(BusyError()) is slow
+    assert retry.policy(ValueError()) == "reject"
+    assert retry.policy(OSError()) == "ack"
+    assert retry.policy(KeyError()) is retry
+    assert retry.limit == 20
+    assert Retry(on={OSError: Retry(max_deliveries=0)}).limit == 0
+
+
+@pytest.mark.parametrize(
+    "on",
+    [{"ValueError": "ack"}, {int: "ack"}, {OSError: "drop"}, {OSError: Retry(on={KeyError: "ack"})}, [OSError], {1: 1}],
+)
+def test_a_wrong_policy_of_an_error_is_refused(on: object) -> None:
+    """The error names the class and the values that are allowed."""
+    with pytest.raises(ConfigError, match=r"Retry\(on="):
+        Retry(on=on)  # type: ignore[arg-type] # wrong on purpose

@@ -43,10 +43,18 @@ class Outcomes:
         failure = _kind(error)
         delay = _delay(error)
         counted = tries(held.deliveries, held.record)
-        decision = decide(self.retry, failure, counted, member.chance.random(), delay)
-        settlement = self._settlement(held, failure, error, decision)
-        self.acks.settle(settlement)
-        member.stats.retried += settlement.event is not Event.DIE
+        policy = self.retry.policy(error) if failure is Failure.ERROR else self.retry
+        if policy == "ack":
+            self.acks.ack(held)
+        else:
+            decision = (
+                decide(policy, failure, counted, member.chance.random(), delay)
+                if isinstance(policy, Retry)
+                else Decision(dead=True)
+            )
+            settlement = self._settlement(held, failure, error, decision)
+            self.acks.settle(settlement)
+            member.stats.retried += settlement.event is not Event.DIE
         member.stats.failed += 1
         self.last_failure = (member.clock.now().wall, held.id, _why(error))
         if failure is Failure.ERROR:

@@ -8,7 +8,8 @@ cause. The server's count does not tell failures, which the handler survived, fr
 is kept beside the stream, and :func:`run_mode` says from both how an entry that comes back is run.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, get_args
 
@@ -28,6 +29,8 @@ class Retry:
         base: seconds, or a text such as ``"10m"``, before the first retry.
         max_delay: seconds, or a text, that no delay exceeds.
         jitter: True spreads each delay evenly between its half and its whole.
+        on: the policy for errors of a class: another ``Retry``, ``"reject"`` for dead at once, or ``"ack"`` for done.
+            The first class that the error is an instance of counts. All policies count the same deliveries.
     """
 
     max_deliveries: int = 5
@@ -35,6 +38,7 @@ class Retry:
     base: float | str = 0.5
     max_delay: float | str = 300.0
     jitter: bool = True
+    on: "Mapping[type[BaseException], Retry | Literal['reject', 'ack']]" = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         most: object = self.max_deliveries
@@ -44,6 +48,17 @@ class Retry:
             object.__setattr__(self, name, times.configured(f"Retry({name}=", getattr(self, name), "s"))
         if self.backoff not in get_args(Backoff):
             raise ConfigError(f"Retry(backoff={self.backoff!r}): one of {', '.join(get_args(Backoff))}")
+        object.__setattr__(self, "on", _checked(self.on))
+
+    @property
+    def limit(self) -> int:
+        """The most deliveries that any of the policies allows; 0 means no limit."""
+        limits = [self.max_deliveries, *(one.max_deliveries for one in self.on.values() if isinstance(one, Retry))]
+        return max(limits) if all(limits) else 0
+
+    def policy(self, error: BaseException) -> "Retry | Literal['reject', 'ack']":
+        """The policy for an error."""
+        return next((policy for kind, policy in self.on.items() if isinstance(error, kind)), self)
 
     def delay(self, deliveries: int, chance: float) -> float:
         """Seconds to wait after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
@@ -61,6 +76,20 @@ class Retry:
     def exhausted(self, deliveries: int) -> bool:
         """True when a failure of this delivery is the last one allowed."""
         return bool(self.max_deliveries) and deliveries >= self.max_deliveries
+
+
+def _checked(on: object) -> "dict[type[BaseException], Retry | Literal['reject', 'ack']]":
+    if not isinstance(on, Mapping):
+        raise ConfigError(f'Retry(on={on!r}) is invalid: it is a mapping. Write on={{ValueError: "reject"}}.')
+    for kind, policy in on.items():
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise ConfigError(f"Retry(on=) is invalid: {kind!r} is not a class of exceptions.")
+        nested = isinstance(policy, Retry) and not policy.on
+        if not nested and not (isinstance(policy, str) and policy in ("reject", "ack")):
+            raise ConfigError(
+                f'Retry(on=) is invalid for {kind.__name__}: {policy!r} is not "reject", "ack" or a Retry without on=.'
+            )
+    return dict(on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +137,7 @@ def run_mode(retry: Retry, deliveries: int, record: FailureRecord | None, *, kep
     known = record or NO_RECORD
     counted = tries(deliveries, record)
     crashes = counted - 1 - known.failures
-    limit = retry.max_deliveries
+    limit = retry.limit
     if limit and counted > limit:
         # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was written
         return RunMode.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else RunMode.DEAD

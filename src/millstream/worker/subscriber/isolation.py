@@ -194,7 +194,7 @@ class IsolatedRuns(SubscriberPart):
             held.deliveries,
             extra=self._member.about(held),
         )
-        report = announce if self._subscription.retry.max_deliveries else None
+        report = announce if self._subscription.retry.limit else None
         if report is not None:
             report(True)
         if self._received is not None and began_ns:

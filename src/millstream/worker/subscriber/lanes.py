@@ -141,7 +141,7 @@ class Lanes(SubscriberPart):
         """Run, or do not, what was delivered before, or what comes while another entry wants to be alone."""
         mode = self._failures.run_mode(held)
         if mode is RunMode.DEAD:
-            limit = self._subscription.retry.max_deliveries
+            limit = self._subscription.retry.limit
             self._outcomes.failed(
                 held,
                 DeliveryLimitError(f"delivered {held.deliveries} times without an outcome, {limit} tries are allowed"),
