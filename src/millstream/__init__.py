@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.worker.handlers.middleware import Middleware as Middleware
     from millstream.worker.handlers.middleware import Timeout as Timeout
     from millstream.worker.handlers.subscription import StreamSub as StreamSub
+    from millstream.worker.later.declaring import Fire as Fire
     from millstream.worker.model.answers import Nack as Nack
     from millstream.worker.model.answers import PayloadError as PayloadError
     from millstream.worker.model.answers import Reject as Reject
@@ -48,6 +49,7 @@ _WHERE = {
     "Nack": "millstream.worker.model.answers",
     "PayloadError": "millstream.worker.model.answers",
     "Reject": "millstream.worker.model.answers",
+    "Fire": "millstream.worker.later.declaring",
     "Retry": "millstream.worker.model.retry",
     "Sink": "millstream.worker.pipelines",
     "Source": "millstream.worker.pipelines",

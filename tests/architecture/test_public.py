@@ -18,6 +18,7 @@ PUBLIC = {
     "Disconnected",
     "EntryLostError",
     "FatalError",
+    "Fire",
     "Message",
     "Middleware",
     "Nack",

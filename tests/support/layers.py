@@ -171,6 +171,7 @@ PURE = (
     "millstream.worker.model.retry",
     "millstream.worker.registry.facts",
     "millstream.client.dead_letter.letter",
+    "millstream.client.later.timetable",
     "millstream.client.jsontext",
     "millstream.client.ranges",
     "millstream.spark.model.offsets",
@@ -213,6 +214,7 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
+    "cronsim": (frozenset({"client"}), ""),
     "tomlkit": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "replication", "node", "embedded", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),

@@ -15,10 +15,13 @@ from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
 from millstream.worker.handlers.calling import mend_default_threads
 from millstream.worker.handlers.middleware import Middleware
+from millstream.worker.later.declaring import Declaring, RecurringSchedules
+from millstream.worker.later.mover import Mover
+from millstream.worker.later.scheduler import Scheduler
 from millstream.worker.process.run import run_in_process
 from millstream.worker.process.start import start_patiently
 from millstream.worker.publishing import Publishing
-from millstream.worker.registering import Registering, run_all_hooks, run_hooks
+from millstream.worker.registering import run_all_hooks, run_hooks
 from millstream.worker.registry import watchdog
 from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
@@ -30,7 +33,7 @@ from millstream.worker.subscriber.standstill import Standstill
 log = logger("millstream.worker")
 
 
-class App(Registering, Publishing):
+class App(Declaring, Publishing):
     """Subscribers of streams, and the way to publish to them.
 
     Args:
@@ -47,6 +50,8 @@ class App(Registering, Publishing):
         blocked_after: seconds (or a text) a handler may block the event loop before the log has the line, and the
             registry shows the worker as blocked; None switches that off (see
             :mod:`millstream.worker.registry.watchdog`).
+        movers: add entries that were published for later to their streams when they are due, whichever app published
+            them, while this app's subscribers run.
 
     Raises:
         ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, or ``blocked_after`` is not a
@@ -63,9 +68,10 @@ class App(Registering, Publishing):
         registry: bool = True,
         reap_after: float | str | None = DEFAULT_AFTER,
         blocked_after: float | str | None = watchdog.DEFAULT_AFTER,
+        movers: bool = True,
     ) -> None:
         Publishing.__init__(self, url, middlewares)
-        Registering.__init__(self, {App: lambda: self, Redis: lambda: self.client}, lambda: self.url)
+        Declaring.__init__(self, {App: lambda: self, Redis: lambda: self.client}, lambda: self.url)
         self.grace = times.configured("App(grace=", grace, "s")
         self.registry = registry
         self.reap_after = None if reap_after is None else times.configured("App(reap_after=", reap_after, "s")
@@ -74,6 +80,9 @@ class App(Registering, Publishing):
             if blocked_after <= 0:
                 raise ConfigError(f"App(blocked_after={blocked_after!r}): seconds, more than 0, or None")
         self.blocked_after = blocked_after
+        self.movers = movers
+        self._mover: Mover | None = None
+        self._scheduler: Scheduler | None = None
         self._heartbeat: Heartbeat | None = None
         self._ending: Heartbeat | None = None  # the same during a stop
         self._clock = clock or SystemClock()
@@ -175,6 +184,11 @@ class App(Registering, Publishing):
             for loop in self._loops:
                 loop.start()
             self._heartbeat.start()
+            if self.movers:
+                self._mover = Mover(lambda: line)
+                self._mover.start()
+                self._scheduler = Scheduler(lambda: line, self._declared(), self._on_schedule)
+                self._scheduler.start()
             self._reading = True
             await run_hooks(self._hooks["after_startup"])
         except BaseException:
@@ -187,6 +201,10 @@ class App(Registering, Publishing):
         private, self._private = self._private, None
         running = self._loops if private is not None else []
         heartbeat, self._heartbeat = self._heartbeat, None
+        later, self._mover, self._scheduler = (self._scheduler, self._mover), None, None
+        for part in later:
+            if part is not None:
+                await part.stop()
         self._ending = heartbeat
         if heartbeat is not None:
             await heartbeat.stopping()
@@ -211,6 +229,21 @@ class App(Registering, Publishing):
             if hooked:
                 await run_all_hooks(self._hooks["after_shutdown"])
         return all(result is True for result in results)
+
+    async def publish_due(self) -> None:
+        """Add what was published for later and is due, as happens by itself; for tests that turn the clock by hand."""
+        if self._scheduler is not None and self._mover is not None:
+            await self._scheduler.turn()
+            await self._mover.turn()
+
+    @property
+    def schedules(self) -> RecurringSchedules:
+        """The recurring schedules of the server: put, remove, pause, resume and list them."""
+        return RecurringSchedules(self._shared)
+
+    def _on_schedule(self, stream: str) -> None:
+        if self._mover is not None:
+            self._mover.watch([stream])
 
     def leave(self) -> None:
         """Hand back the entries of a process that ends with a blocked event loop; called in another thread."""

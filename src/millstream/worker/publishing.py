@@ -7,11 +7,14 @@ the thread behind ``publish_sync`` (:mod:`millstream.worker.background`).
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.exceptions import ResponseError
 
+from millstream import times
 from millstream.client.connect import async_client
+from millstream.client.later import schedule
 from millstream.client.line import Line
 from millstream.client.url import check_shared, find_url
 from millstream.errors import ConfigError, UsageError
@@ -19,7 +22,8 @@ from millstream.worker.background import Background
 from millstream.worker.handlers.calling import add_publisher, check_handler, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
-from millstream.worker.handlers.sender import How, Sender
+from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique
+from millstream.worker.later.schedules import Schedules
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -98,6 +102,11 @@ class Publishing:
             self._client = async_client(self.url)
         return self._client
 
+    @property
+    def later(self) -> Schedules:
+        """The entries that wait for their time: list, move and cancel them."""
+        return Schedules(self._shared)
+
     def publisher(self, stream: str, *, maxlen: int | None = None, headers: dict[str, str] | None = None) -> Publisher:
         """A publisher for one stream.
 
@@ -134,6 +143,13 @@ class Publishing:
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
         retry: float | str | None = None,
+        at: datetime | str | int | None = None,
+        delay: float | str | None = None,
+        id: str | None = None,  # noqa: A002 - the word for it everywhere
+        replace: bool = False,
+        expires: float | str | None = None,
+        unique: str | None = None,
+        within: float | str | None = None,
     ) -> str:
         """Add one entry and return its id.
 
@@ -152,15 +168,28 @@ class Publishing:
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
                 cannot take it for now. It is added once all the same, see :mod:`millstream.worker.handlers.sender`.
                 None sends it once.
+            at: when the entry is added: an aware datetime, an ISO text with a zone, or milliseconds since 1970. It
+                waits on the server until then, and any worker of any app of that server adds it. The call returns the
+                schedule's id.
+            delay: seconds, or a text such as ``"10m"``, after which it is added, by the server's clock.
+            id: of the schedule, 1 to 200 bytes; None for a random one. While it waits, a second publish with it changes
+                nothing.
+            replace: with ``id``, a second publish gives the schedule the new content and time.
+            expires: seconds, or a text, that it may be late; later than this, it is dropped.
+            unique: a name: while an entry that was published with it is there and a group has yet to handle it, the
+                publish adds nothing and returns that entry's id. The name is remembered for a day.
+            within: seconds, or a text, for which ``unique`` counts, whether its entry was handled or not.
 
         Raises:
+            ConfigError: options that do not fit together, or a time that is not one.
             PayloadError: a handler could not read an equal content back; the text names the field, nothing was added.
             UsageError: ``idempotent`` on a server without XADD IDMP; ``retry`` on one that has neither that nor
                 scripts, so that it could not tell a repetition; nothing was added.
             ResponseError: the server refused.
             Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """
-        how = How(trimming(maxlen, minid), idempotent, retry)
+        later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single)
         return await self._publish(self._sending(), Publication(stream, content, headers), how)
 
     def publish_sync(
@@ -173,6 +202,13 @@ class Publishing:
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
         retry: float | str | None = None,
+        at: datetime | str | int | None = None,
+        delay: float | str | None = None,
+        id: str | None = None,  # noqa: A002 - the word for it everywhere
+        replace: bool = False,
+        expires: float | str | None = None,
+        unique: str | None = None,
+        within: float | str | None = None,
     ) -> str:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
@@ -187,6 +223,13 @@ class Publishing:
             idempotent: id of the publish.
             headers: of the entry.
             retry: seconds, or a text.
+            at: when the entry is added.
+            delay: after which it is added.
+            id: of the schedule.
+            replace: of a schedule of that id.
+            expires: that the schedule may be late.
+            unique: name of the entry.
+            within: for which that name counts.
 
         Raises:
             UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
@@ -200,7 +243,9 @@ class Publishing:
                 "publish_sync would keep the event loop of this thread waiting: use `await app.publish(...)` here, or "
                 "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
             )
-        publication, how = Publication(stream, content, headers), How(trimming(maxlen, minid), idempotent, retry)
+        later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single)
+        publication = Publication(stream, content, headers)
         return self._background.run(self._connecting(), lambda sender: self._publish(sender, publication, how))
 
     async def _publish(self, sender: Sender, publication: Publication, how: How) -> str:
@@ -299,7 +344,7 @@ class Publishing:
         if loop not in self._senders:
             for ended in [one for one in list(self._senders) if one.is_closed()]:
                 self._senders.pop(ended, None)  # it hung up with its loop
-            self._senders[loop] = Sender(self._connecting())
+            self._senders[loop] = Sender(self._connecting(), self._on_schedule)
         return self._senders[loop]
 
     def _connecting(self) -> str:
@@ -309,8 +354,52 @@ class Publishing:
             one.connects(url)
         return url
 
+    def _on_schedule(self, stream: str) -> None:
+        """A stream has schedules."""
+
     def _shared(self) -> Line:
         return self._sending().line
+
+
+def _later(
+    at: datetime | str | int | None,
+    delay: float | str | None,
+    id: str | None,  # noqa: A002 - the name of publish's option
+    replace: bool,
+    expires: float | str | None,
+    unique: str | None,
+) -> Later | None:
+    """The options of a schedule; None for a publish that is not for later."""
+    if at is None and delay is None:
+        given = [name for name, value in (("id", id), ("replace", replace or None), ("expires", expires)) if value]
+        if given:
+            raise ConfigError(f"publish({given[0]}=) is invalid without at= or delay=: it belongs to a schedule.")
+        return None
+    ident = unique if id is None else id
+    if replace and ident is None:
+        raise ConfigError("publish(replace=True) is invalid without id=: the id names the schedule to replace.")
+    when = schedule.when("publish", at, delay, expires)
+    return Later(None if ident is None else schedule.checked_id("publish", ident), when, replace)
+
+
+def _unique(name: str | None, within: float | str | None) -> Unique | None:
+    if name is None:
+        if within is not None:
+            raise ConfigError('publish(within=) is invalid without unique=: write unique="a-name" too.')
+        return None
+    schedule.checked_id("publish", name, "unique")
+    return Unique(name, None if within is None else times.configured("publish(within=", within, "s"))
+
+
+def _how(
+    trim: Trim, idempotent: str | None, retry: float | str | None, later: Later | None, unique: Unique | None
+) -> How:
+    if idempotent is not None and (later is not None or unique is not None):
+        raise ConfigError(
+            "publish(idempotent=) is invalid with at=, delay= or unique=: the id of a schedule, or the unique name, "
+            "does the same. Write id= or unique= alone."
+        )
+    return How(trim, idempotent, retry, later, None if later is not None else unique)
 
 
 async def _plain(_: Publication) -> str:

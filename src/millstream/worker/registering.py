@@ -25,6 +25,7 @@ from millstream.worker.settlement import failure_log
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
 
+    from millstream.client.later.recurring import Recurring
     from millstream.client.line import Line
 
 log = logger("millstream.worker")
@@ -49,6 +50,7 @@ class Registering:
         self._private: Line | None = None  # while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
+        self._recurring: dict[str, Recurring] = {}
         self._hooks: defaultdict[str, list[Hook]] = defaultdict(list)  # By the decorator that registered them
 
     @property

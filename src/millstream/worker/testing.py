@@ -26,6 +26,7 @@ from redis.exceptions import ResponseError
 
 from millstream import times
 from millstream.client.connect import sync_client
+from millstream.client.later import schedule
 from millstream.client.manual import StoreClock, manual_store
 from millstream.worker.app import App
 from millstream.worker.handlers.message import Message
@@ -147,6 +148,7 @@ class Broker:
             part = min(self._step(left), left)
             self.clock.advance(part)
             left -= part
+            await self.app.publish_due()
             for one in self.app.loops:
                 await one.renew()
             if any(map(self._busy, self.app.loops)):
@@ -158,7 +160,15 @@ class Broker:
 
         While a handler holds an entry its lease is renewed, and the steps are those of life.
         """
-        return min((self._quiet_for(one, left) for one in self.app.loops), default=left)
+        return min([self._due_in(left), *(self._quiet_for(one, left) for one in self.app.loops)])
+
+    def _due_in(self, left: int) -> int:
+        """Milliseconds until the first schedule is due."""
+        now, soonest = self.clock.now().wall, left
+        for stream in self.client.smembers(schedule.INDEX):
+            rows: Any = self.client.zrange(schedule.due_key(str(stream)), 0, 0, withscores=True)
+            soonest = min([soonest, *(max(int(due) - now, 1) for _, due in rows)])
+        return soonest
 
     def _quiet_for(self, loop: SubscriberLoop, left: int) -> int:
         min_idle = loop.subscription.min_idle

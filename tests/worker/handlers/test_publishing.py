@@ -21,7 +21,7 @@ from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.thread import ServerThread
 from millstream.worker.handlers.middleware import Publication, Publish
-from millstream.worker.handlers.sender import SCRIPT, SHA, WORDS_LIMIT
+from millstream.worker.handlers.sender import SCRIPT, WORDS_LIMIT
 from support import needs
 from support.ports import free_port
 from support.readme import block
@@ -103,10 +103,10 @@ async def test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once(
 ) -> None:
     """By XADD IDMP or by a mark, the server knows the repetition; its id is the first one's."""
     idmp = find_sync(client).idmp
-    async with Thief(server.port, b"IDMP\r\n" if idmp else SHA.encode()) as thief:
+    async with Thief(server.port, b"IDMP\r\n" if idmp else SCRIPT.sha.encode()) as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
         if not idmp:  # the script is there from here on
-            client.script_load(SCRIPT)
+            client.script_load(SCRIPT.text)
         ids = [await app.publish("s", {"n": number}, retry=20) for number in range(3)]
         await app.close()
         assert thief.stolen == 1

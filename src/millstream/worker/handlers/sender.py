@@ -15,31 +15,55 @@ A server that has neither is refused before anything is sent.
 import asyncio
 import math
 import secrets
-from hashlib import sha1
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from millstream import times
 from millstream.client.capabilities import Capabilities, find
-from millstream.client.line import Command, Line, passes
+from millstream.client.later import schedule
+from millstream.client.later.schedule import WORDS_LIMIT
+from millstream.client.later.scripts import ServerScript, Word
+from millstream.client.line import Command, Line, Reply, passes
 from millstream.client.open import open_line
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
 from millstream.worker.handlers.publish import PRODUCER, xadd
 
-#: KEYS: the stream, the mark. ARGV: milliseconds the mark lives, then the words behind XADD and the stream.
-SCRIPT = """
-local id = redis.call('GET', KEYS[2])
+#: Adds an entry unless its mark, or the marker of its unique name, names one that counts.
+#: KEYS: the stream, the mark, the marker. ARGV: milliseconds of the mark and of the marker, 0 for none; 1 if the marker
+#: counts also when its entry is handled; the group that has to handle it, empty for all; the words behind XADD.
+SCRIPT = ServerScript("""
+local function open(id)
+  if #redis.call('XRANGE', KEYS[1], id, id) == 0 then return false end
+  local asked = false
+  for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local group = {}
+    for at = 1, #row, 2 do group[row[at]] = row[at + 1] end
+    if ARGV[4] == '' or group.name == ARGV[4] then
+      asked = true
+      if #redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], id, 'COUNT', 1) > 0 then return true end
+      if #redis.call('XPENDING', KEYS[1], group.name, id, id, 1) > 0 then return true end
+    end
+  end
+  return not asked
+end
+local marked, unique = ARGV[1] ~= '0', ARGV[2] ~= '0'
+local id = marked and redis.call('GET', KEYS[2])
 if id then return id end
-id = redis.call('XADD', KEYS[1], unpack(ARGV, 2))
-redis.call('SET', KEYS[2], id, 'PX', ARGV[1])
+id = unique and redis.call('GET', KEYS[3])
+if id and (ARGV[3] == '1' or open(id)) then return id end
+id = redis.call('XADD', KEYS[1], unpack(ARGV, 5))
+if marked then redis.call('SET', KEYS[2], id, 'PX', ARGV[1]) end
+if unique then redis.call('SET', KEYS[3], id, 'PX', ARGV[2]) end
 return id
-"""
-SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+""")
 
-#: Words of an entry that a script can pass on: Lua has 8,000.
-WORDS_LIMIT = 7_500
+#: Seconds for which the name of a unique entry is remembered.
+_DAY = 86_400.0
+#: Seconds between two notes that a stream has schedules.
+_NOTE = 3_600.0
 #: Milliseconds a mark outlives the last try, which may itself take half a minute.
 _LONGER_MS = 60_000
 #: Seconds for one try, at most and at least.
@@ -53,6 +77,22 @@ _MARGIN = 5.0
 Trim = tuple[str | int, ...]
 
 
+class Later(NamedTuple):
+    """A publish at a later time."""
+
+    id: str | None  # Of the schedule; None for a random one
+    when: schedule.When
+    replace: bool = False  # A schedule of that id that waits gets this content and this time
+
+
+class Unique(NamedTuple):
+    """A publish that adds nothing while an entry of its name is there."""
+
+    name: str
+    within: float | None = None  # Seconds for which the name counts, whatever becomes of the entry
+    group: str | None = None  # The group that has to handle it; None for all
+
+
 class How(NamedTuple):
     """Options for adding an entry; see :meth:`millstream.App.publish`."""
 
@@ -60,12 +100,14 @@ class How(NamedTuple):
     idempotent: str | None = None  # An id of the caller's
     # Seconds, or a text such as ``"2m"``, for which it is sent again; None sends it once
     retry: float | str | None = None
+    later: Later | None = None
+    unique: Unique | None = None
 
 
 class Sender:
     """Adds entries."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, scheduled: Callable[[str], None] = lambda _: None) -> None:
         self.url = url
         self.line: Line = open_line(url, redial=True)
         self._trying: Line | None = None
@@ -73,6 +115,8 @@ class Sender:
         self._name = secrets.token_hex(8)
         self._free: list[str] = []  # producers' names that no publish uses now
         self._made = 0
+        self._scheduled = scheduled  # Called when a stream gets a schedule for the first time
+        self._noted: dict[str, float] = {}  # Streams whose schedules movers know of, and since when
 
     async def server(self, deadline: float | None = None) -> Capabilities:
         """The server's capabilities, asked once unless it does not report all of them now."""
@@ -84,25 +128,33 @@ class Sender:
         return found
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
-        """Add one entry and return its id."""
-        trim, idempotent, given = how
+        """Add one entry and return its id, or the schedule's if it is for later."""
+        trim, idempotent, given, later, unique = how
         if given is None:
+            if later is not None:
+                return await self._schedule(None, 0.0, stream, fields, how)
+            if unique is not None:
+                return await self._add_by_script(None, 0.0, stream, fields, how)
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")
         retry = times.configured("publish(retry=", given, "s")
         if not retry:
             raise UsageError(f"publish(retry={given!r}) is invalid: it is more than 0 seconds. Omit it for one try.")
         deadline = asyncio.get_running_loop().time() + retry
+        if later is not None:
+            return await self._schedule(deadline, retry, stream, fields, how)
+        if unique is not None:
+            return await self._add_by_script(deadline, retry, stream, fields, how)
         if idempotent is not None:
-            return await self._until(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True)
+            return str(await self._until(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True), "ascii")
         known = await self._known(deadline)
         if known.idmp or "idmp" in known.unknown:  # that is told no more in time: the server says itself why it refuses
             name = self._free.pop() if self._free else self._new_name()
             command = xadd(stream, fields, trim, secrets.token_hex(8), name)
             try:
-                return await self._until(deadline, stream, command, idmp=True)
+                return str(await self._until(deadline, stream, command, idmp=True), "ascii")
             finally:
                 self._free.append(name)
-        return await self._by_script(deadline, retry, stream, fields, trim)
+        return await self._add_by_script(deadline, retry, stream, fields, how)
 
     def _tries(self) -> Line:
         """The line of publishes that repeat: on the other one, they would wait out its longer limit first."""
@@ -126,27 +178,68 @@ class Sender:
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise
 
-    async def _by_script(self, deadline: float, retry: float, stream: str, fields: list[bytes], trim: Trim) -> str:
-        if len(fields) > WORDS_LIMIT:
+    async def _add_by_script(
+        self, deadline: float | None, retry: float, stream: str, fields: list[bytes], how: How
+    ) -> str:
+        unique = how.unique
+        mark = beside(stream, "published", secrets.token_hex(12) if deadline is not None else "")
+        marker = beside(stream, "unique", unique.name if unique is not None else "")
+        lives = 0 if unique is None else round((unique.within or _DAY) * 1000)
+        firm, group = (0, "") if unique is None else (int(unique.within is not None), unique.group or "")
+        words = (_mark_ms(deadline, retry), lives, firm, group, *how.trim, "*", *fields)
+        reply = await self._by_script(SCRIPT, deadline, stream, (stream, mark, marker), words)
+        return str(reply, "ascii")
+
+    async def _schedule(self, deadline: float | None, retry: float, stream: str, fields: list[bytes], how: How) -> str:
+        """Have an entry wait on the server."""
+        later = how.later
+        assert later is not None
+        loop = asyncio.get_running_loop()
+        if loop.time() > self._noted.get(stream, -math.inf) + _NOTE:
+            # Before the schedule: a mover that does not know the stream would not look there
+            await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
+            self._noted[stream] = loop.time()
+            self._scheduled(stream)
+        ident = later.id if later.id is not None else secrets.token_hex(8)
+        mark = beside(stream, "published", secrets.token_hex(12) if deadline is not None else "")
+        expires = "" if later.when.expires_ms is None else later.when.expires_ms
+        content = schedule.packed((*how.trim, "*", *fields))
+        words = ("add", ident, _mark_ms(deadline, retry), *later.when.words, int(later.replace), expires, content)
+        await self._by_script(schedule.SCRIPT, deadline, stream, schedule.keys(stream, mark), words, len(fields))
+        return ident
+
+    async def _by_script(
+        self,
+        script: ServerScript,
+        deadline: float | None,
+        stream: str,
+        keys: Sequence[str],
+        words: Sequence[Word],
+        size: int | None = None,
+    ) -> Reply:
+        """Run a script that adds once, however often it is sent."""
+        if (len(words) if size is None else size) > WORDS_LIMIT:
             raise UsageError(
-                f"publish(retry=) of an entry with {len(fields) // 2} fields: this server has no XADD IDMP, and a "
-                f"script can add {WORDS_LIMIT // 2} at most; publish it without retry="
+                f"publish() of an entry with more than {WORDS_LIMIT // 2} fields is invalid with at=, delay=, unique= "
+                "and with retry= on a server without XADD IDMP: a script cannot add it. Publish it without them."
             )
-        mark = beside(stream, "published", secrets.token_hex(12))
-        words = (2, stream, mark, round(retry * 1000) + _LONGER_MS, *trim, "*", *fields)
         try:
             try:
-                return await self._until(deadline, stream, ("EVALSHA", SHA, *words), idmp=False)
+                return await self._answer(deadline, stream, script.command(keys, words), idmp=False)
             except NoScriptError:
-                return await self._until(deadline, stream, ("EVAL", SCRIPT, *words), idmp=False)
+                return await self._answer(deadline, stream, script.command(keys, words, whole=True), idmp=False)
         except NoPermissionError as refused:
             raise UsageError(
-                "publish(retry=): this server could not tell a repetition from a second entry, so nothing was sent: it "
-                f"has no XADD IDMP, and scripts are refused: {refused}. Allow EVAL, EVALSHA and the keys millstream:*, "
-                "or publish without retry="
+                f"publish(at=, delay=, unique=, retry=) needs scripts, which this server refuses: {refused}. "
+                "Nothing was added. Allow EVAL, EVALSHA and the keys millstream:*, or publish without these options."
             ) from None
 
-    async def _until(self, deadline: float, stream: str, command: Command, *, idmp: bool) -> str:
+    async def _answer(self, deadline: float | None, stream: str, command: Command, *, idmp: bool) -> Reply:
+        if deadline is None:
+            return await self.line.call(*command)
+        return await self._until(deadline, stream, command, idmp=idmp)
+
+    async def _until(self, deadline: float, stream: str, command: Command, *, idmp: bool) -> Reply:
         """Send until there is an answer; what the server cannot take now it may take later."""
         loop = asyncio.get_running_loop()
         pauses, first = iter(_PAUSES), 0.0
@@ -155,7 +248,7 @@ class Sender:
                 if idmp and first and loop.time() - first > await self._remembers(stream, deadline) - _MARGIN:
                     break
                 first = first or loop.time()
-                return str(await self._tries().call(*command, timeout=_share(deadline)), "ascii")
+                return await self._tries().call(*command, timeout=_share(deadline))
             except Disconnected:
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise
@@ -181,6 +274,11 @@ class Sender:
         await self.line.close()
         if self._trying is not None:
             await self._trying.close()
+
+
+def _mark_ms(deadline: float | None, retry: float) -> int:
+    """Milliseconds that the mark of a publish lives; 0 where it is sent once."""
+    return 0 if deadline is None else round(retry * 1000) + _LONGER_MS
 
 
 def _share(deadline: float) -> float:

@@ -1,0 +1,196 @@
+"""Schedules, entries that wait next to their stream for their time: keys, content, and the script. Pure.
+
+::
+
+    millstream:{bills}:later:due       sorted set: schedule id -> due time, milliseconds since 1970
+    millstream:{bills}:later:content   hash: schedule id -> "<expiry in ms or ->:<length>:<word>...", the words of XADD
+    millstream:{bills}:later:placed    hash: recurring schedule -> last time placed; paused:<name> while it is paused
+    millstream:{bills}:later:mover     string, lives a second: the worker whose turn it is to look
+    millstream:later                   set: the streams that have, or had, schedules
+
+All keys but the last are in the stream's slot. One script (``later.lua``) changes them. It removes a schedule in the
+step that adds its entry, so a schedule becomes one entry whatever is killed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from millstream import times
+from millstream.client.later.scripts import ServerScript
+from millstream.client.slots import beside
+from millstream.errors import ConfigError
+
+INDEX = "millstream:later"
+SCRIPT = ServerScript.beside("millstream.client.later", "later.lua")
+
+WORDS_LIMIT = 7_500
+"""Words of an entry that a script can pass on: Lua has 8,000."""
+
+TURN_MS = 1_000
+"""Milliseconds for which a mover has its turn."""
+
+BATCH = 100
+BATCH_BYTES = 1 << 20
+"""Most schedules and most bytes that one step moves, so that it holds up a server for a few milliseconds only."""
+
+ID_BYTES = 200
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """An entry that waits for its time.
+
+    Attributes:
+        stream: key of the stream that gets it.
+        id: of the schedule.
+        at_ms: when it is due, in milliseconds since 1970.
+        fields: names and values of the entry, in turn.
+        expires_ms: the time after which it is dropped, in milliseconds since 1970; None for never.
+        trim: words that trim the stream when it is added.
+    """
+
+    stream: str
+    id: str
+    at_ms: int
+    fields: tuple[bytes, ...]
+    expires_ms: int | None = None
+    trim: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> datetime:
+        """When it is due."""
+        return _EPOCH + timedelta(milliseconds=self.at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The time of a schedule."""
+
+    at_ms: int | None = None  # Milliseconds since 1970; None counts from the server's now
+    delay_ms: int = 0
+    expires_ms: int | None = None  # Milliseconds that it may be late
+
+    @property
+    def words(self) -> tuple[str | int, int]:
+        """Both as the script takes them."""
+        return ("" if self.at_ms is None else self.at_ms), self.delay_ms
+
+
+def due_key(stream: str) -> str:
+    """Key of the due times of a stream's schedules."""
+    return beside(stream, "later", "due")
+
+
+def content_key(stream: str) -> str:
+    """Key of their contents."""
+    return beside(stream, "later", "content")
+
+
+def keys(stream: str, last: str) -> tuple[str, str, str, str]:
+    """The keys of a step of the script; ``last`` is a mark, or the mover's."""
+    return stream, due_key(stream), content_key(stream), last
+
+
+def placed_key(stream: str) -> str:
+    """Key of the times that recurring schedules of a stream were placed at."""
+    return beside(stream, "later", "placed")
+
+
+def mover_key(stream: str) -> str:
+    """Key of the name of the mover whose turn it is."""
+    return beside(stream, "later", "mover")
+
+
+def when(
+    name: str,
+    at: datetime | str | int | None,
+    delay: float | str | None,
+    expires: float | str | None = None,
+) -> When:
+    """The time of a schedule, from what a caller wrote.
+
+    Args:
+        name: of the call, for errors.
+        at: an aware datetime, an ISO text with a zone, or milliseconds since 1970.
+        delay: seconds or a text, from the server's now.
+        expires: seconds or a text that it may be late.
+
+    Raises:
+        ConfigError: both or neither are given, or one is not a time.
+    """
+    if (at is None) == (delay is None):
+        raise ConfigError(f"{name}(at=, delay=) is invalid: write exactly one of the two.")
+    late = None if expires is None else round(times.configured(f"{name}(expires=", expires, "s") * 1000)
+    if delay is not None:
+        return When(None, round(times.configured(f"{name}(delay=", delay, "s") * 1000), late)
+    return When(_moment(name, at), 0, late)
+
+
+def _moment(name: str, at: object) -> int:
+    given = at
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            hint = 'Write a time such as "2026-12-24T18:00+01:00".'
+            raise ConfigError(f"{name}(at={given!r}) is invalid: it is not a time. {hint}") from None
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise ConfigError(f"{name}(at={given!r}) is invalid: it has no time zone. Write +00:00, or tzinfo=UTC.")
+        at = (at - _EPOCH) // timedelta(milliseconds=1)
+    if not isinstance(at, int) or isinstance(at, bool):
+        raise ConfigError(
+            f"{name}(at={given!r}) is invalid: it is an aware datetime, an ISO text, or milliseconds since 1970."
+        )
+    if not 0 <= at <= LATEST_MS:
+        raise ConfigError(f"{name}(at={given!r}) is invalid: it is between the years 1970 and 9999.")
+    return at
+
+
+def checked_id(name: str, given: object, option: str = "id") -> str:
+    """The id of a schedule, as a caller wrote it."""
+    try:
+        size = len(given.encode()) if isinstance(given, str) else 0
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= ID_BYTES:
+        raise ConfigError(f"{name}({option}={given!r}) is invalid: it is a text of 1 to {ID_BYTES} bytes.")
+    return str(given)
+
+
+def packed(words: Sequence[bytes | str | int]) -> bytes:
+    """Words as one text, each with its length before it."""
+    parts = [word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape") for word in words]
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
+
+
+def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes | None) -> Schedule:
+    """A schedule as the server keeps it; without fields where its content is not one of ours."""
+    shown, at_ms = ident.decode(errors="surrogateescape"), _whole(at)
+    head, _, rest = (content or b"").partition(b":")
+    words: list[bytes] = []
+    while rest:
+        size, colon, rest = rest.partition(b":")
+        if not colon or not size.isdigit() or len(size) > 9 or int(size) > len(rest):
+            return Schedule(stream, shown, at_ms, ())
+        words.append(rest[: int(size)])
+        rest = rest[int(size) :]
+    if b"*" not in words:
+        return Schedule(stream, shown, at_ms, ())
+    star = words.index(b"*")
+    trim = tuple(word.decode(errors="surrogateescape") for word in words[:star])
+    if head.endswith(b"!"):
+        head, words = head[:-1], words[1:]  # the group that must have handled all before it
+    expires = int(head) if head.isdigit() and len(head) < 20 else None
+    return Schedule(stream, shown, at_ms, tuple(words[star + 1 :]), expires, trim)
+
+
+def _whole(score: bytes | float | str) -> int:
+    value = float(score)
+    return int(min(max(value, 0), 2.0**62)) if math.isfinite(value) else LATEST_MS

@@ -1,0 +1,35 @@
+"""A script that a server runs: sent by its hash, and whole where the server does not know it."""
+
+from collections.abc import Sequence
+from hashlib import sha1
+from importlib import resources
+
+from redis.exceptions import NoScriptError
+
+from millstream.client.line import Command, Line, Reply
+
+Word = bytes | str | int | float
+
+
+class ServerScript:
+    """One script."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    @classmethod
+    def beside(cls, package: str, name: str) -> "ServerScript":
+        """The script in a file of a package."""
+        return cls(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
+
+    def command(self, keys: Sequence[str], words: Sequence[Word], *, whole: bool = False) -> Command:
+        """The command that runs it."""
+        return (("EVAL", self.text) if whole else ("EVALSHA", self.sha)) + (len(keys), *keys, *words)
+
+    async def call(self, line: Line, keys: Sequence[str], words: Sequence[Word]) -> Reply:
+        """Run it."""
+        try:
+            return await line.call(*self.command(keys, words))
+        except NoScriptError:
+            return await line.call(*self.command(keys, words, whole=True))

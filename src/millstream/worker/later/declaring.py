@@ -1,0 +1,202 @@
+"""Declaring recurring schedules in code, and putting them on the server while programs run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from millstream.client.later import recurring, schedule, timetable
+from millstream.client.later.recurring import KEY, STREAM, Recurring
+from millstream.client.later.schedule import INDEX
+from millstream.client.later.timetable import CatchUp, Overlap
+from millstream.client.line import Line
+from millstream.errors import ConfigError
+from millstream.worker.handlers.calling import name_of
+from millstream.worker.handlers.publish import fields_of
+from millstream.worker.handlers.subscription import StreamSub
+from millstream.worker.registering import Registering
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+_KEEP = 1_000
+"""Entries that the stream of a schedule with a handler keeps, about."""
+
+
+@dataclass(frozen=True)
+class Fire:
+    """One firing of a schedule, as its handler gets it.
+
+    Attributes:
+        name: of the schedule.
+        scheduled: the time in the timetable, in UTC.
+    """
+
+    name: str
+    scheduled: int
+
+    @property
+    def at(self) -> datetime:
+        """The time in the timetable."""
+        return datetime.fromtimestamp(self.scheduled / 1000, UTC)
+
+    @property
+    def late(self) -> float:
+        """Seconds since then."""
+        return max(time.time() - self.scheduled / 1000, 0.0)
+
+
+class Declaring(Registering):
+    """The part of an app that knows its recurring schedules."""
+
+    def _declared(self) -> list[Recurring]:
+        return list(self._recurring.values())
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: float | str | None = None,
+        offset: float | str = 0,
+        tz: str = "UTC",
+        jitter: float | str = 0,
+        catch_up: CatchUp = "latest",
+        grace: float | str = 60,
+        overlap: Overlap = "queue",
+        name: str | None = None,
+        stream: str | None = None,
+        content: Any = None,
+        **options: Any,
+    ) -> Callable[[Handler], Handler]:
+        """Run a function at the times of a cron line or an interval, once in the whole fleet.
+
+        Args:
+            cron: minute, hour, day of the month, month and day of the week, such as ``"0 3 * * *"``.
+            every: seconds, or a text such as ``"6h"``, instead of a cron line: a grid that begins in 1970.
+            offset: seconds, or a text, that moves this grid.
+            tz: the time zone of the cron line, such as ``"Europe/Berlin"``.
+            jitter: seconds, or a text, by which a firing may be late, so that many do not start together.
+            catch_up: the firings after a time in which no worker ran: ``"latest"`` one for all that were missed,
+                ``"none"`` only those that are late by ``grace`` at most, ``"all"`` each, at most a thousand.
+            grace: seconds, or a text.
+            overlap: ``"skip"`` drops a firing while an earlier one is not handled.
+            name: of the schedule, unique on the server; the function's unless given.
+            stream: publish to this stream at these times, and run no function.
+            content: of the entry in that stream.
+            options: of the subscriber, such as ``retry=``; see :meth:`subscriber`.
+
+        Returns:
+            A decorator. The function may take a :class:`Fire`.
+
+        Raises:
+            ConfigError: an option is invalid, or the name is taken.
+        """
+
+        def declare(name: str, stream: str, words: list[Any], group: str) -> None:
+            table = timetable.timetable(
+                name,
+                cron,
+                every=every,
+                offset=offset,
+                tz=tz,
+                jitter=jitter,
+                catch_up=catch_up,
+                grace=grace,
+                overlap=overlap,
+            )
+            if name in self._recurring:
+                raise ConfigError(f"schedule {name!r} is declared twice. Give one of them another name=.")
+            packed = tuple(word if isinstance(word, bytes) else str(word).encode() for word in words)
+            self._recurring[name] = Recurring(name, table, stream, packed, True, group, time.time_ns() // 1_000_000)
+
+        if stream is not None:
+            if options:
+                raise ConfigError(f"schedule(stream=) is invalid with {next(iter(options))}=: there is no handler.")
+            declare(
+                schedule.checked_id("schedule", name or stream, "name"), stream, ["*", *fields_of(content, None)], ""
+            )
+
+        def register(handler: Handler) -> Handler:
+            if stream is not None:
+                raise ConfigError(f"{name_of(handler)}: schedule(stream=) runs no function. Leave stream= out.")
+            own = schedule.checked_id("schedule", name or name_of(handler), "name")
+            declare(own, STREAM + own, ["MAXLEN", "~", _KEEP, "*", "name", own], own)
+            return self.subscriber(StreamSub(STREAM + own, group=own), **options)(handler)
+
+        return register
+
+
+class RecurringSchedules:
+    """The recurring schedules of an app's server."""
+
+    def __init__(self, line: Callable[[], Line]) -> None:
+        self._line = line
+
+    async def put(
+        self,
+        name: str,
+        cron: str | None = None,
+        *,
+        stream: str,
+        content: Any,
+        every: float | str | None = None,
+        offset: float | str = 0,
+        tz: str = "UTC",
+        jitter: float | str = 0,
+        catch_up: CatchUp = "latest",
+        grace: float | str = 60,
+    ) -> None:
+        """Have entries published at the times of a cron line or an interval, until it is removed.
+
+        Args:
+            name: of the schedule; one of that name is replaced.
+            cron: as for :meth:`millstream.App.schedule`, like the others.
+            stream: key of the stream.
+            content: of the entries.
+            every: instead of ``cron``.
+            offset: of the grid of ``every``.
+            tz: of the cron line.
+            jitter: of each firing.
+            catch_up: the firings after a time in which no worker ran.
+            grace: of ``catch_up="none"``.
+
+        Raises:
+            ConfigError: an option is invalid.
+            PayloadError: the content has no form as an entry.
+        """
+        schedule.checked_id("put", name, "name")
+        table = timetable.timetable(
+            name, cron, every=every, offset=offset, tz=tz, jitter=jitter, catch_up=catch_up, grace=grace
+        )
+        words = (b"*", *fields_of(content, None))
+        line = self._line()
+        await line.call("SADD", INDEX, stream)
+        await line.call("HSET", KEY, name, Recurring(name, table, stream, words).to_json())
+
+    async def remove(self, name: str) -> bool:
+        """Remove a schedule, and the firing that waits; False if there is none.
+
+        Args:
+            name: of the schedule.
+        """
+        return await recurring.remove(self._line(), name)
+
+    async def pause(self, name: str) -> bool:
+        """Place no firing until it is resumed; False if there is no such schedule.
+
+        Args:
+            name: of the schedule.
+        """
+        return await recurring.pause(self._line(), name, paused=True)
+
+    async def resume(self, name: str) -> bool:
+        """Go on; missed firings are made up for as ``catch_up`` says. False if there is no such schedule.
+
+        Args:
+            name: of the schedule.
+        """
+        return await recurring.pause(self._line(), name, paused=False)
+
+    async def list(self) -> list[Recurring]:
+        """Every recurring schedule that the server knows."""
+        return await recurring.listed(self._line())

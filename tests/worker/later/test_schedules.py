@@ -1,0 +1,165 @@
+"""Recurring schedules: one firing in the fleet, catching up, pausing, on every server."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Fire, StreamSub
+from millstream.client.later.recurring import KEY
+from millstream.errors import ConfigError
+from millstream.worker.testing import run
+from support import needs
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+
+
+def nightly(seen: list[Fire], **options: Any) -> App:
+    """An app with one schedule."""
+    app = App()
+    options = {"every": "1h"} | options
+
+    @app.schedule(**options)
+    async def night(fire: Fire) -> None:
+        seen.append(fire)
+
+    return app
+
+
+async def test_many_workers_fire_once(server: ServerProcess, client: redis.Redis) -> None:
+    """Four apps that declare one schedule of a second run its handler once for each second."""
+    seen: list[Fire] = []
+    apps = [nightly(seen, every=1) for _ in range(4)]
+    async with asyncio.TaskGroup() as group:
+        done = asyncio.Event()
+
+        async def work(app: App) -> None:
+            async with app.running(server.url):
+                await done.wait()
+
+        for app in apps:
+            group.create_task(work(app))
+        await aeventually(lambda: len(seen) >= 4, 60)
+        done.set()
+    times = [fire.scheduled for fire in seen]
+    assert times == sorted(set(times))
+    assert all(at % 1000 == 0 for at in times)
+    assert seen[0].name == "night"
+    assert seen[0].at == datetime.fromtimestamp(times[0] / 1000, UTC)
+
+
+async def test_a_schedule_can_publish_to_a_stream(server: ServerProcess, client: redis.Redis) -> None:
+    """Without a function, it adds an entry with the content; so does one that was put while programs run."""
+    app = App(server.url)
+    app.schedule(every=1, stream="ticks", content={"kind": "tick"})
+
+    @app.subscriber(StreamSub("unrelated", group="g"))
+    async def handle(data: dict[str, str]) -> None: ...
+
+    async with app.running():
+        await app.schedules.put("tocks", every=1, stream="tocks", content={"kind": "tock"})
+        await aeventually(lambda: client.xlen("ticks") >= 1 and client.xlen("tocks") >= 1, 60)
+        assert {one.name for one in await app.schedules.list()} == {"ticks", "tocks"}
+        assert await app.schedules.remove("tocks")
+        assert not await app.schedules.remove("tocks")
+    rows: Any = client.xrange("tocks")
+    assert rows[0][1] == {"kind": "tock"}
+
+
+async def test_a_night_passes_at_once_under_a_tests_clock() -> None:
+    """The testing kit fires at the times of the timetable; nothing fires while it is paused."""
+    seen: list[Fire] = []
+    app = nightly(seen, every=None, cron="0 3 * * *", tz="Europe/Berlin")
+    async with run(app) as broker:
+        await broker.advance("3d")
+        assert [fire.at.astimezone().utcoffset() is not None for fire in seen] == [True] * 3
+        hours = {fire.scheduled % 86_400_000 // 3_600_000 for fire in seen}
+        assert hours <= {1, 2}
+        assert await app.schedules.pause("night")
+        await broker.advance("3d")
+        assert len(seen) == 3
+        assert await app.schedules.resume("night")
+        await broker.advance("1d")
+        assert len(seen) == 5  # one for all that were missed, and one of its own
+
+
+@pytest.mark.parametrize(("catch_up", "count"), [("latest", 1), ("none", 0), ("all", 5)])
+async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Redis, catch_up: str, count: int) -> None:
+    """After five hours without a worker: the latest, none, or all."""
+    seen: list[Fire] = []
+    app = nightly(seen, catch_up=catch_up)
+    async with app.running(server.url):
+        await aeventually(lambda: client.exists("millstream:{schedule:night}:later:placed"))
+    placed = "millstream:{schedule:night}:later:placed"
+    first = int(client.hget(placed, "night") or 0)
+    client.delete("millstream:{schedule:night}:later:due", "millstream:{schedule:night}:later:content")
+    client.hset(placed, "night", first - 6 * 3_600_000)
+    async with app.running(server.url):
+        await aeventually(lambda: int(client.hget(placed, "night") or 0) >= first)
+        await aeventually(lambda: len(seen) == count)
+    assert len({fire.scheduled for fire in seen}) == count
+
+
+async def test_a_firing_is_skipped_while_an_earlier_one_runs(server: ServerProcess, client: redis.Redis) -> None:
+    """With ``overlap="skip"`` a slow run has no second one behind it."""
+    release = asyncio.Event()
+    starts: list[float] = []
+    app = App(server.url)
+
+    @app.schedule(every=1, overlap="skip")
+    async def slow(fire: Fire) -> None:
+        starts.append(time.monotonic())
+        await release.wait()
+
+    async with app.running():
+        await aeventually(lambda: len(starts) == 1)
+        placed = "millstream:{schedule:slow}:later:placed"
+        first = int(client.hget(placed, "slow") or 0)
+        await aeventually(lambda: int(client.hget(placed, "slow") or 0) >= first + 3000)
+        assert client.xlen("schedule:slow") == 1
+        release.set()
+        await aeventually(lambda: len(starts) >= 2)
+
+
+async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, client: redis.Redis) -> None:
+    """Of two versions of the code, the worker that started later decides; the other says so and places nothing."""
+    old, new = nightly([], every="1h"), nightly([], every="2h")
+    async with new.running(server.url):
+        await aeventually(lambda: client.hexists(KEY, "night"))
+        async with old.running(server.url):
+            await aeventually(lambda: '"every_ms": 7200000' in str(client.hget(KEY, "night")))
+            (one,) = await new.schedules.list()
+    assert one.table.every_ms == 7_200_000
+
+
+async def test_damaged_declarations_harm_nobody(server: ServerProcess, client: redis.Redis) -> None:
+    """What somebody else wrote into the hash is passed over."""
+    client.hset(KEY, mapping={"a": "no JSON", "b": '{"table": {}}', "c": "[" * 2000})
+    seen: list[Fire] = []
+    app = nightly(seen, every=1)
+    async with app.running(server.url):
+        await aeventually(lambda: len(seen) >= 1, 60)
+        assert [one.name for one in await app.schedules.list()] == ["night"]
+
+
+def test_wrong_declarations_are_refused_at_the_import() -> None:
+    """A name that is taken, a function where none runs, and options of a subscriber without one."""
+    app = nightly([])
+    with pytest.raises(ConfigError, match="declared twice"):
+        app.schedule(every=5, name="night", stream="s", content={"a": 1})
+    with pytest.raises(ConfigError, match="runs no function"):
+
+        @app.schedule(every=5, stream="s", content={"a": 1})
+        async def never() -> None: ...
+
+    with pytest.raises(ConfigError, match="no handler"):
+        app.schedule(every=5, name="other", stream="s", content={"a": 1}, concurrency=2)
+    with pytest.raises(ConfigError, match="five fields"):
+
+        @app.schedule("soon")
+        async def again() -> None: ...
