@@ -170,7 +170,7 @@ class App(Declaring, Publishing):
                 await loop.prepare()
             self._hooked = True
             await run_hooks(self._hooks["on_startup"])
-            self._heartbeat = Heartbeat(
+            self._heartbeat = heartbeat = Heartbeat(
                 line,
                 self._loops,
                 self._clock,
@@ -185,9 +185,11 @@ class App(Declaring, Publishing):
                 loop.start()
             self._heartbeat.start()
             if self.movers:
-                self._mover = Mover(lambda: line)
+                self._mover = mover = Mover(lambda: line, lambda: heartbeat.scheduled)
                 self._mover.start()
-                self._scheduler = Scheduler(lambda: line, self._declared(), self._on_schedule)
+                self._scheduler = Scheduler(
+                    lambda: line, self._declared(), self._on_schedule, lambda: bool(mover.counts)
+                )
                 self._scheduler.start()
             self._reading = True
             await run_hooks(self._hooks["after_startup"])
@@ -233,6 +235,7 @@ class App(Declaring, Publishing):
     async def publish_due(self) -> None:
         """Add what was published for later and is due, as happens by itself; for tests that turn the clock by hand."""
         if self._scheduler is not None and self._mover is not None:
+            await self._mover.search()
             await self._scheduler.turn()
             await self._mover.turn()
 

@@ -144,6 +144,7 @@ class Broker:
         """
         left = round(times.configured("advance(", seconds, "s") * 1000)
         await self.run_until_idle()  # what is on its way now is not of a later time
+        await self.app.publish_due()  # a recurring schedule may not have placed its first firing
         while left > 0:
             part = min(self._step(left), left)
             self.clock.advance(part)

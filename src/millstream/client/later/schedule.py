@@ -23,6 +23,9 @@ from millstream.client.slots import beside
 from millstream.errors import ConfigError
 
 INDEX = "millstream:later"
+CONTROL, FLAG = "millstream:control", "later"
+"""The key that every worker reads with its beat, and its field that says that some stream has schedules."""
+
 SCRIPT = ServerScript.beside("millstream.client.later", "later.lua")
 
 WORDS_LIMIT = 7_500

@@ -198,6 +198,7 @@ class Sender:
         if loop.time() > self._noted.get(stream, -math.inf) + _NOTE:
             # Before the schedule: a mover that does not know the stream would not look there
             await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
+            await self._answer(deadline, stream, ("HSET", schedule.CONTROL, schedule.FLAG, 1), idmp=False)
             self._noted[stream] = loop.time()
             self._scheduled(stream)
         ident = later.id if later.id is not None else secrets.token_hex(8)

@@ -171,6 +171,7 @@ class RecurringSchedules:
         words = (b"*", *fields_of(content, None))
         line = self._line()
         await line.call("SADD", INDEX, stream)
+        await line.call("HSET", schedule.CONTROL, schedule.FLAG, 1)
         await line.call("HSET", KEY, name, Recurring(name, table, stream, words).to_json())
 
     async def remove(self, name: str) -> bool:

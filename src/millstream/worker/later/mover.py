@@ -1,8 +1,8 @@
 """The mover: a task of each app that adds what is due to its stream.
 
 Any number of movers may look at once, in any process: one step of the server removes a schedule and adds its entry. So
-turns only save work. The mover whose turn it is looks four times a second, the others once a second. Each searches for
-streams with schedules, every five seconds while there are none. There is no wake-up that could be lost.
+turns only save work. The mover whose turn it is looks four times a second, the others once a second. On a server that
+has schedules, which a worker learns with its beat, each searches for their streams. No wake-up could be lost.
 """
 
 import asyncio
@@ -21,9 +21,8 @@ from millstream.client.line import Disconnected, Line, passes
 
 log = logging.getLogger("millstream.worker")
 
-_SEARCH = 5.0
-_SEARCH_AGAIN = 1.0
-"""Seconds between two searches for streams with schedules: while there are none, and while there are some."""
+_SEARCH = 1.0
+"""Seconds between two searches for streams with schedules, on a server that has some."""
 
 _LOOK = 0.25
 _LONGEST_PAUSE = 10.0
@@ -52,8 +51,9 @@ class ScheduledStream:
 class Mover:
     """Moves what is due over a line that others use as well."""
 
-    def __init__(self, line: Callable[[], Line]) -> None:
+    def __init__(self, line: Callable[[], Line], wanted: Callable[[], bool] = lambda: True) -> None:
         self._line = line
+        self._wanted = wanted  # The server has schedules, as far as is known
         self._name = secrets.token_hex(6)
         self._watched: dict[str, ScheduledStream] = {}
         self._search_at = 0.0
@@ -90,8 +90,9 @@ class Mover:
         while True:
             now = loop.time()
             if now >= self._search_at:
-                await self.search()
-                self._search_at = now + (_SEARCH_AGAIN if self._watched else _SEARCH)
+                if self._wanted():
+                    await self.search()
+                self._search_at = now + _SEARCH
             ready = [stream for stream, one in self._watched.items() if one.look_at <= now]
             await asyncio.gather(*map(self.look, ready))
             soonest = min([self._search_at, *(one.look_at for one in self._watched.values())])

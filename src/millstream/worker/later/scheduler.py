@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client.later import recurring
 from millstream.client.later.recurring import KEY, Placing, Recurring
-from millstream.client.later.schedule import INDEX
+from millstream.client.later.schedule import CONTROL, FLAG, INDEX
 from millstream.client.line import Disconnected, Line, passes
 
 log = logging.getLogger("millstream.worker")
@@ -29,10 +29,15 @@ class Scheduler:
     """Places firings over a line that others use as well."""
 
     def __init__(
-        self, line: Callable[[], Line], declared: Iterable[Recurring], scheduled: Callable[[str], None]
+        self,
+        line: Callable[[], Line],
+        declared: Iterable[Recurring],
+        scheduled: Callable[[str], None],
+        any_known: Callable[[], bool],
     ) -> None:
         self._line = line
         self._scheduled = scheduled
+        self._any_known = any_known  # Some stream has schedules: a recurring one is noted there before it is put
         self._declared = {one.name: one for one in declared}
         self._stored: dict[str, Recurring] = {}
         self._next: dict[str, float] = {}
@@ -62,7 +67,8 @@ class Scheduler:
                     await self.declare()
                     declare_at = loop.time() + _DECLARE
                 if loop.time() >= search_at:
-                    await self.search()
+                    if self._any_known():
+                        await self.search()
                     search_at = loop.time() + _SEARCH
                 ready = [one for one in self._all() if self._next.get(one.name, 0.0) <= loop.time()]
                 for one in ready:
@@ -78,7 +84,8 @@ class Scheduler:
         """Place all that is to be placed now; for tests that turn the clock by hand."""
         if self._declared:
             await self.declare()
-        await self.search()
+        if self._any_known():
+            await self.search()
         for one in self._all():
             while await self.step(one) <= 0:
                 pass
@@ -105,6 +112,7 @@ class Scheduler:
                 "HSET", KEY, name, dataclasses.replace(one, started_ms=started, seen_ms=now).to_json()
             )
             await self._line().call("SADD", INDEX, one.stream)
+            await self._line().call("HSET", CONTROL, FLAG, 1)
             self._scheduled(one.stream)
 
     async def search(self) -> None:

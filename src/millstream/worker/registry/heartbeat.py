@@ -67,6 +67,7 @@ class Heartbeat:
         self._running = [RunningSince() for _ in loops]  # One for each loop, in the same order
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self.scheduled = not listed  # Some stream of the server has schedules, or nothing is known
         self.order: Order | None = None
         #: set when this process was ordered to end; if it was ordered to drain, not before it has nothing in hand
         self.dismissed = asyncio.Event()
@@ -134,14 +135,15 @@ class Heartbeat:
         if refused:
             # other refusals pass: a disk that is full, a server that is loading
             if isinstance(refused[0], NoPermissionError) or str(refused[0]).startswith(_REFUSALS):
-                self._listed = False
+                self._listed, self.scheduled = False, True
                 log.warning(
                     "not in the registry of workers: %s (allow ~%s*, or switch it off: App(registry=False))",
                     refused[0],
                     protocol.PREFIX,
                 )
             return False
-        order, *pauses = replies[-1]
+        flag, order, *pauses = replies[-1]
+        self.scheduled = flag is not None
         changed = self._obey(protocol.parse_order(order))
         for loop, (stream, group), value in zip(self._loops, pairs, pauses, strict=True):
             changed |= self._pause(loop, protocol.parse_pause(stream, group, value))

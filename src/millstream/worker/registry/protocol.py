@@ -22,6 +22,7 @@ from typing import Any, Literal
 from redis.exceptions import ResponseError
 
 from millstream.client.jsontext import parse_record
+from millstream.client.later.schedule import CONTROL, FLAG
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
 from millstream.texts import said
@@ -30,7 +31,6 @@ from millstream.worker.registry import facts
 
 PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
-CONTROL = f"{PREFIX}control"
 
 #: Seconds between two beats, and milliseconds a worker that beats no more is still shown.
 BEAT = 5.0
@@ -76,13 +76,13 @@ def pause_field(stream: str, group: str) -> str:
 def beat(
     worker: str, record: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
 ) -> list[Command]:
-    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``."""
+    """The commands of one beat; the last one's reply is the flag of schedules, and ``fields`` of :data:`CONTROL`."""
     renewal: list[Command] = [("PEXPIRE", INDEX, _FORGET_MS)] if renews else []
     return [
         ("SET", worker_key(worker), json.dumps(record, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
         *renewal,
-        ("HMGET", CONTROL, *fields),
+        ("HMGET", CONTROL, FLAG, *fields),
     ]
 
 

@@ -49,6 +49,7 @@ class Fetcher(SubscriberPart):
         self._sweep_at = 0  # Monotonic ms of its next step
         self._turn = False  # With one free place, claims and new entries take turns
         self._nothing_new = False  # The last read brought only claimed entries, so claims may take more places
+        self._idle = False  # The last read brought nothing
         self._stale_again_at = 0  # monotonic ms
         self._came: list[Held] = []  # with the read under way
         self._again: list[Held] = []  # those of them that were delivered before
@@ -190,10 +191,11 @@ class Fetcher(SubscriberPart):
         wait = self.wait_ms() if block and (claimable or not self._native) else 0
         member = self._member
         commands: list[Command] = []
-        # Two reads in one request: the second fills the places that the claims must leave to new entries
+        # Two reads in one request: the second fills the places that the claims must leave to new entries. After a read
+        # that brought nothing there is hardly a second part, and an idle worker is to cost a server little.
         if self._native and claimable:
             commands.append(self._command(min(claimable, room), wait, claim=True))
-            if room > claimable:
+            if room > claimable and not self._idle:
                 commands.append(self._command(room - claimable, 0, claim=False))
         else:
             commands.append(self._command(room, wait, claim=False))
@@ -210,6 +212,7 @@ class Fetcher(SubscriberPart):
         found: list[Held] = []
         for reply in replies:
             found += self._take_rows(_checked(reply))
+        self._idle = not found
         self._nothing_new = all(held.deliveries > 1 for held in found)
         # There was room left or something stale: look for stale entries at the next read as well
         if len(found) < room or member.stats.claimed > claimed:  # what was handed back uncharged is claimed, too
