@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 import redis
 from click.testing import CliRunner
@@ -35,7 +36,7 @@ def test_every_block_can_be_written_down() -> None:
     assert len(commands) == 4
     for line in commands:
         name, *words = shlex.split(line)[1:]
-        command = main.get_command(None, name)  # type: ignore[arg-type] # it looks at the name alone
+        command = main.get_command(click.Context(main), name)
         assert command is not None, line
         options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
         assert {word for word in words if word.startswith("-")} <= options, line

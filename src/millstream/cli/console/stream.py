@@ -7,10 +7,9 @@ import click
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, lag_text, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.ops.findings.status import search
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.streams.reading import overview, read_one
-from millstream.ops.streams.status import refused_lines, stream_facts
+from millstream.ops.streams.status import refused_lines, search, stream_facts
 from millstream.ops.words import milliseconds
 
 if TYPE_CHECKING:

@@ -323,7 +323,8 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
     """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback."""
     try:
         yield
-        sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code
+        if sys.stdout is not None:  # None in a process that was started without one
+            sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code
     except (MillstreamError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `| head` has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

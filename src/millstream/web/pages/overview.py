@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries, search
+from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
-from millstream.ops.streams.status import StreamStatus, refused_lines, stream_facts
+from millstream.ops.streams.status import StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching.questions import (
     Rates,
     all_queries,

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from redis.exceptions import ResponseError
 
 from millstream.client.jsontext import parse_record
-from millstream.client.later.schedule import CONTROL, FLAG
+from millstream.client.later import schedule
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
 from millstream.texts import said
@@ -31,6 +31,7 @@ from millstream.worker.registry import facts
 
 PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
+CONTROL = schedule.CONTROL
 
 #: Seconds between two beats, and milliseconds a worker that beats no more is still shown.
 BEAT = 5.0
@@ -82,7 +83,7 @@ def beat(
         ("SET", worker_key(worker), json.dumps(record, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
         *renewal,
-        ("HMGET", CONTROL, FLAG, *fields),
+        ("HMGET", CONTROL, schedule.FLAG, *fields),
     ]
 
 
