@@ -27,6 +27,8 @@ from millstream.worker.process.run import (
     BESIDE,
     EXIT_CLEAN,
     EXIT_CONFIG,
+    EXIT_FATAL,
+    FATAL,
     GRACE,
     PIPELINES,
     READY,
@@ -64,13 +66,16 @@ def main(target: str) -> int:
         _say(supervisor, pipelines)
         return EXIT_CLEAN
     lifeline = os.environ.get("MILLSTREAM_LIFELINE")
-    return run_in_process(
+    code = run_in_process(
         app,
         lifeline=int(lifeline) if lifeline else None,
         ready=lambda: _say(supervisor, READY + pipelines),
         health=_health(os.environ),
         health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
     )
+    if code == EXIT_FATAL:
+        _say(supervisor, FATAL)
+    return code
 
 
 def prepared(target: str) -> App | None:

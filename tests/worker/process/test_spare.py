@@ -112,3 +112,20 @@ def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redi
     eventually(lambda: tasks.output.read_text().count("good ") == 1, 10)
     process.terminate()
     assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--no-spare",)])
+def test_deadly_entries_that_come_one_by_one_end_no_supervisor(
+    real_redis: ServerProcess, tasks: Any, tmp_path: Any, options: tuple[str, ...]
+) -> None:
+    """Each ends the one worker soon after its start; it is started again, and other groups are handled."""
+    tasks.output = tmp_path / "out.txt"
+    target = tasks.app(APP.format(begin="pass", how=WAYS["exit"]).replace("1500", "60_000"))
+    with real_redis.as_new().client() as client:
+        process = tasks.run(target, real_redis.url, *options)
+        for number in range(1, 8):
+            eventually(lambda number=number: starts(tasks.output.read_text())["False"] == number, 60)
+            client.xadd("bad", {"do": "end"})
+        client.xadd("good", {"x": 1})
+        eventually(lambda: "\ngood " in tasks.output.read_text(), 60)
+    assert process.poll() is None

@@ -231,9 +231,9 @@ class Sender:
                 return await self._answer(deadline, stream, script.command(keys, words, whole=True), idmp=False)
         except NoPermissionError as refused:
             raise UsageError(
-                "publish(at=, delay=, unique=, retry=) needs scripts, which this server refuses; without these and XADD "
-                f"IDMP it could not tell a repetition from a second entry: {refused}. Nothing was added. Allow EVAL, "
-                "EVALSHA and the keys millstream:*, or publish without these options."
+                "publish(at=, delay=, unique=, retry=) needs scripts, which this server refuses; without these and "
+                f"XADD IDMP it could not tell a repetition from a second entry: {refused}. Nothing was added. Allow "
+                "EVAL, EVALSHA and the keys millstream:*, or publish without these options."
             ) from None
 
     async def _answer(self, deadline: float | None, stream: str, command: Command, *, idmp: bool) -> Reply:

@@ -52,7 +52,8 @@ BESIDE = b"beside\n"
 """Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over."""
 
 SPARE = b"spare\n"
-"""One more: the spare process has work."""
+FATAL = b"fatal\n"
+"""Two more: the spare process has work; a subscriber cannot go on, and the process ends in order."""
 
 
 class RunnableApp(Watched, Startable, Protocol):

@@ -42,6 +42,8 @@ _QUICK_SECONDS = 10.0
 _QUICK_LIMIT = 5
 #: Longest seconds between two starts of one worker.
 _BACKOFF_LIMIT = 30.0
+#: The same after an end that an entry was charged for: the other groups wait for the worker.
+_CHARGED_LIMIT = 4.0
 _DRIVER = 0
 """The slot of the process that runs the pipelines; workers are numbered from 1."""
 
@@ -248,7 +250,7 @@ class Supervisor:
         configuration, which a restart repeats. Anything else is a crash. A server that cannot be reached is not a
         mistake and is tried for ever.
         """
-        quick = 0
+        quick = ends = 0
         while True:
             if process is None:
                 process = await self._spawn(slot)
@@ -270,15 +272,17 @@ class Supervisor:
             voice = self._voices[slot]
             voice.hear_rest()
             blocked = voice.killed
-            # an end of which an entry dies at last is progress
-            charged = blocked or voice.alone
-            quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS and not charged else 0
+            # A crash while it runs entries uses up the tries of an entry: however many such ends there are, they are
+            # progress. A mistake of every start, or of a subscriber that cannot go on, is none.
+            charged = blocked or voice.alone or (READY in voice.said and not voice.fatal)
+            early = time.monotonic() - started < _QUICK_SECONDS
+            quick, ends = (quick + 1 if early and not charged else 0), (ends + 1 if early else 0)
             if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 self._give_up(slot, code)
                 return
             if slot > _DRIVER:
                 self._call_spare()  # it is up by the time that the entries may be claimed
-            pause = min(0.5 * 2.0 ** max(quick - 1, 0), _BACKOFF_LIMIT)
+            pause = min(0.5 * 2.0 ** max(ends - 1, 0), _CHARGED_LIMIT if charged else _BACKOFF_LIMIT)
             why = "was killed, since its event loop stood still" if blocked else f"ended with {_word(code)}"
             log.warning("%s %s; starting it again in %.1f s", _who(slot), why, pause)
             with contextlib.suppress(TimeoutError):
