@@ -10,9 +10,9 @@ from support.source import ROOT, modules
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LEFT = {
-    "src": {"opener": 2, "is no": 0, "long": 76},
-    "tests": {"opener": 147, "is no": 17, "long": 16},
-    "docs": {"opener": 103, "is no": 7, "long": 158},
+    "src": {},
+    "tests": {},
+    "docs": {"opener": 12, "is no": 0, "long": 9},
 }
 """Faults that are left of each kind. A change may lower a number and never raises one."""
 

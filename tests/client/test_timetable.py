@@ -58,7 +58,7 @@ def test_a_daily_time_fires_once_a_day_all_year(zone: str) -> None:
 
 
 def test_an_interval_is_a_grid_that_nothing_moves() -> None:
-    """Whatever the moment, the times are multiples of the interval since 1970, moved by the offset."""
+    """The times are multiples of the interval since 1970, moved by the offset, after any moment."""
     table = timetable("x", every="6h", offset="1h")
     for after in ("2026-01-01T00:00Z", "2026-01-01T06:59:59Z", "2026-03-29T02:30+02:00"):
         (at,) = islice(table.after(ms(after)), 1)

@@ -146,7 +146,7 @@ async def test_an_entry_that_is_refused_stops_no_other(app: App, client: redis.R
 
 @pytest.mark.parametrize("text", ["", "x", "-", "-:", "-:3:abc", "-:1:*", "5:1:*1:a", "-:1000000000000:a", "-:-1:a"])
 async def test_content_of_somebody_else_adds_no_other_command(app: App, client: redis.Redis, text: str) -> None:
-    """Whatever is in the hash, the mover adds an entry or refuses, and listing shows it."""
+    """The mover adds an entry or refuses, and listing shows it, for any bytes in the hash."""
     client.sadd(schedule.INDEX, "s")
     client.zadd(schedule.due_key("s"), {"a": 0})
     client.hset(schedule.content_key("s"), "a", text)

@@ -127,7 +127,7 @@ async def test_a_firing_is_skipped_while_an_earlier_one_runs(server: ServerProce
 
 
 async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, client: redis.Redis) -> None:
-    """Of two versions of the code, the worker that started later decides; the other says so and places nothing."""
+    """The worker that started later decides between two versions of the code; the other logs that and places nothing."""
     old, new = nightly([], every="1h"), nightly([], every="2h")
     async with new.running(server.url):
         await aeventually(lambda: client.hexists(KEY, "night"))
@@ -138,7 +138,7 @@ async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, cl
 
 
 async def test_damaged_declarations_harm_nobody(server: ServerProcess, client: redis.Redis) -> None:
-    """What somebody else wrote into the hash is passed over."""
+    """A text of somebody else in the hash is passed over."""
     client.hset(KEY, mapping={"a": "no JSON", "b": '{"table": {}}', "c": "[" * 2000})
     seen: list[Fire] = []
     app = nightly(seen, every=1)

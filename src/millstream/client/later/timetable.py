@@ -1,7 +1,7 @@
 """The times at which a recurring schedule fires: a cron line in a time zone, or an interval. Pure.
 
-A cron line follows Debian's cron on the nights when clocks change, by way of ``cronsim``: a daily time that does not
-exist fires once, right after the gap, and a time that exists twice fires once. An interval is a grid since 1970, so
+A cron line follows Debian's cron on the nights when clocks change, by way of ``cronsim``. A daily time that does not
+exist fires once, right after the gap. A time that exists twice fires once. An interval is a grid since 1970, so
 that nothing drifts and a restart moves nothing.
 """
 

@@ -80,7 +80,7 @@ Trim = tuple[str | int, ...]
 class Later(NamedTuple):
     """A publish at a later time."""
 
-    id: str | None  # Of the schedule; None for a random one
+    id: str | None  # The schedule's; None for a random one
     when: schedule.When
     replace: bool = False  # A schedule of that id that waits gets this content and this time
 
