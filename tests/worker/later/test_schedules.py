@@ -127,7 +127,7 @@ async def test_a_firing_is_skipped_while_an_earlier_one_runs(server: ServerProce
 
 
 async def test_the_later_declaration_of_a_name_decides(server: ServerProcess, client: redis.Redis) -> None:
-    """The worker that started later decides between two versions of the code; the other logs that and places nothing."""
+    """The worker that started later decides between two versions of the code; the other places nothing."""
     old, new = nightly([], every="1h"), nightly([], every="2h")
     async with new.running(server.url):
         await aeventually(lambda: client.hexists(KEY, "night"))

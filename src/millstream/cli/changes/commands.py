@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from millstream.cli.changes.changing import Ask, actor, change, change_options
-from millstream.cli.changes.words import parameter
+from millstream.cli.changes.options import parameter
 from millstream.cli.shared.output import exits
 from millstream.ops.actions import REGISTERED, Action, Word
 from millstream.ops.making import Prepared, prepare

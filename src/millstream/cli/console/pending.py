@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.changes.words import with_words
+from millstream.cli.changes.options import with_words
 from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option

@@ -8,7 +8,7 @@ from typing import IO, Any, TypeVar, cast
 
 import click
 
-from millstream.cli.changes.words import with_words
+from millstream.cli.changes.options import with_words
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.worker.letters import readable, users_part
