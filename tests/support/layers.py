@@ -141,7 +141,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.pending": frozenset({"ops", "client"}),
     "changes.changing": frozenset({"ops", "client"}),  # preview, question, change: what all changes do
     "changes.commands": frozenset({"ops", "client"}),  # the command of each declared action
-    "changes.words": frozenset({"ops"}),  # the words of actions as options
+    "changes.options": frozenset({"ops"}),  # the words of actions as options
     "changes.audit": frozenset({"ops", "client"}),
     "shared.paths": frozenset(),  # of this machine
     "shared.secret_files": frozenset(),  # that nobody else reads
