@@ -129,7 +129,7 @@ class App(Declaring, Publishing):
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)
         try:
-            await start_patiently(self, given)
+            await start_patiently(self.start, self.url, given)
             try:
                 yield self
             finally:

@@ -20,7 +20,7 @@ from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.monitoring.health import HealthError, Watched, serving
 from millstream.worker.pipelines import Pipeline
 from millstream.worker.process.lasting import run_lasting
-from millstream.worker.process.start import Startable, start_patiently
+from millstream.worker.process.start import start_patiently
 
 log = logger("millstream.worker")
 
@@ -56,8 +56,15 @@ FATAL = b"fatal\n"
 """Two more: the spare process has work; a subscriber cannot go on, and the process ends in order."""
 
 
-class RunnableApp(Watched, Startable, Protocol):
+class RunnableApp(Watched, Protocol):
     """An app to run, as far as this module needs to know it."""
+
+    @property
+    def url(self) -> str:
+        """Its server."""
+
+    async def start(self) -> None:
+        """Connect and begin to read."""
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:
@@ -218,7 +225,7 @@ async def _run_until(
 async def _start(app: RunnableApp, stopping: asyncio.Event) -> int | None:
     """Connect, trying for a while; an exit code if that was the end of it."""
     try:
-        return None if await start_patiently(app, CONNECT_SECONDS, stopping) else EXIT_CLEAN
+        return None if await start_patiently(app.start, app.url, CONNECT_SECONDS, stopping) else EXIT_CLEAN
     except (Disconnected, AccessDenied) as error:
         log.critical("cannot reach %s: %s", without_password(app.url), error)
         return EXIT_UNREACHABLE

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from millstream.errors import Disconnected
 from millstream.logs import logger
@@ -15,36 +15,27 @@ log = logger("millstream.worker")
 _PAUSE = 0.25
 
 
-class Startable(Protocol):
-    """An app, as far as starting it goes."""
-
-    @property
-    def url(self) -> str:
-        """Its server."""
-
-    async def start(self) -> None:
-        """Try once."""
-
-
-async def start_patiently(app: Startable, patience: float | None, stopping: asyncio.Event | None = None) -> bool:
+async def start_patiently(
+    start: Callable[[], Awaitable[None]], url: str, patience: float | None, stopping: asyncio.Event | None = None
+) -> bool:
     """Start an app, again and again while its server cannot be reached; False if it was to stop meanwhile."""
     stopping = stopping or asyncio.Event()
     began, said = time.monotonic(), False
     while True:
         try:
-            await app.start()
+            await start()
         except Disconnected as error:
             if patience is not None and time.monotonic() - began >= patience:
                 raise
             if not said:
                 said = True
                 limit = "until it can be reached" if patience is None else f"for {patience:g} s"
-                log.warning("cannot reach %s yet, trying again %s: %s", without_password(app.url), limit, error)
+                log.warning("cannot reach %s yet, trying again %s: %s", without_password(url), limit, error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), _PAUSE)
             if stopping.is_set():
                 return False
         else:
             if said:
-                log.info("reached %s after %.1f s", without_password(app.url), time.monotonic() - began)
+                log.info("reached %s after %.1f s", without_password(url), time.monotonic() - began)
             return True
