@@ -72,12 +72,13 @@ def _content(value: Value) -> tuple[int, Any]:
     if isinstance(value, HashValue):
         return 0x82, [part for pair in value.fields.items() for part in pair]
     if isinstance(value, ZSetValue):
+        # In the order of scores, so that equal sets have equal payloads
         members = value.between(0, len(value))
         return 0x83, [pack_scores([score for score, _ in members]), [member for _, member in members]]
     if isinstance(value, ListValue):
         return 0x84, value.between(0, len(value))
     assert isinstance(value, SetValue)
-    return 0x85, sorted(value)
+    return 0x85, sorted(value)  # for the same reason: the order of a set is chance
 
 
 def _checksum(pieces: Iterable[Buffer]) -> bytes:
@@ -97,6 +98,7 @@ def is_whole(payload: bytes) -> bool:
 
 def load(payload: bytes) -> Value:
     """The value in a payload that is whole."""
+    # RESTORE has checked the checksum and the version, which says nothing about the content
     kind, body = payload[0], payload[1:-_TAIL]
     if kind == 0x81:
         return _read_stream(body)
@@ -106,6 +108,7 @@ def load(payload: bytes) -> Value:
     if kind == 0x83:
         return _sorted_set(content)
     words = _words(content)
+    # Redis has no empty collections; one would answer LPOP with an internal error for good
     if not words:
         raise MalformedError("an empty collection")
     if kind == 0x82:
@@ -117,6 +120,7 @@ def load(payload: bytes) -> Value:
         return value
     members = SetValue()
     for word in words:
+        # A set of fewer members than words would have another length than its writer meant
         if word in members:
             raise MalformedError("one member twice")
         members.add(word)
@@ -194,6 +198,7 @@ def _read_stream(content: bytes) -> Stream:
     last, max_deleted, added, memory = (source.value() for _ in range(4))
     entries, source.at = read_entries(content, source.at)
     stream = make_stream([last, max_deleted, added, memory], entries)
+    # Entries come before groups: a record may name only an id up to the last
     for _ in range(source.opened()):
         if source.opened() != 5:
             raise MalformedError("a group has five parts")
@@ -211,10 +216,12 @@ def make_stream(counters: list[Any], entries: EntryStore) -> Stream:
     stream.last_id = number(last, MAX_ID)
     stream.max_deleted = number(max_deleted, MAX_ID)
     stream.entries_added = number(added, LLONG_MAX)
+    # The next XADD would give an id that exists already
     if entries.last_live_id > stream.last_id or stream.max_deleted > stream.last_id:
         raise MalformedError("an id above the last")
     # A payload may have tombstones above its last id, and the next XADD would fail at them
     entries.reach_back(stream.last_id)
+    # The lag of a group is a difference of the two, and would be negative
     if stream.length > stream.entries_added:
         raise MalformedError("more entries than were added")
     return stream

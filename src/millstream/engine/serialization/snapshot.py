@@ -38,10 +38,12 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
     for base in space.databases:
         for key, value in base.keys.items():
             expires_at = base.expires.get(key)
+            # A string has its time in the record of its value: one record for each key
             if isinstance(value, StringValue):
                 yield ("set", base.index, key, value.data, expires_at)
                 continue
             yield from _value(base.index, key, value)
+            # After its value: an expiry of a key that is not there is refused
             if expires_at is not None:
                 yield ("expire", base.index, key, expires_at)
 

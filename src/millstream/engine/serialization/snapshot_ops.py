@@ -85,6 +85,7 @@ def _pending(
 ) -> None:
     """The next records of a group in its order of time; a holder is a consumer's place, -1 for released."""
     found = _group(space, db, key, group)
+    # A holder is a place and not a name, which would be repeated in each record
     consumers = list(found.consumers.values())
     for entry_id, at, time, count in zip(unpack_all(ids), holders, times, counts, strict=True):
         found.restore(entry_id, None if at < 0 else consumers[at], time, count)

@@ -147,6 +147,7 @@ class PyEntryStore:
             return False
         index, position = found
         block = self._blocks[index]
+        # A block without a live entry would be found by every range and give nothing
         if block.live == 1 and not keep:
             self._drop(index)
         else:
@@ -271,6 +272,7 @@ class PyEntryStore:
     @staticmethod
     def _live_runs(block: Block, low: int, high: int) -> Iterator[tuple[int, int]]:
         """The stretches of a block without a tombstone between two positions."""
+        # Nearly always: nothing was deleted from the middle
         if not block.dead:
             if low < high:
                 yield low, high

@@ -91,9 +91,11 @@ def content_digest(fields: list[bytes]) -> bytes:
     mixed = [0, 0]
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         pair = xxhash.xxh3_128_intdigest(name + len(name).to_bytes(8, "little") + value)
+        # The halves are added without a carry between them, as two 64-bit numbers of C are
         for at, half in enumerate((pair & _MASK, pair >> 64)):
             sums[at] = sums[at] + half & _MASK
             mixed[at] ^= half
+    # Crosswise and rotated by one bit, as Redis combines them
     low, high = sums[0] ^ _rotated(mixed[1]), sums[1] ^ _rotated(mixed[0])
     return low.to_bytes(8, "little") + high.to_bytes(8, "little")
 

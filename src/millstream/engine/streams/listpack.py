@@ -16,6 +16,7 @@ EMPTY = 7
 
 def integer(value: int) -> int:
     """Bytes of an integer element, its back length included."""
+    # The first byte, the rest of the number, and one byte of back length: every number is below 128 bytes
     if 0 <= value <= 127:
         return 2
     if -4096 <= value <= 4095:

@@ -98,13 +98,14 @@ def _shared(names: list[bytes], before: "Block | None") -> tuple[list[bytes], by
 
 def expect_packed(packed: Any) -> None:
     """Make sure that another server's packed node is one, as the native core does of each that it unpacks."""
+    # The parts come from a file or from a peer
     if type(packed) is not list or [*map(type, packed)] != [bytes, bytes, list, list, list, bytes]:
         raise ValueError("a packed node is damaged: a part is of another type")
     ids, offsets, dead, counters, names, wire = packed
     if len(ids) % 16 or len(counters) != 3 or not all(isinstance(each, int) for each in (*dead, *counters)):
         raise ValueError("a packed node is damaged: a part is of another size")
     places, at, before, live, found = [], 0, -1, [], unpack_all(ids)
-    tombs = iter([*dead, -1])
+    tombs = iter([*dead, -1])  # -1 ends it: no place is below zero
     tomb = next(tombs)
     for place, entry_id in enumerate(found):
         places.append(at)
@@ -113,14 +114,17 @@ def expect_packed(packed: Any) -> None:
             tomb = next(tombs)
         else:
             live.append(place)
+        # Only a tombstone may repeat the id before it, and the bytes of a live entry name its own id
         if entry_id < before or (place in live[-1:] and (entry_id == before or name != text(entry_id))):
             raise ValueError("a packed node is damaged: an id is another one")
+        # A mark stands for the names of the first entry; other names would change all that share them
         if not place and fields[::2] != names:
             raise ValueError("a packed node is damaged: its names are not those of its first entry")
         before = entry_id
     low, high = (live[0], live[-1] + 1) if live else (len(found), 0)
     if not found or at != len(wire) or tomb != -1 or counters[:2] != [low, high]:
         raise ValueError("a packed node is damaged: ids, bytes and tombstones are not of one number")
+    # Readers go to an entry by its offset alone, without a walk
     if offsets != struct.pack(f"<{len(places)}I", *places):
         raise ValueError("a packed node is damaged: an entry begins elsewhere")
 
@@ -275,9 +279,10 @@ class Block:
         """
         wire, offsets = self.wire, self.offsets
         if isinstance(wire, list):
-            return b"".join(wire[start:stop])
+            return b"".join(wire[start:stop])  # an open block: its entries are separate pieces
         begin = offsets[start]
         end = offsets[stop] if stop < len(offsets) else len(wire)
+        # The names are cut out of the bytes of a sealed block; a mark has their place
         if self.mark:
             return wire[begin:end].replace(self.mark, self.head)
         if begin == 0 and end == len(wire):
@@ -349,11 +354,13 @@ class Block:
         master, _, fields = entries[0]
         names = fields[::2]
         dead = sum(is_dead for _, is_dead, _ in entries)
+        # Local names: this runs for each entry of a full copy
         small, string = listpack.integer_element, listpack.element
         out = [small(len(entries) - dead), small(dead), small(len(names)), *map(string, names), small(0)]
         same, length = small(len(names) + 3), len(fields)
         for entry_id, is_dead, fields in entries:
             ms, seq = _wrapped((entry_id >> 64) - (master >> 64)), _wrapped((entry_id & MAX64) - (master & MAX64))
+            # An entry with the names of the first one has its values alone
             if fields[::2] == names and len(fields) == length:
                 out += [small(2 | is_dead), small(ms), small(seq), *map(string, fields[1::2]), same]
             else:

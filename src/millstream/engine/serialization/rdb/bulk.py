@@ -104,17 +104,20 @@ def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
     A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
     values only. Ids are differences to the node's own, which is the key it lies under.
     """
+    # The radix tree's key is the id of the node's first entry, whether that is alive or not
     if len(key) != 16:
         raise MalformedError("a node without its id")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
     items = listpack(packed)
     live, dead = _count(items), _count(items)
     names = [_next(items) for _ in range(_count(items))]
+    # The head ends with a zero, which a walk backwards takes for its end
     if _integer(items):
         raise MalformedError("a node's head does not end")
     entries = []
     for _ in range(live + dead):
         flags = _integer(items)
+        # A difference may be negative; C computes in 64 bits, so each half wraps around by itself
         entry_id = ((ms + _integer(items)) & MAX64) << 64 | (seq + _integer(items)) & MAX64
         if flags & 2:
             fields = [part for name in names for part in (name, _next(items))]
@@ -122,9 +125,11 @@ def _node(key: bytes, packed: bytes) -> list[tuple[int, bool, list[bytes]]]:
             fields = [_next(items) for _ in range(2 * _count(items))]
         if not fields:
             raise MalformedError("an entry without its fields")
+        # The number of elements back to the entry's flags: XREVRANGE of another server walks by it
         if _integer(items) != (len(names) + 3 if flags & 2 else len(fields) + 4):
             raise MalformedError("a node that cannot be walked backwards")
         entries.append((entry_id, bool(flags & 1), fields))
+    # Another server trims by these counters, without a look at the entries
     if next(items, None) is not None or sum(is_dead for _, is_dead, _ in entries) != dead:
         raise MalformedError("a node's counters are wrong")
     return entries
@@ -175,13 +180,14 @@ def listpack(packed: bytes) -> Iterator[bytes]:
 def _element(source: Payload) -> bytes:
     """One element; its first bits say whether it is a number or a string and of how many bits or bytes."""
     first = source.byte()
+    # The prefixes do not overlap: 0 is a 7-bit number, 10 a short text, 110 a 13-bit number, 1110 a 12-bit length
     if first < 0x80:
         return b"%d" % first
     if first < 0xC0:
         return source.take(first & 63)
     if first < 0xE0:
         value = (first & 31) << 8 | source.byte()
-        return b"%d" % (value - 8192 if value >= 4096 else value)
+        return b"%d" % (value - 8192 if value >= 4096 else value)  # two's complement in 13 bits
     if first < 0xF0:
         return source.take((first & 15) << 8 | source.byte())
     if first == 0xF0:
@@ -212,17 +218,20 @@ def py_assign_pending(group: Group, records: bytes, owned: list[tuple[Consumer, 
         time = int.from_bytes(records[at + 16 : at + 24], "little", signed=True)
         count = int.from_bytes(records[at + 24 : at + 32], "little")
         times = number(time, _LLONG_MAX, lowest=OLDEST), number(count, MAX_DELIVERIES)
+        # By identity: two equal records of one id are a fault as well
         if found.setdefault(records[at : at + 16], times) is not times:
             raise MalformedError("one entry pending twice")
     holders: dict[bytes, Consumer] = {}
     for consumer, ids in owned:
         for at in range(0, len(ids), 16):
             entry_id = ids[at : at + 16]
+            # Each record is in the group and in one consumer; a second owner would free it twice
             if entry_id not in found or entry_id in holders:
                 raise MalformedError("a consumer's record that is not its group's, or another's")
             holders[entry_id] = consumer
     if len(holders) != len(found):
         raise MalformedError("a record without its consumer")
+    # In the order of time, which a group's list has; equal times by id, as deliveries of one read are
     for entry_id, (time, count) in sorted(found.items(), key=lambda item: (item[1][0], item[0])):
         group.assign(int.from_bytes(entry_id, "big"), holders[entry_id], time, count)
 

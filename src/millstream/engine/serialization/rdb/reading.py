@@ -100,13 +100,16 @@ class _File:
         self._head()
         source = self.source
         while (kind := source.byte()) != _END:
+            # Expiry, access time and frequency come before their key and hold for that key alone
             if kind in _NOTES:
                 _NOTES[kind](self)
+            # The number means something else in Valkey
             elif kind == _KEY_META and not self._is_valkey:
                 pass_key_metadata(source)
                 self._has_metadata = True
             elif kind == _AUX:
                 yield AuxField(string(source), string(source))
+            # Not held, and named: a library that vanishes in a move breaks its callers later
             elif kind == _FUNCTION:
                 string(source)
                 yield NotHeld("function library", self.db)
@@ -138,8 +141,10 @@ class _File:
 
     def _value(self, kind: int) -> Iterator[RdbItem]:
         source = self.source
+        # Types above this one were numbered by Redis and by Valkey independently
         is_valkeys = self._is_valkey and kind > ACTIVE_TIMES
         is_held = is_read(kind) and not is_valkeys
+        # Its length follows from its form alone; without a form the rest of the file cannot be read
         pass_over = None if is_held else passing(kind, is_valkey=is_valkeys)
         key = self._key = string(source)
         if self._has_metadata:
@@ -149,6 +154,7 @@ class _File:
         else:
             try:
                 yield RdbKey(self.db, key, read_value(source, kind, *self._limits), self.expires_at)
+            # Old versions of Redis could leave one behind; it is as good as no key
             except EmptyError:
                 yield NotHeld("empty collection", self.db, key)
         self._key, self.expires_at, self._has_metadata = None, None, False

@@ -42,6 +42,7 @@ class Payload:
         """A size, or the number of a special encoding."""
         first = self.byte()
         kind = first >> 6
+        # The first two bits choose the form: 6 bits, 14 bits, a fixed width, or a special encoding of a string
         if kind == 0:
             return first & 63, False
         if kind == 1:
@@ -49,7 +50,7 @@ class Payload:
         if kind == 3:
             return first & 63, True
         if first == 0x80:
-            return int.from_bytes(self.take(4), "big"), False
+            return int.from_bytes(self.take(4), "big"), False  # big-endian, unlike all other numbers of the format
         if first == 0x81:
             return int.from_bytes(self.take(8), "big"), False
         raise MalformedError("an unknown size")

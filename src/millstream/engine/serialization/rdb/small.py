@@ -33,14 +33,17 @@ def ziplist_elements(packed: bytes) -> list[bytes]:
     """The elements of a ziplist."""
     if len(packed) < 11 or packed[:4] != len(packed).to_bytes(4, "little") or packed[-1] != 0xFF:
         raise MalformedError("not a ziplist")
+    # Four bytes of size, four of the last element's offset, two of the count
     source = Payload(packed[:-1], 10)
     found: list[bytes] = []
     before = start = source.at
     while source.at < len(source.data):
         before, start = start, source.at
+        # Each element begins with the size of the one before it
         if _before(source) != (start - before if found else 0):
             raise MalformedError("a ziplist that cannot be walked backwards")
         found.append(_ziplist_element(source))
+    # Redis pops from the end by this offset
     if int.from_bytes(packed[4:8], "little") != start:
         raise MalformedError("a ziplist whose last element is elsewhere")
     return _counted(found, int.from_bytes(packed[8:10], "little"))
@@ -51,7 +54,7 @@ def _before(source: Payload) -> int:
     first = source.byte()
     if first == 0xFF:
         raise MalformedError("a ziplist that ends early")
-    return first if first < 0xFE else source.little(4)
+    return first if first < 0xFE else source.little(4)  # 0xFE announces four bytes
 
 
 def _ziplist_element(source: Payload) -> bytes:
@@ -66,6 +69,7 @@ def _ziplist_element(source: Payload) -> bytes:
         return source.take(int.from_bytes(source.take(4), "big"))
     if first in _ZIP_NUMBERS:
         return b"%d" % source.little(_ZIP_NUMBERS[first], signed=True)
+    # Small numbers are in the first byte itself, one above their value
     if 0xF1 <= first <= 0xFD:
         return b"%d" % (first - 0xF1)
     raise MalformedError("an unknown element of a ziplist")

@@ -46,6 +46,7 @@ def _time(wall: int) -> bytes:
 
 def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
     """The bytes that follow the key."""
+    # Redis has no node without a live entry: the last one takes its node along
     nodes = [node for node in stream.entries.nodes() if node.live]
     yield pack_size(len(nodes))
     for node in nodes:
@@ -55,6 +56,7 @@ def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
         yield _pack_id(each)
     yield pack_size(stream.entries_added)
     yield pack_size(len(stream.groups))
+    # Sorted, as Redis's radix tree is: equal streams have equal bytes
     for name in sorted(stream.groups):
         yield from _group(name, stream.groups[name], stream.entries_added, kind)
     if kind >= PRODUCERS:
@@ -62,11 +64,13 @@ def stream_pieces(stream: Stream, kind: int) -> Iterator[bytes]:
 
 
 def _group(name: bytes, group: Group, added: int, kind: int) -> Iterator[bytes]:
+    # As a signed number -1, which Redis reads as unknown
     read = MAX64 if group.entries_read == UNKNOWN else min(group.entries_read, added)
     yield pack_string(name) + _pack_id(group.last_id) + pack_size(read)
     yield pack_size(len(group.pending))
     for record in group.pending.walk():
         yield _packed(record) + _time(record.time) + pack_size(record.count)
+    # Older readers need an owner for each record
     zone = _released(group)
     if kind < RELEASED:
         yield from _consumers(group, kind, zone)
@@ -79,6 +83,7 @@ def _released(group: Group) -> list[bytes]:
     """Ids of the released records, in the order of the zone."""
     found = []
     for record in group.order:
+        # Released records are first in the order of time
         if record.consumer is not None:
             break
         found.append(_packed(record))
@@ -89,6 +94,7 @@ def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes
     """The consumers with the ids of their records; released ones go to the one with an empty name."""
     times = {name: (each.seen, each.active) for name, each in group.consumers.items()}
     if homeless:
+        # A consumer with an empty name may exist; then it keeps its own times
         times.setdefault(b"", (0, -1))
     yield pack_size(len(times))
     for name in sorted(times):
@@ -96,7 +102,7 @@ def _consumers(group: Group, kind: int, homeless: list[bytes]) -> Iterator[bytes
         count = 0 if consumer is None else len(consumer.pending)
         held: Iterable[bytes] = [] if consumer is None else map(_packed, consumer.pending.walk())
         if not name:
-            count, held = count + len(homeless), sorted([*held, *homeless])
+            count, held = count + len(homeless), sorted([*held, *homeless])  # a consumer's records are sorted by id
         seen, active = times[name]
         yield pack_string(name) + _time(seen) + (_time(active) if kind >= ACTIVE_TIMES else b"")
         yield pack_size(count)
