@@ -92,7 +92,7 @@ def test_what_is_sent_are_the_records_up_to_the_moment(tmp_path: Path) -> None:
         wire.ask("SET", "late", "v")
         with ours(server.url) as taker:
             replid, offset, data = taker.copy()
-            space = from_log(payloads(Whole(data)))
+            space = from_log(payloads(Whole(data).read_at))
             assert [sorted(space.databases[db].keys) for db in (0, 3)] == [[b"early", b"s"], [b"late"]]
             assert (space.history.replid, space.history.offset) == (replid, offset)
             assert replid == info(wire)["master_replid"]
