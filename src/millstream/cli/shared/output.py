@@ -318,16 +318,26 @@ class _Lines:
         """Nothing to put away."""
 
 
+def _drop_unwritable_output() -> None:
+    """Drop what standard output does not take: Python would try again at its end, and exit with 120 from 3.13 on."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 @contextmanager
 def exits(command: str, extra: str | None = None) -> Iterator[None]:
     """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback."""
     try:
         yield
-        if sys.stdout is not None:  # None in a process that was started without one
+        if sys.stdout is not None:  # it is None if standard output was closed at the start
             sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code
     except (MillstreamError, OSError, ModuleNotFoundError) as error:
+        if isinstance(error, OSError):
+            _drop_unwritable_output()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `| head` has
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(CLOSED_PIPE)
         known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
         if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
