@@ -78,7 +78,7 @@ def test_what_is_written_is_read_back(seed: int, piece: int) -> None:
 
 @given(histories)
 def test_any_life_of_a_stream_is_read_back(history: list[Any]) -> None:
-    """A stream of any commands is read back, except nodes without a live entry, which no server is to be given."""
+    """A stream of any commands is read back, but what no server may be given: empty nodes and counts beyond its own."""
     world = World(SMALL)
     client = world.client()
     for at, step in enumerate(history, 1):
@@ -88,6 +88,8 @@ def test_any_life_of_a_stream_is_read_back(history: list[Any]) -> None:
     mine = told(world)
     for _, stream in mine[0].values():
         stream["blocks"] = [block for block in stream["blocks"] if len(block[2]) < len(block[0]) // 16]
+        for group in stream["groups"].values():  # a group may have counted more, after a wrong ENTRIESREAD
+            group["read"] = min(group["read"], stream["added"])
     assert again == mine
 
 
