@@ -21,18 +21,23 @@ def own_clock(patch: pytest.MonkeyPatch, module: str, **instead: Callable[..., A
 
 
 class Ahead:
-    """The system's clocks, some milliseconds ahead."""
+    """The system's clocks, some milliseconds ahead.
 
-    def __init__(self) -> None:
+    Args:
+        begin_ms: wall time now, instead of the system's.
+    """
+
+    def __init__(self, begin_ms: int | None = None) -> None:
         self.ms = 0
         self._system = SystemClock()
+        self.wall_ms = 0 if begin_ms is None else begin_ms - self._system.wall_time()
 
     def now(self) -> Now:
         wall, mono = self._system.now()
-        return Now(wall + self.ms, mono + self.ms)
+        return Now(wall + self.wall_ms + self.ms, mono + self.ms)
 
     def wall_time(self) -> int:
-        return self._system.wall_time() + self.ms
+        return self._system.wall_time() + self.wall_ms + self.ms
 
     def mono_time(self) -> int:
         return self._system.mono_time() + self.ms

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from millstream.clock import Clock
 from millstream.errors import UsageError
 from millstream.node.durability.group_commit import Fsync
 from millstream.server.app import Server
@@ -33,6 +34,7 @@ class ServerThread:
         parameters: dict[str, str] | None = None,
         tls: Tls | None = None,
         aclfile: str | Path | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.settings = Settings(
             host=host,
@@ -44,6 +46,7 @@ class ServerThread:
             tls=tls,
             aclfile=None if aclfile is None else Path(aclfile),
         )
+        self._clock = clock
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -89,7 +92,7 @@ class ServerThread:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = Server(self.settings)
+        server = Server(self.settings, clock=self._clock)
         try:
             await server.start()
         except BaseException as error:  # noqa: BLE001 - raised again by start(), in the thread that asked
