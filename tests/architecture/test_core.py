@@ -52,14 +52,16 @@ from millstream import _native
 spec = importlib.util.spec_from_file_location("millstream._native", _native.__file__)
 again = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(again)
-print(again.EntryStore is _native.EntryStore, again.PLAIN_COMMANDS == _native.PLAIN_COMMANDS)
+print(again.EntryStore is _native.EntryStore, again.PLAIN_COMMANDS == _native.PLAIN_COMMANDS, flush=True)
 try:
     import _xxsubinterpreters as others
 except ModuleNotFoundError:
     import _interpreters as others
 tried = ["try:", " import millstream._native", "except ImportError: print('no')"]
 said = ["import sys", f"sys.path[:0] = {sys.path!r}", *tried]
-others.run_string(others.create(), chr(10).join(said))
+other = others.create()
+others.run_string(other, chr(10).join(said))
+others.destroy(other)
 """,
     )
     assert (found.stdout, found.stderr) == ("True True\nno\n", "")

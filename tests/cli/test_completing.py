@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,9 +10,8 @@ import pytest
 
 from support.ports import free_port
 from support.servers import ServerProcess
-from support.source import ROOT
 
-MILLSTREAM = ROOT / ".venv/bin"
+MILLSTREAM = Path(sys.executable).parent
 BREAKS = " \t\n\"'><=;|&(:"
 
 

@@ -22,6 +22,7 @@ from support.wire import pack
 pytestmark = pytest.mark.usefixtures("alone")
 _testcapi = needs.package("_testcapi")
 native = needs.native_core(at_work=True)
+clear_caches: Callable[[], None] = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache  # noqa: SLF001 - sys has no public name for it
 
 HEADER = FileHeader(b"mark", 7, 1, MAGIC)
 LINES = (
@@ -132,7 +133,7 @@ def test_what_is_done_again_takes_no_more_memory(work: Any) -> None:
             for seed in range(10):
                 work(Random(seed))
             gc.collect()
-            sys._clear_type_cache()  # it keeps names that were looked up  # noqa: SLF001 - sys has no public name for it
+            clear_caches()  # they keep names that were looked up
             kept.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from support.needs import program
 
-_ALTERNATIVES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+_EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n"
+"""Of a certificate; Python refuses one that does not name its authority's key from 3.13 on."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ def _key(*, to: str) -> list[str]:
 
 
 def _authority(folder: Path, name: str) -> None:
-    _run(folder, "req", "-x509", *_key(to=name), "-out", f"{name}.crt", "-subj", f"/CN={name}", "-days", "2")
+    usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # Python refuses an authority without it from 3.13 on
+    _run(folder, "req", "-x509", *_key(to=name), "-out", f"{name}.crt", "-subj", f"/CN={name}", "-days", "2", *usage)
 
 
 def _signed(folder: Path, name: str, by: str) -> None:
-    _run(folder, "req", *_key(to=name), "-out", f"{name}.csr", "-subj", f"/CN={name}", "-addext", _ALTERNATIVES)
+    (folder / "extensions").write_text(_EXTENSIONS)
+    _run(folder, "req", *_key(to=name), "-out", f"{name}.csr", "-subj", f"/CN={name}")
     signer = ["-CA", f"{by}.crt", "-CAkey", f"{by}.key", "-CAcreateserial"]
-    words = ["x509", "-req", "-in", f"{name}.csr", *signer, "-days", "2", "-copy_extensions", "copy"]
+    words = ["x509", "-req", "-in", f"{name}.csr", *signer, "-days", "2", "-extfile", "extensions"]
     _run(folder, *words, "-out", f"{name}.crt")

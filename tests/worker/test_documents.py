@@ -1,6 +1,7 @@
 """The programs in the documents can be written down as they stand: every block is run up to its registration."""
 
 import re
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,4 +47,7 @@ def test_a_block_of_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, "shop", raising=False)
     whole = "app = App(" in text or "app = FastStream(" in text
     code = text if whole and "import" in text else AROUND + text
-    exec(compile(code, "document", "exec"), {"__name__": "document"})
+    names: dict[str, Any] = {"__name__": "document"}
+    exec(compile(code, "document", "exec"), names)
+    for connection in (value for value in names.values() if isinstance(value, sqlite3.Connection)):
+        connection.close()  # in a program it lasts as long as the process
