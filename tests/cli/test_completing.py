@@ -39,6 +39,8 @@ def filled(memory_server: ServerProcess) -> ServerProcess:
         client.xgroup_create("orders", "shipping", id="0")
         client.xreadgroup("billing", "web-1", {"orders": ">"})
         client.zadd("millstream:workers", {"host-1-4711": 1})
+        client.zadd("millstream:{orders}:later:due", {"xmas-7": 1, "xmas-8": 2, "or\x1b[2J": 3})
+        client.hset("millstream:schedules", "nightly", "{}")
     return memory_server
 
 
@@ -103,6 +105,8 @@ def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path
         "millstream group show orders ": ["billing", "shipping"],
         "millstream pending claim orders billing --to w": ["web-1"],
         "millstream worker show ": ["host-1-4711"],
+        "millstream later cancel orders x": ["xmas-7", "xmas-8"],
+        "millstream schedule pause ": ["nightly"],
         "millstream consumer ": ["ls", "rm"],
         "millstream group show nowhere ": [],
     }

@@ -13,12 +13,15 @@ from click.testing import CliRunner
 from millstream.cli.main import main
 from millstream.cli.shared.output import EXIT_CODES, FORMATS
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.later import schedule
+from millstream.client.later.recurring import KEY, Recurring
+from millstream.client.later.timetable import timetable
 from support.servers import ServerProcess
 from support.source import ROOT
 
 PAGE = (ROOT / "docs/shell.md").read_text()
 LINES = [line for text in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in text.splitlines()]
-NOUNS = ("stream", "group", "pending", "consumer", "server", "audit", "dead", "worker")
+NOUNS = ("stream", "group", "pending", "consumer", "server", "audit", "dead", "worker", "later", "schedule")
 
 
 def rows(heading: str) -> list[str]:
@@ -55,6 +58,10 @@ def test_each_line_of_the_page_runs(server: ServerProcess, client: redis.Redis, 
     client.xreadgroup("billing", "web-1", {"orders": ">"}, count=2)
     letter: Any = DeadLetter(("amount", "x"), "orders", "1-0", "billing", "web-1", 5, "error", "E: x", "T", 1, 1001)
     client.execute_command("XADD", "orders:dead", "5-0", *pack(letter))
+    client.hset(schedule.content_key("mails"), "xmas-7", b"-:" + schedule.packed(["*", "to", "a@b.c"]))
+    client.zadd(schedule.due_key("mails"), {"xmas-7": 10**12})
+    table = timetable("nightly", "0 3 * * *", tz="Europe/Berlin")
+    client.hset(KEY, "nightly", Recurring("nightly", table, "mails", (b"*", b"n", b"1")).to_json())
     words = shlex.split(line)
     assert words[0] == "millstream"
     done = CliRunner().invoke(main, words[1:], env={"MILLSTREAM_URL": server.url})

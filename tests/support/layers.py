@@ -147,6 +147,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.secret_files": frozenset(),  # that nobody else reads
     "shared.signals": frozenset(),  # how long commands hear that they are to end
     "spark.queries": frozenset({"spark"}),
+    "later.later": frozenset({"ops", "client"}),
+    "later.schedule": frozenset({"ops", "client"}),
     "entries.choosing": frozenset({"ops"}),  # which entries, and how their values are decoded
     "entries.shown": frozenset({"ops"}),  # entries on standard output
     "entries.tail": frozenset({"ops", "client"}),
@@ -160,7 +162,10 @@ USERS = frozenset({"", "cli"})
 FROM_ROOT = frozenset({"millstream.__version__"})
 
 # The folders of ops that have the fixed modules: status, reading and, where a person may change something, changes
-NOUNS = ("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings")
+NOUNS = (
+    *("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings"),
+    *("later", "schedules"),
+)
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
 PURE = (

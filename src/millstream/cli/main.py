@@ -46,6 +46,8 @@ COMMANDS: Rows = {
         "Workers: their state and work; quiet, drain, stop, pause, resume.",
     ),
     "dead": ("millstream.cli.console.nouns:dead", "Dead letters: look, put back on their streams, remove, export."),
+    "later": ("millstream.cli.console.nouns:later", "Schedules: entries that wait for their time; cancel, move, fire."),
+    "schedule": ("millstream.cli.console.nouns:schedule", "Recurring schedules: list, pause, resume, fire, remove."),
     "sql": ("millstream.cli.spark.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
     "recover": (
         "millstream.cli.spark.recover:recover",

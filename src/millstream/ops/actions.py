@@ -61,7 +61,7 @@ class Word:
 
     def joined(self, values: Iterable[str]) -> str:
         """The text of several values."""
-        return (" " if re.match(self.between or " ", " ") else "\n").join(values)
+        return next((sign for sign in (" ", "\n") if re.match(self.between or " ", sign)), "\0").join(values)
 
     def value(self, texts: Texts, default: Any) -> Any:
         """The value that was written."""

@@ -30,6 +30,8 @@ _FORMS: dict[str, tuple[Command, bool]] = {
     "XDEL": (("XDEL", "KEY", "0-0"), True),
     "XADD": (("XADD", "KEY", "no-id", "f", "v"), True),
     "XTRIM": (("XTRIM", "KEY", "MAXLEN", "-1"), True),
+    "ZADD": (("ZADD", "KEY", "XX", "0", "no-such-member"), True),
+    "ZREM": (("ZREM", "KEY", "no-such-member"), True),
     "HDEL": (("HDEL", "KEY", "no-such-field"), True),
     "HSET": (("HSET", "KEY", "no-such-field", ""), False),
     "DEL": (("DEL", "KEY"), False),

@@ -319,3 +319,11 @@ async def test_a_month_passes_at_once_under_a_tests_clock() -> None:
         assert seen == [1]
         await broker.advance("1d")
         assert seen == [1, 2]
+
+
+def test_a_firing_that_waits_is_read_with_its_group_aside() -> None:
+    """The group that must have handled all before it is neither a word that trims nor a field, whatever its name is."""
+    for group in ("nightly", "*"):
+        words = [group, "MAXLEN", "~", 1000, "*", "name", "nightly"]
+        one = schedule.unpacked("s", b"nightly@1", "1", b"99!:" + schedule.packed(words))
+        assert (one.expires_ms, one.trim, one.fields) == (99, ("MAXLEN", "~", "1000"), (b"name", b"nightly"))

@@ -1,6 +1,7 @@
 """Recurring schedules: one firing in the fleet, catching up, pausing, on every server."""
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 import redis
 
 from millstream import App, Fire, StreamSub
-from millstream.client.later.recurring import KEY
+from millstream.client.later.recurring import KEY, Recurring
+from millstream.client.later.timetable import timetable
 from millstream.errors import ConfigError
 from millstream.worker.testing import run
 from support import needs
@@ -163,3 +165,17 @@ def test_wrong_declarations_are_refused_at_the_import() -> None:
 
         @app.schedule("soon")
         async def again() -> None: ...
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"jitter_ms": "x"}, {"every_ms": 1}, {"every_ms": 1e4}, {"grace_ms": -1}, {"catch_up": "some"}, {"tz": 1}],
+    ids=str,
+)
+def test_a_record_with_a_value_of_another_kind_is_none_of_ours(facts: dict[str, Any]) -> None:
+    """A forged timetable is no schedule: computing with it would end the task that places those of all others."""
+    one = Recurring("a", timetable("a", every="1h"), "s", (b"*", b"n", b"1"))
+    record = json.loads(one.to_json())
+    assert Recurring.of_json(json.dumps(record).encode()) == one
+    assert Recurring.of_json(json.dumps(record | {"table": record["table"] | facts}).encode()) is None
+    assert Recurring.of_json(json.dumps(record | {"seen_ms": "x"}).encode()) is None

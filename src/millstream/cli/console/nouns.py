@@ -15,6 +15,8 @@ _PENDING = ("millstream.ops.pending.changes", "millstream.ops.pending.dead")
 _UNDO = ("millstream.ops.pending.undo",)
 _WORKERS = ("millstream.ops.workers.changes",)
 _LETTERS = ("millstream.ops.letters.changes",)
+_LATER = ("millstream.ops.later.changes",)
+_SCHEDULES = ("millstream.ops.schedules.changes",)
 
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
@@ -62,6 +64,20 @@ DEAD: Rows = {
         "millstream.cli.worker.dead:export",
         "Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.",
     ),
+}
+LATER: Rows = {
+    "ls": (
+        "millstream.cli.later.later:ls",
+        "List the schedules of STREAM, the first due first; without STREAM, the streams that have some.",
+    ),
+    "show": ("millstream.cli.later.later:show", "Show one schedule whole: its time, its entry, decoded."),
+}
+SCHEDULE: Rows = {
+    "ls": (
+        "millstream.cli.later.schedule:ls",
+        "List the recurring schedules: their times, delays and missed firings.",
+    ),
+    "show": ("millstream.cli.later.schedule:show", "Show one recurring schedule: its timetable, its next times."),
 }
 SPARK: Rows = {
     "ls": (
@@ -228,6 +244,46 @@ def dead() -> None:
       millstream dead edit orders 1763721600000-0              correct one in your editor, and put it back
       millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
       millstream dead export orders > dead.jsonl               everything, one JSON object a line
+
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
+    """
+
+
+@click.group(cls=NounGroup, rows=LATER, changes=_LATER, context_settings=_WIDE)
+def later() -> None:
+    """Schedules: entries that were published for a later time, and wait next to their stream.
+
+    Any worker adds what is due. An entry that is overdue has no worker that runs, or a stream that takes no entries.
+
+    \b
+    Examples:
+      millstream later ls                                  which streams have schedules, and how late the first is
+      millstream later ls mails
+      millstream later show mails xmas-7
+      millstream later cancel mails xmas-7
+      millstream later move mails xmas-7 --delay 2h
+      millstream later fire mails xmas-7                   add its entry now
+
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
+    """
+
+
+@click.group(cls=NounGroup, rows=SCHEDULE, changes=_SCHEDULES, context_settings=_WIDE)
+def schedule() -> None:
+    """Recurring schedules: cron lines and intervals, declared in the code of workers or put on the server.
+
+    Workers place the next firing, which waits as a schedule of its stream: `millstream later ls` lists it.
+
+    \b
+    Examples:
+      millstream schedule ls
+      millstream schedule show nightly
+      millstream schedule pause nightly
+      millstream schedule resume nightly
+      millstream schedule fire nightly                     once, now
+      millstream schedule rm report-7
 
     Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
     5 refused, 130 interrupted.

@@ -181,6 +181,18 @@ async def _workers(line: "Line", ctx: click.Context, begun: str) -> AsyncIterato
         yield name
 
 
+async def _schedules(line: "Line", ctx: click.Context, begun: str) -> AsyncIterator[bytes]:  # noqa: ARG001 - of Find
+    from millstream.client.later import recurring, schedule  # noqa: PLC0415 - of few commands
+
+    if " schedule " in ctx.command_path:
+        for name in (await _reply(line.near(recurring.KEY), "HSCAN", recurring.KEY, 0, "COUNT", _KEYS))[1][::2]:
+            yield name
+    elif isinstance(stream := ctx.params.get("stream"), str):
+        key = schedule.due_key(stream)
+        for name in await _reply(line.near(key), "ZRANGE", key, 0, MOST):
+            yield name
+
+
 async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> list[bytes]:
     """Names that XINFO tells, by the words typed before; none where one of these lacks."""
     words = [ctx.params.get(each) for each in typed]
@@ -209,6 +221,8 @@ _NAMES: dict[str, click.ParamType[str]] = {
     "to": ServerName(_consumers),
     "id": ServerName(_workers),
     "ids": ServerName(_workers),
+    "schedule": ServerName(_schedules),
+    "schedules": ServerName(_schedules),
     "context": ContextName(),
     "name": ContextName(),
 }

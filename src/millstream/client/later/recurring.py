@@ -14,12 +14,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from millstream.client.jsontext import parse_record
 from millstream.client.later import admin, schedule
-from millstream.client.later.schedule import SCRIPT
-from millstream.client.later.timetable import MOST, Timetable
+from millstream.client.later.schedule import LATEST_MS, SCRIPT
+from millstream.client.later.timetable import MOST, CatchUp, Overlap, Timetable
 from millstream.client.line import Line
 
 KEY = "millstream:schedules"
@@ -71,8 +71,21 @@ class Recurring:
             next(table.after(0))
         except Exception:  # noqa: BLE001 - anybody may have written it
             return None
-        texts = (made.name, made.stream, made.group)
-        return made if all(isinstance(one, str) for one in texts) and made.name and made.stream else None
+        return made if made._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        """True if each value has its type and is in its bounds; another one would stop those that place it."""
+        table = self.table
+        times = (table.offset_ms, table.jitter_ms, table.grace_ms, self.started_ms, self.seen_ms, table.every_ms or 0)
+        texts = (self.name, self.stream, self.group, table.tz, table.cron or "")
+        return (
+            all(type(one) is int and 0 <= one <= LATEST_MS for one in times)
+            and all(isinstance(one, str) for one in texts)
+            and bool(self.name and self.stream)
+            and (table.every_ms is None or table.every_ms >= 1_000)
+            and table.catch_up in get_args(CatchUp)
+            and table.overlap in get_args(Overlap)
+        )
 
     def declares(self, other: "Recurring") -> bool:
         """True if the other has the same timetable and the same entry."""
@@ -164,7 +177,7 @@ async def remove(line: Line, name: str) -> bool:
     placed = await near.call("HGET", schedule.placed_key(one.stream), name)
     await line.call("HDEL", KEY, name)
     if placed is not None:
-        await admin.cancel(near, one.stream, [f"{name}@{placed.decode()}"])
+        await admin.cancel(near, one.stream, [f"{name}@{placed.decode(errors='surrogateescape')}"])
     await near.call("HDEL", schedule.placed_key(one.stream), name, f"paused:{name}")
     return True
 

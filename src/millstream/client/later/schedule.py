@@ -184,12 +184,12 @@ def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes 
             return Schedule(stream, shown, at_ms, ())
         words.append(rest[: int(size)])
         rest = rest[int(size) :]
+    if head.endswith(b"!"):
+        head, words = head[:-1], words[1:]  # the group that must have handled all before it
     if b"*" not in words:
         return Schedule(stream, shown, at_ms, ())
     star = words.index(b"*")
     trim = tuple(word.decode(errors="surrogateescape") for word in words[:star])
-    if head.endswith(b"!"):
-        head, words = head[:-1], words[1:]  # the group that must have handled all before it
     expires = int(head) if head.isdigit() and len(head) < 20 else None
     return Schedule(stream, shown, at_ms, tuple(words[star + 1 :]), expires, trim)
 

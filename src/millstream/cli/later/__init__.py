@@ -1,0 +1,1 @@
+"""``millstream later`` and ``millstream schedule``: what they show."""

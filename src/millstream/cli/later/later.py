@@ -1,0 +1,142 @@
+"""``millstream later ls`` and ``show``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import picked
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.entries.choosing import choice_of, decoding_option
+from millstream.cli.entries.shown import value_text
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.ops.asking import NotReadableError
+from millstream.ops.later.reading import named_schedules, read_counts, read_schedules, scheduled_streams
+from millstream.ops.later.status import latest_first, schedule_facts, stream_schedules_facts
+from millstream.ops.payloads.shown import in_brief
+from millstream.ops.words import command_words, shell_line
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.ops.later.status import ScheduleStatus, StreamSchedules
+    from millstream.ops.payloads.choice import EntryChoice
+
+_WIDE = {"max_content_width": 110}
+
+_STREAMS = (
+    Column("stream"),
+    Column("waiting", "count"),
+    Column("first_ms", "time", "first due", rank=2),
+    Column("due_in_ms", "span", "due in", rank=1),
+    Column("overdue_ms", "span", "overdue"),
+    Column("problem", "prose", rank=3),
+)
+_SCHEDULES = (
+    Column("stream"),
+    Column("id"),
+    Column("at_ms", "time", "due", rank=4),
+    Column("due_in_ms", "span", "due in"),
+    Column("overdue_ms", "span", "overdue"),
+    Column("expires_ms", "time", "expires", rank=3),
+    Column("size", "bytes", rank=5),
+    Column("fields", "prose"),
+    Column("problem", "prose"),
+)
+_FOR_PEOPLE = ("id", "due_in_ms", "overdue_ms", "expires_ms", "fields")
+_FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
+_SHOWN = 10  # fields of an entry in a list
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream", required=False)
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of schedules shown."
+)
+@decoding_option
+@watch_option
+@url_option
+@output_option
+def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: str | None, form: str) -> None:
+    """List the schedules of STREAM, the first due first; without STREAM, the streams that have some.
+
+    `overdue` is the time since an entry was due that no worker has added. A worker drops an entry that is later than
+    `expires`. A content of more than 16 KiB is not read; `show` shows it.
+
+    \b
+    Examples:
+      millstream later ls
+      millstream later ls mails --limit 20
+      millstream later ls mails -o json | jq '.[] | select(.overdue_ms > 60000)'
+    """
+    with exits("millstream later ls"):
+        if stream is None:
+            look(url, watch, _streams, lambda found, _: _show_streams(found, form), form)
+            return
+        choice, key = choice_of(decoding), stream
+        look(
+            url, watch, lambda line: read_schedules(line, key, limit), lambda seen, _: _show(seen, choice, form), form
+        )  # fmt: skip
+
+
+async def _streams(line: "Line") -> "list[StreamSchedules]":
+    return latest_first(await read_counts(line, await scheduled_streams(line, search=True)))
+
+
+def _show_streams(found: "list[StreamSchedules]", form: str) -> None:
+    rows = [stream_schedules_facts(one) for one in found]
+    wanted = [column.name for column in _STREAMS if column.name != "problem" or any(row["problem"] for row in rows)]
+    columns = picked(_STREAMS, wanted, form)
+    Output(form).table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], "No schedules."))
+
+
+def _show(seen: "StreamSchedules", choice: "EntryChoice", form: str) -> None:
+    rows = [_row(one, seen.at_ms, choice, form) for one in seen.schedules]
+    problem = ("problem",) if any(row["problem"] for row in rows) else ()
+    columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)
+    output = Output(form)
+    output.table(Table("schedules", columns, [[row[c.name] for c in columns] for row in rows], "No schedules wait."))
+    if seen.total > len(rows):
+        output.say(f"{len(rows)} shown of {seen.total} that wait; --limit {seen.total} shows all.")
+
+
+def _row(one: "ScheduleStatus", now_ms: int, choice: "EntryChoice", form: str) -> dict[str, object]:
+    payload = choice.payload(one.view)
+    facts = schedule_facts(one, now_ms, payload)
+    if form == "table":
+        brief = in_brief(payload)
+        texts = [f"{field.name}={field.text}{'...' if field.cut else ''}" for field in brief[:_SHOWN]]
+        facts["fields"] = " ".join(texts) + (f" and {len(brief) - _SHOWN} more" if len(brief) > _SHOWN else "") or None
+    return facts
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("schedule", metavar="ID")
+@decoding_option
+@url_option
+@output_option
+def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) -> None:
+    """Show the schedule ID of STREAM whole: its time, and the entry that it becomes, decoded.
+
+    \b
+    Examples:
+      millstream later show mails xmas-7
+      millstream later show mails xmas-7 -o json | jq .fields
+    """
+    with exits("millstream later show"):
+        seen = ask(url, lambda line: named_schedules(line, stream, [schedule]))
+        if not seen.schedules:
+            lists = shell_line(command_words("later ls", stream))
+            raise NotReadableError(f"no schedule {schedule!r} waits in {stream!r}; `{lists}` lists those that wait")
+        (one,) = seen.schedules
+        payload = choice_of(decoding).payload(one.view)
+        facts = schedule_facts(one, seen.at_ms, payload) | {"trim": " ".join(one.trim) or None}
+        del facts["fields"]
+        people = form == "table"
+        rows = [
+            (name, found.form, found.size, value_text(found.value, None) if people else found.value)
+            for name, found in payload.fields
+        ]
+        if people:
+            facts = {name: value for name, value in facts.items() if value is not None}
+        Output(form).report(facts, [Table("fields", _FIELDS, rows)] if rows or not people else [], _SCHEDULES)

@@ -1,0 +1,111 @@
+"""``millstream schedule ls`` and ``show``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import picked
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.entries.choosing import choice_of, decoding_option
+from millstream.cli.entries.shown import value_text
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.ops.schedules.reading import named_recurring, read_recurring
+from millstream.ops.schedules.status import MOST_MISSED, entry_view, recurring_facts, table_facts
+
+if TYPE_CHECKING:
+    from millstream.ops.schedules.status import SchedulesSeen
+
+_WIDE = {"max_content_width": 110}
+
+_SCHEDULES = (
+    Column("schedule"),
+    Column("stream", rank=4),
+    Column("timetable"),
+    Column("next_ms", "time", "next", rank=1),
+    Column("placed_ms", "time", "last placed", rank=5),
+    Column("late_ms", "span", "late by"),
+    Column("missed", "count", rank=2),
+    Column("paused"),
+    Column("declared_by", title="declared by"),
+    Column("declared_ms", "time", "declared", rank=10),
+    Column("problem", "prose"),
+)
+_FOR_PEOPLE = (
+    "schedule", "stream", "timetable", "next_ms", "placed_ms", "late_ms", "missed", "paused", "declared_by",
+)  # fmt: skip
+_OPTIONS = (
+    Column("offset_ms", "span", "offset"),
+    Column("every_ms", "span", "every"),
+    Column("jitter_ms", "span", "jitter"),
+    Column("grace_ms", "span", "grace"),
+)
+_TIMES = (Column("at_ms", "time", "next times"),)
+_FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
+
+
+@click.command(context_settings=_WIDE)
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of schedules shown."
+)
+@watch_option
+@url_option
+@output_option
+def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
+    """List the recurring schedules: their times, delays and missed firings.
+
+    `last placed` is the firing that waits, or that was added last. `late by` and `missed` are of firings that were due
+    and are not in the stream: no worker ran, or none places this schedule. `declared by` is the code of workers, a call
+    of `put`, or nobody if no worker declared it for three minutes.
+
+    \b
+    Examples:
+      millstream schedule ls
+      millstream schedule ls -o json | jq '.[] | select(.declared_by == "nobody")'
+    """
+    with exits("millstream schedule ls"):
+        look(url, watch, lambda line: read_recurring(line, limit), lambda seen, _: _show(seen, form), form)
+
+
+def _show(seen: "SchedulesSeen", form: str) -> None:
+    rows = [recurring_facts(one, seen.at_ms) for one in seen.schedules]
+    problem = ("problem",) if any(row["problem"] for row in rows) else ()
+    columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)
+    output = Output(form)
+    output.table(Table("schedules", columns, [[row[c.name] for c in columns] for row in rows], "No schedules."))
+    if any(row["missed"] == MOST_MISSED for row in rows):
+        output.say(f"Missed firings are counted up to {MOST_MISSED}.")
+    if seen.found > len(rows):
+        output.say(f"{len(rows)} shown of {seen.found}; --limit {seen.found} shows all.")
+
+
+@click.command(context_settings=_WIDE)
+@click.argument("schedule", metavar="NAME")
+@decoding_option
+@url_option
+@output_option
+def show(schedule: str, decoding: str, url: str | None, form: str) -> None:
+    """Show the recurring schedule NAME: its timetable, its next times, and the entry that it adds.
+
+    \b
+    Examples:
+      millstream schedule show nightly
+      millstream schedule show nightly -o json | jq .times
+    """
+    with exits("millstream schedule show"):
+        one, now = ask(url, lambda line: named_recurring(line, schedule))
+        facts = recurring_facts(one, now)
+        times: list[tuple[int]] = []
+        if one.table is not None:
+            facts |= table_facts(one.table)
+            times = [(at,) for at in one.ahead(now)]
+        people = form == "table"
+        rows = [
+            (name, found.form, found.size, value_text(found.value, None) if people else found.value)
+            for name, found in choice_of(decoding).payload(entry_view(one)).fields
+        ]
+        tables = [Table("times", _TIMES, times), Table("fields", _FIELDS, rows)]
+        if people:
+            facts = {name: value for name, value in facts.items() if value is not None}
+            tables = [table for table in tables if table.rows]
+        Output(form).report(facts, tables, (*_SCHEDULES, *_OPTIONS))

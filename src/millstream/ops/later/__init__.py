@@ -1,0 +1,1 @@
+"""Schedules: entries that wait next to a stream for their time."""

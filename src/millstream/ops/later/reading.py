@@ -1,0 +1,125 @@
+"""The schedules of streams, read from the keys that movers go by. Their content may be anybody's, and of any size."""
+
+from collections.abc import Iterable, Sequence
+
+from millstream.client.later import schedule
+from millstream.client.later.schedule import INDEX
+from millstream.client.line import Command, Line, Reply
+from millstream.ops.asking import calls, explained, refusal, unreadable
+from millstream.ops.later.status import ScheduleStatus, StreamSchedules
+from millstream.ops.payloads.shown import LIGHT
+from millstream.ops.words import text_of
+from millstream.texts import size_text
+
+WHOLE = 64 << 20
+"""Bytes of a content that is read for a schedule that somebody names."""
+
+_AT_ONCE = 100  # streams of one round trip
+_PATTERN = "millstream:{*}:later:*due"
+
+
+def server_ms(reply: Reply, key: str) -> int:
+    """Wall milliseconds of the server, from the reply to TIME."""
+    seconds, micros = answer(reply, key)
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def answer(reply: Reply, key: str) -> Reply:
+    """The reply about a key of ours, unless it is a refusal."""
+    said = refusal(reply)
+    if said is None:
+        return reply
+    raise unreadable(f"{key}: {said}", key)
+
+
+async def scheduled_streams(line: Line, *, search: bool = False) -> list[str]:
+    """Streams that have, or had, schedules; a search finds those too that the index does not name."""
+    (reply,) = await calls(line.near(INDEX), [("SMEMBERS", INDEX)])
+    found = {text_of(name) for name in answer(reply, INDEX)}
+    for node in await line.nodes() if search else ():
+        cursor: bytes | int = 0
+        while cursor != b"0":
+            (page,) = await calls(node, [("SCAN", cursor, "MATCH", _PATTERN, "COUNT", 1000)])
+            cursor, keys = answer(page, "SCAN")
+            found |= {stream for key in keys if (stream := _stream_of(text_of(key))) is not None}
+    return sorted(found)
+
+
+def _stream_of(key: str) -> str | None:
+    """The stream whose due times are at a key; None where it is another key."""
+    tag, _, rest = key.removeprefix("millstream:{").partition("}:later:")
+    for stream in (tag, rest.removesuffix(":due")):
+        if schedule.due_key(stream) == key:
+            return stream
+    return None
+
+
+async def read_counts(line: Line, streams: Iterable[str]) -> list[StreamSchedules]:
+    """The number of schedules of each stream, and the due time of the first; streams without any are left out."""
+    every, found = list(streams), list[StreamSchedules]()
+    for start in range(0, len(every), _AT_ONCE):
+        page = every[start : start + _AT_ONCE]
+        asked: list[Command] = [("TIME",)]
+        for stream in page:
+            key = schedule.due_key(stream)
+            asked += [("ZCARD", key), ("ZRANGE", key, 0, 0, "WITHSCORES")]
+        time, *replies = await calls(line, asked)
+        now = server_ms(time, "TIME")
+        found += [_counted(stream, now, *replies[2 * at : 2 * at + 2]) for at, stream in enumerate(page)]
+    return [one for one in found if one.total or one.why]
+
+
+def _counted(stream: str, now: int, count: Reply, first: Reply) -> StreamSchedules:
+    why = refusal(count) or refusal(first)
+    if why is not None:
+        return StreamSchedules(stream, now, why=explained(why, schedule.due_key(stream)))
+    at = schedule.unpacked(stream, b"", first[1], None).at_ms if first else None
+    return StreamSchedules(stream, now, int(count), at)
+
+
+async def read_schedules(line: Line, stream: str, count: int, most: int = LIGHT) -> StreamSchedules:
+    """The first schedules of a stream; a content of more bytes than ``most`` is not read."""
+    near, key = line.near(stream), schedule.due_key(stream)
+    time, total, flat = await calls(near, [("TIME",), ("ZCARD", key), ("ZRANGE", key, 0, count - 1, "WITHSCORES")])
+    rows = answer(flat, key)
+    found = await _with_contents(near, stream, list(zip(rows[::2], rows[1::2], strict=True)), most)
+    first = found[0].at_ms if found else None
+    return StreamSchedules(stream, server_ms(time, key), int(answer(total, key)), first, found)
+
+
+async def named_schedules(line: Line, stream: str, ids: Sequence[str], most: int = WHOLE) -> StreamSchedules:
+    """Those of the schedules that wait."""
+    near, key = line.near(stream), schedule.due_key(stream)
+    time, total, scores = await calls(near, [("TIME",), ("ZCARD", key), ("ZMSCORE", key, *ids)])
+    rows = zip(ids, answer(scores, key), strict=True)
+    waiting = [(one.encode(errors="surrogateescape"), score) for one, score in rows if score is not None]
+    found = await _with_contents(near, stream, waiting, most)
+    return StreamSchedules(stream, server_ms(time, key), int(answer(total, key)), None, found)
+
+
+async def _with_contents(
+    line: Line, stream: str, rows: Sequence[tuple[bytes, bytes]], most: int
+) -> tuple[ScheduleStatus, ...]:
+    """Schedules with their contents, as far as these are small."""
+    key = schedule.content_key(stream)
+    sizes = [int(answer(reply, key)) for reply in await calls(line, [("HSTRLEN", key, ident) for ident, _ in rows])]
+    small = [ident for (ident, _), size in zip(rows, sizes, strict=True) if size <= most]
+    (contents,) = await calls(line, [("HMGET", key, *small)]) if small else ([],)
+    known = dict(zip(small, answer(contents, key), strict=True))
+    return tuple(
+        _schedule(stream, ident, score, known.get(ident), size)
+        for (ident, score), size in zip(rows, sizes, strict=True)
+    )
+
+
+def _schedule(stream: str, ident: bytes, score: bytes, content: bytes | None, size: int) -> ScheduleStatus:
+    one = schedule.unpacked(stream, ident, score, content)
+    fields = tuple(zip(one.fields[::2], one.fields[1::2], strict=len(one.fields) % 2 == 0))
+    why = ""
+    if content is None:
+        why = f"its content is not read: it has {size_text(size)}" if size else "it has no content: it is dropped"
+    elif not fields or len(one.fields) % 2:
+        why, fields = "its content is damaged: no mover can add it", ()
+    return ScheduleStatus(
+        stream, one.id, one.at_ms, text_of(score), size, content, fields, one.trim, one.expires_ms, why
+    )  # fmt: skip

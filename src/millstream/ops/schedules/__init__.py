@@ -1,0 +1,1 @@
+"""Recurring schedules: timetables that the server keeps, with the firing that waits."""

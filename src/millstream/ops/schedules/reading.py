@@ -1,0 +1,89 @@
+"""The recurring schedules of a server, with the state that their streams keep. Anybody may have written a record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from millstream.client.later import schedule
+from millstream.client.later.recurring import KEY, SILENT_MS, Recurring
+from millstream.client.line import Command, Line
+from millstream.ops.asking import calls, refusal
+from millstream.ops.later.reading import answer, server_ms
+from millstream.ops.plan import TargetMissingError
+from millstream.ops.schedules.status import Declared, RecurringStatus, SchedulesSeen
+from millstream.ops.words import text_of
+
+_DAMAGED = "its record is damaged: no worker goes by it"
+_AT_ONCE = 100  # schedules of one round trip
+
+
+async def read_recurring(line: Line, most: int | None = None) -> SchedulesSeen:
+    """The recurring schedules, in the order of their names; the first ones where a number is given."""
+    time, flat = await calls(line.near(KEY), [("TIME",), ("HGETALL", KEY)])
+    now, rows = server_ms(time, KEY), answer(flat, KEY)
+    records = dict(sorted((text_of(name), text) for name, text in zip(rows[::2], rows[1::2], strict=True)))
+    names = list(records)[:most]
+    found: list[RecurringStatus] = []
+    for start in range(0, len(names), _AT_ONCE):
+        page = {name: records[name] for name in names[start : start + _AT_ONCE]}
+        found += await _with_state(line, page, now)
+    return SchedulesSeen(now, tuple(found), len(records))
+
+
+async def named_recurring(line: Line, name: str) -> tuple[RecurringStatus, int]:
+    """One recurring schedule, and the server's time."""
+    time, text = await calls(line.near(KEY), [("TIME",), ("HGET", KEY, name)])
+    if answer(text, KEY) is None:
+        raise TargetMissingError(f"there is no schedule {name!r}; `millstream schedule ls` lists those there are")
+    now = server_ms(time, KEY)
+    (found,) = await _with_state(line, {name: text}, now)
+    return found, now
+
+
+async def _with_state(line: Line, records: Mapping[str, bytes], now: int) -> list[RecurringStatus]:
+    """Schedules with what their streams keep: the last time placed, the pause, and the firing that waits."""
+    every = [_status(name, text, now) for name, text in records.items()]
+    known = [one for one in every if one.table is not None]
+    states = await calls(line, [_state_command(one) for one in known])
+    firings: list[RecurringStatus] = []
+    for one, reply in zip(known, states, strict=True):
+        if (why := refusal(reply)) is not None:
+            firings.append(replace(one, why=f"{schedule.placed_key(one.stream)}: {why}"))
+        else:
+            placed, paused = (None if each is None else text_of(each) for each in reply)
+            firings.append(replace(one, placed=placed, paused=paused is not None))
+    asked: list[Command] = []
+    for one in firings:
+        asked.append(("ZSCORE", schedule.due_key(one.stream), one.firing))
+        asked.append(("HGET", schedule.content_key(one.stream), one.firing))
+    replies = await calls(line, asked)
+    whole = {one.name: _with_firing(one, replies[2 * at : 2 * at + 2]) for at, one in enumerate(firings)}
+    return [whole.get(one.name, one) for one in every]
+
+
+def _state_command(one: RecurringStatus) -> Command:
+    return ("HMGET", schedule.placed_key(one.stream), one.name, f"paused:{one.name}")
+
+
+def _with_firing(one: RecurringStatus, replies: Sequence[object]) -> RecurringStatus:
+    why = next((said for each in replies if (said := refusal(each)) is not None), None)
+    if why is not None:
+        return replace(one, why=one.why or f"{schedule.due_key(one.stream)}: {why}")
+    score, content = replies
+    return replace(
+        one,
+        score=text_of(score) if isinstance(score, bytes) else None,
+        content=content if isinstance(content, bytes) else None,
+    )
+
+
+def _status(name: str, text: bytes, now: int) -> RecurringStatus:
+    one = Recurring.of_json(text)
+    if one is None or one.name != name:
+        return RecurringStatus(name, why=_DAMAGED)
+    return RecurringStatus(name, one.stream, one.table, one.words, _declared(one, now), one.seen_ms)
+
+
+def _declared(one: Recurring, now: int) -> Declared:
+    if not one.in_code:
+        return "put"
+    return "code" if now - one.seen_ms <= SILENT_MS else "nobody"

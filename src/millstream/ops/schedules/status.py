@@ -1,0 +1,135 @@
+"""Recurring schedules as facts. PURE."""
+
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Literal
+
+from millstream.client.later.timetable import Timetable
+from millstream.ops.words import EntryView, Facts
+from millstream.texts import span_text
+
+Declared = Literal["code", "put", "nobody"]
+"""The source of a schedule: the code of workers, a call of ``put``, or code that no worker runs any more."""
+
+MOST_MISSED = 100
+"""Missed firings that are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecurringStatus:
+    """A recurring schedule as the server keeps it."""
+
+    name: str  # Its name
+    stream: str = ""  # Key of the stream that gets its entries
+    table: Timetable | None = None  # Its times; None where its record is damaged
+    words: tuple[bytes, ...] = ()  # Words of each entry, behind ``XADD <stream>``
+    declared: Declared = "put"  # Its source
+    seen_ms: int = 0  # Time at which a worker last declared it; 0 where it was put
+    placed: str | None = None  # Last time placed, as the server has it; None for none yet
+    paused: bool = False  # True if no firing is placed
+    score: str | None = None  # Due time of the firing that waits, as the server has it; None where none waits
+    content: bytes | None = None  # The content of that firing
+    why: str = ""  # The reason why its state is not known; empty where it is
+
+    @property
+    def placed_ms(self) -> int | None:
+        """The last time placed, in wall milliseconds."""
+        return _ms(self.placed)
+
+    @property
+    def firing(self) -> str:
+        """The id of the firing that was placed last."""
+        return f"{self.name}@{self.placed}"
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """The next time of its table; None while it is paused."""
+        if self.paused or self.table is None:
+            return None
+        placed = self.placed_ms
+        return placed if placed is not None and placed > now_ms else next(iter(self._times(now_ms, 1)), None)
+
+    def missed(self, now_ms: int) -> list[int]:
+        """The times that passed and were not placed, at most :data:`MOST_MISSED`."""
+        placed = self.placed_ms
+        if placed is None or placed >= now_ms:
+            return []
+        return list(takewhile(lambda at: at <= now_ms, self._times(placed, MOST_MISSED)))
+
+    def late_ms(self, now_ms: int) -> int | None:
+        """Milliseconds since its oldest firing was due that is not in the stream; None where none is late."""
+        waiting = _ms(self.score)
+        late = [waiting] if waiting is not None else []
+        late += [] if self.paused else self.missed(now_ms)[:1]
+        return max((now_ms - at for at in late if at < now_ms), default=None)
+
+    def ahead(self, now_ms: int, most: int = 5) -> list[int]:
+        """The next times of its table."""
+        return self._times(now_ms, most)
+
+    def _times(self, after_ms: int, most: int) -> list[int]:
+        if self.table is None:
+            return []
+        try:
+            return list(islice(self.table.after(after_ms), most))
+        except (ArithmeticError, ValueError):  # beyond the years that a calendar has
+            return []
+
+
+def entry_view(one: RecurringStatus) -> EntryView:
+    """The entry that it adds."""
+    flat = one.words[one.words.index(b"*") + 1 :] if b"*" in one.words else ()
+    return EntryView(one.stream, one.name, tuple(zip(flat[::2], flat[1::2], strict=False)))
+
+
+def _ms(text: str | None) -> int | None:
+    """A time that somebody wrote; None where it is none."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 15 else None
+
+
+def table_text(table: Timetable) -> str:
+    """A timetable in words."""
+    if table.every_ms is None:
+        return f"{table.cron} ({table.tz})"
+    offset = f" + {span_text(table.offset_ms)}" if table.offset_ms else ""
+    return f"every {span_text(table.every_ms)}{offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulesSeen:
+    """The recurring schedules of a server."""
+
+    at_ms: int  # The server's time
+    schedules: tuple[RecurringStatus, ...] = ()  # In the order of their names
+    found: int = 0  # Number of all; some may be left out
+
+
+def recurring_facts(one: RecurringStatus, now_ms: int) -> Facts:
+    """A recurring schedule as facts."""
+    missed = one.missed(now_ms)
+    return {
+        "schedule": one.name,
+        "stream": one.stream or None,
+        "timetable": None if one.table is None else table_text(one.table),
+        "next_ms": one.next_ms(now_ms),
+        "placed_ms": one.placed_ms,
+        "late_ms": one.late_ms(now_ms),
+        "missed": len(missed),
+        "paused": one.paused,
+        "declared_by": one.declared,
+        "declared_ms": one.seen_ms or None,
+        "problem": one.why or None,
+    }
+
+
+def table_facts(table: Timetable) -> Facts:
+    """All options of a timetable."""
+    return {
+        "cron": table.cron,
+        "every_ms": table.every_ms,
+        "offset_ms": table.offset_ms or None,
+        "tz": table.tz if table.cron else None,
+        "jitter_ms": table.jitter_ms or None,
+        "catch_up": table.catch_up,
+        "grace_ms": table.grace_ms if table.catch_up == "none" else None,
+        "overlap": table.overlap,
+    }
