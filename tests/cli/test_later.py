@@ -334,3 +334,18 @@ def test_a_user_without_the_rights_is_told_so(
         assert "ZREM" in run(server, "later", "cancel", "mails", "a", "--yes", code=5).stderr
         assert "XADD" in run(server, "schedule", "fire", "report", "--yes", code=5).stderr
     assert state(client) == before
+
+
+@pytest.mark.parametrize("form", ["json", "nagios", "prometheus"])
+def test_a_check_finds_what_is_overdue(server: ServerProcess, client: redis.Redis, form: str) -> None:
+    """A schedule that no worker moves is critical from the threshold on; none, and one to come, are within it."""
+    words = ("check", "--overdue=1m", "--behind", "off", "--pending-age", "off", "-o", form)
+    run(server, *words)
+    publish(server, "a", {"n": 1}, delay="1h")
+    run(server, *words)
+    publish(server, "b", {"n": 1}, at=NOW - 2 * HOUR)
+    assert "mails" in run(server, *words, code=2).stdout
+    run(server, "check", "--overdue=1d", *words[2:])
+    client.set(DUE, "x")
+    assert DUE in run(server, *words, code=3).stdout or form == "prometheus"
+    assert "--overdue" in run(server, "check", "--overdue=soon", code=3).stdout

@@ -16,6 +16,7 @@ from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.findings import check as model
 from millstream.ops.findings.check import AGES, CheckBounds, Figure, Measured
 from millstream.ops.findings.reading import count_undecided
+from millstream.ops.later.reading import read_counts, scheduled_streams
 from millstream.ops.letters.reading import letter_streams
 from millstream.ops.streams.reading import overview, read_one
 from millstream.printable import printable
@@ -49,6 +50,7 @@ class CheckCommand(click.Command):
 def _thresholds(command: Command) -> Command:
     """One option for each figure."""
     for figure, default, text in (
+        ("overdue", _OFF, f"Time since the first schedule of a stream was due. {_AGED}."),
         ("dead", _OFF, f"Dead letters in a dead-letter stream. {_COUNTED}."),
         ("unowned", _OFF, f"Pending entries that nobody holds. {_COUNTED}."),
         ("pending-age", "15m,2h", f"Age of the oldest pending entry that is not delayed. {_AGED}."),
@@ -94,6 +96,7 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
       millstream check                                     the defaults, for all streams
       millstream check orders billing --lag 1000,10000 --behind 1m,10m
       millstream check --dead 1,100 -o json | jq -r .status
+      millstream check --overdue 1m                        schedules that no worker moves
       millstream check -o prometheus > /var/lib/node_exporter/millstream.prom
 
     Exit code: 0 ok, 1 warning, 2 critical or the server does not answer, 3 unknown or the command line is invalid.
@@ -116,9 +119,12 @@ async def _measure(
     if "lag" in bounds:
         seen = await count_undecided(line, seen, group, bounds["lag"], count)
     found = model.measure(seen, group, (await letter_streams(line)).of(stream) if "dead" in bounds else None, stream)
+    if "overdue" in bounds:
+        names = await scheduled_streams(line) if stream is None else [stream]
+        found += model.overdue(await read_counts(line, names), stream)
     if stream is not None and group is not None and not any(one.group == group for one in found):
-        names = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
-        raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {names}")
+        known = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
+        raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {known}")
     return found
 
 

@@ -30,6 +30,7 @@ _METRICS = {
     ),
     "unowned": ("millstream_stream_group_unowned_messages", "Pending entries that no consumer holds (XNACK)."),
     "dead": ("millstream_dead_letters_waiting", "Entries in the dead-letter stream."),
+    "overdue": ("millstream_later_overdue_seconds", "Since the first schedule of the stream was due."),
 }
 """The names of what workers export, so that the same dashboards and alerts fit."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
+from millstream.ops.later.status import StreamSchedules
 from millstream.ops.letters.status import LettersSeen
 from millstream.ops.streams.status import GroupStatus, OldestEntry, StreamsSeen
 
@@ -18,14 +19,15 @@ EXIT_CODES: dict[CheckStatus, int] = {"ok": 0, "warning": 1, "critical": 2, "unk
 
 _WORST_FIRST: tuple[CheckStatus, ...] = ("critical", "warning", "unknown", "ok")
 
-Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "dead"]
+Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "dead", "overdue"]
 """The checked figure: entries not delivered and the age of the oldest, pending entries and the age of the oldest,
-pending ones without a holder, dead letters.
+pending ones without a holder, dead letters,
+the delay of the first schedule.
 """
 
-FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "dead")
+FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "dead", "overdue")
 
-AGES: frozenset[Figure] = frozenset({"behind", "pending-age"})
+AGES: frozenset[Figure] = frozenset({"behind", "pending-age", "overdue"})
 """Figures in milliseconds; the others are counts."""
 
 
@@ -49,7 +51,7 @@ class Measured:
 
     figure: Figure  # The figure
     stream: str  # Key of the stream; empty for dead letters of all, where there are none or they are not known
-    group: str | None  # Name of the group; None for a dead-letter stream
+    group: str | None  # Name of the group; None for a dead-letter stream, and for schedules
     value: int | None  # Its value; None when it is not known
     at_least: int = 0  # It is no less
     at_most: int | None = None  # It is no more; None when nothing is known of that
@@ -111,6 +113,12 @@ def _dead(seen: StreamsSeen, letters: LettersSeen, only: str | None) -> list[Mea
     found |= {one.key: one.letters for one in letters.streams}
     found = found or {"" if only is None else dead_key(only): 0}
     return [Measured("dead", key, None, count) for key, count in found.items()]
+
+
+def overdue(found: Iterable[StreamSchedules], only: str | None) -> list[Measured]:
+    """The delay of the first schedule of each stream; 0 where none waits, so that a graph of it does not end."""
+    known = [Measured("overdue", one.stream, None, one.overdue_ms, why=one.why) for one in found]
+    return known or [Measured("overdue", only or "", None, 0)]
 
 
 def _figures(one: GroupStatus, now_ms: int) -> list[Measured]:
