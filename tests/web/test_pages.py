@@ -156,6 +156,8 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     entry = {"id": None, "added_ms": None, "fields": [FIELD]}
     looked = dict.fromkeys(["looked_at", "looked_up_to", "more"])
     stream = FRAME | STREAM | {"groups": [GROUP], "entries": [entry]} | looked
+    waiting = ["stream", "waiting", "first_ms", "due_in_ms", "overdue_ms", "problem"]
+    stream |= {"scheduled": dict.fromkeys(waiting) | {"first": None}}
     assert frame(console, "/stream.json?key=shapes") == stream
     pending = dict.fromkeys(
         ["id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone"]

@@ -35,11 +35,13 @@ SECTIONS = (
     ("/", "Overview", "o"),
     ("/dead", "Dead letters", "d"),
     ("/workers", "Workers", "w"),
+    ("/schedules", "Schedules", "c"),
     ("/spark", "Spark", "q"),
     ("/archive", "Archive", "a"),
     ("/server", "Server", "s"),
 )
-"""The pages that every page leads to, and the key that follows ``g`` to get there; the archive only where one is."""
+"""The pages that every page leads to, and the key that follows ``g`` to get there; the archive and schedules only where
+there are some."""
 
 
 def moment(milliseconds: int | None) -> Markup:
@@ -183,7 +185,7 @@ def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
             "sections": [
                 (asked.link(path), title, path == asked.path, key)
                 for path, title, key in SECTIONS
-                if path != "/archive" or asked.settings.archive is not None
+                if path not in _missing(asked)
             ],
             "servers": servers,
         }
@@ -193,6 +195,12 @@ def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
         "commands": _commands(page),
     }
     return context
+
+
+def _missing(asked: Asked) -> set[str]:
+    """The pages that have nothing to show."""
+    archive = set() if asked.settings.archive is not None else {"/archive"}
+    return archive if asked.path == "/schedules" or asked.watch.recurring else archive | {"/schedules"}
 
 
 def _commands(page: WebPage) -> list[str]:

@@ -91,6 +91,8 @@ class ServerWatch:
     def __init__(self, server: ConsoleServer) -> None:
         self.server = server
         self.history = History()
+        #: number of recurring schedules at the last look; pages lead to them only where there are some
+        self.recurring = 0
         self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}

@@ -182,6 +182,8 @@ def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
     """The page that a change is about."""
     if action.noun == "dead":
         return asked.link("/dead", key=asked.words.get("key", plan.stream))
+    if action.noun == "schedule":
+        return asked.link("/schedules")
     if action.registry:
         return asked.link("/workers")
     if plan.group and not plan.removes:

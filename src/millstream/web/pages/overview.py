@@ -21,6 +21,7 @@ from millstream.ops.words import rate as rate_words
 from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import GroupRow, command_line, findings, group_row, kinds
+from millstream.web.pages.schedules import note_recurring
 
 STREAMS = 100
 """Streams of one page."""
@@ -49,6 +50,7 @@ async def overview_page(asked: Asked) -> WebPage:
     looked = await worst_cases(asked.watch, seen, done)
     queries = await all_queries(asked.watch)
     servers = await server_standing(asked.watch)
+    await note_recurring(asked)
     noted = findings(
         asked,
         looked.value,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from millstream.ops.every import ACTIONS, BY_NAME
 from millstream.ops.groups.status import group_facts
+from millstream.ops.later.status import schedule_facts, stream_schedules_facts
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
 from millstream.ops.streams.status import stream_facts
@@ -22,6 +23,7 @@ from millstream.web.pages.common import (
     standings_drawn,
 )
 from millstream.web.pages.entries import ENTRIES, KINDS, MOST, Window, filters, listed_entries, paging, window
+from millstream.web.pages.schedules import scheduled
 
 _ACTIONS = (*(one for one in ACTIONS if one.noun == "stream"), BY_NAME["group create"], BY_NAME["worker reap"])
 
@@ -41,6 +43,7 @@ async def stream_page(asked: Asked) -> WebPage:
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
     state = await stream_reading(asked.watch, key)
+    later = await asked.watch.read(("scheduled", key), lambda line: scheduled(line, key))
     question = ("entries", key, wanted, sought)
     entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
     seen, found, views = state.value, entries.value, entries.value.entries
@@ -58,6 +61,8 @@ async def stream_page(asked: Asked) -> WebPage:
             {"id": view.id, "added_ms": milliseconds(view.id), "fields": payload_facts(payload)}
             for view, payload in zip(views, payloads, strict=True)
         ],
+        "scheduled": stream_schedules_facts(later.value)
+        | {"first": [schedule_facts(one, later.value.at_ms) for one in later.value.schedules]},
         "looked_at": found.looked_at,
         "looked_up_to": found.last,
         "more": found.further,
@@ -83,6 +88,8 @@ async def stream_page(asked: Asked) -> WebPage:
             EntryRow(each.id, milliseconds(each.id), in_brief(payload))
             for each, payload in zip(views, payloads, strict=True)
         ],
+        "later": later.value,
+        "laters": [(one, in_brief(one.payload)) for one in later.value.schedules],
         "window": wanted,
         "sought": sought,
         "found": found,
@@ -91,7 +98,7 @@ async def stream_page(asked: Asked) -> WebPage:
         **paging(found, wanted),
     }
     shell = [command_line(asked, "stream show", key), command_line(asked, "stream tail", key, options=sought.words)]
-    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, entries, queries, *archived))
+    return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, later, entries, queries, *archived))
 
 
 def _here(asked: Asked) -> dict[str, str]:

@@ -25,6 +25,7 @@ from millstream.web.pages.entry import entry_page
 from millstream.web.pages.group import group_page
 from millstream.web.pages.health import health_page
 from millstream.web.pages.overview import overview_page, search_page
+from millstream.web.pages.schedules import schedules_page
 from millstream.web.pages.spark import archive_page, queries_page, query_page
 from millstream.web.pages.stream import stream_page
 from millstream.web.pages.workers import workers_page
@@ -233,6 +234,7 @@ PAGES = {
     "/group": group_page,
     "/dead": dead_page,
     "/workers": workers_page,
+    "/schedules": schedules_page,
     "/spark": queries_page,
     "/query": query_page,
     "/archive": archive_page,
