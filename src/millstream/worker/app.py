@@ -246,7 +246,7 @@ class App(Declaring, Publishing):
 
     def _on_schedule(self, stream: str) -> None:
         if self._mover is not None:
-            self._mover.watch([stream])
+            self._mover.watch_soon(stream)
 
     def leave(self) -> None:
         """Hand back the entries of a process that ends with a blocked event loop; called in another thread."""

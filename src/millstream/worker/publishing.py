@@ -274,6 +274,11 @@ class Publishing:
         minid: str | None = None,
         idempotent: Callable[[Any], str] | None = None,
         headers: dict[str, str] | None = None,
+        at: datetime | str | int | None = None,
+        delay: float | str | None = None,
+        id: Callable[[Any], str] | None = None,  # noqa: A002 - as for publish
+        replace: bool = False,
+        expires: float | str | None = None,
     ) -> list[str]:
         """Add many entries in one round trip and return their ids, in order.
 
@@ -284,30 +289,44 @@ class Publishing:
             minid: as for :meth:`publish`.
             idempotent: gives the id of each content.
             headers: of every entry.
+            at: as for :meth:`publish`; the call returns the ids of schedules.
+            delay: as for :meth:`publish`.
+            id: gives the schedule's id of each content; None for random ones.
+            replace: as for :meth:`publish`.
+            expires: as for :meth:`publish`.
 
         With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
 
         Raises:
+            ConfigError: options that do not fit together, or a time that is not one.
             PayloadError: one of the contents has no form as an entry; nothing was added without such a middleware.
             ResponseError: the server refused one; the others were added.
             Disconnected: no answer came; some, all or none were added.
         """
-        trim = trimming(maxlen, minid)
+        trim, contents = trimming(maxlen, minid), list(contents)
+        ids = [None if id is None else id(content) for content in contents]
+        laters = [_later(at, delay, ident, replace, expires, None) for ident in ids]
+        hows = [_how(trim, None if idempotent is None else "", None, later, None) for later in laters]
         if idempotent is not None:
             need_idmp(await self._sending().server())
         if chain(self.middlewares, "publish", _plain) is not _plain:
             one = functools.partial(self.publish, stream, maxlen=maxlen, minid=minid)
-            ids: list[str] = await asyncio.gather(
+            later = functools.partial(one, at=at, delay=delay, replace=replace, expires=expires)
+            added: list[str] = await asyncio.gather(
                 *(
-                    one(
+                    later(
                         content,
                         idempotent=idempotent and idempotent(content),
                         headers=None if headers is None else dict(headers),
+                        id=ident,
                     )
-                    for content in contents
+                    for content, ident in zip(contents, ids, strict=True)
                 )
             )
-            return ids
+            return added
+        if at is not None or delay is not None:
+            rows = [fields_of(content, headers) for content in contents]
+            return await self._sending().add_batch_later(stream, rows, ids, hows[0]) if rows else []
         replies = await self._shared().calls(
             [
                 xadd(stream, fields_of(content, headers), trim, idempotent and idempotent(content))
@@ -375,6 +394,8 @@ def _later(
         if given:
             raise ConfigError(f"publish({given[0]}=) is invalid without at= or delay=: it belongs to a schedule.")
         return None
+    if id is not None and unique is not None:
+        raise ConfigError("publish(id=, unique=) is invalid: with at= or delay= both name the schedule. Write one.")
     ident = unique if id is None else id
     if replace and ident is None:
         raise ConfigError("publish(replace=True) is invalid without id=: the id names the schedule to replace.")
@@ -399,6 +420,8 @@ def _how(
             "publish(idempotent=) is invalid with at=, delay= or unique=: the id of a schedule, or the unique name, "
             "does the same. Write id= or unique= alone."
         )
+    if later is not None and unique is not None and unique.within is not None:
+        raise ConfigError("publish(within=) is invalid with at= or delay=: the name counts while the schedule waits.")
     return How(trim, idempotent, retry, later, None if later is not None else unique)
 
 

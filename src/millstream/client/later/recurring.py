@@ -6,10 +6,14 @@
 
 A firing is an ordinary schedule with the id ``<name>@<time>``, so it is placed once and fires once, whichever worker
 places it. There is no leader: every worker that knows a schedule places the next firing once the one before is due.
+
+The declaration that decides is in the stream's slot, in the hash of the times that were placed. So the step that places
+a firing refuses a worker that has not yet heard of another declaration, or of the schedule's end.
 """
 
 import base64
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +22,10 @@ from typing import Any, get_args
 
 from millstream.client.jsontext import parse_record
 from millstream.client.later import admin, schedule
-from millstream.client.later.schedule import LATEST_MS, SCRIPT
-from millstream.client.later.timetable import MOST, CatchUp, Overlap, Timetable
+from millstream.client.later.schedule import INDEX, LATEST_MS, SCRIPT
+from millstream.client.later.timetable import MOST, CatchUp, Overlap, Timetable, timetable
 from millstream.client.line import Line
+from millstream.errors import ConfigError
 
 KEY = "millstream:schedules"
 SILENT_MS = 180_000
@@ -68,7 +73,10 @@ class Recurring:
             table = Timetable(**record.pop("table"))
             words = tuple(base64.b64decode(word, validate=True) for word in record.pop("words"))
             made = cls(table=table, words=words, **record)
-            next(table.after(0))
+            checked_name("schedule", made.name)
+            (made.stream + made.group).encode("utf-8", "surrogateescape")
+            if table != _checked(made.name, table) or not made.stream:
+                return None
         except Exception:  # noqa: BLE001 - anybody may have written it
             return None
         return made if made._is_sound() else None
@@ -87,9 +95,34 @@ class Recurring:
             and table.overlap in get_args(Overlap)
         )
 
-    def declares(self, other: "Recurring") -> bool:
-        """True if the other has the same timetable and the same entry."""
-        return (self.table, self.stream, self.words) == (other.table, other.stream, other.words)
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same timetable and the same entry."""
+        parts = repr((self.table, self.stream, self.words, self.group))
+        return hashlib.sha1(parts.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+
+
+def checked_name(call: str, name: object) -> str:
+    """The name of a schedule, as a caller wrote it."""
+    checked = schedule.checked_id(call, name, "name")
+    if checked.startswith(("paused:", "table:")):
+        raise ConfigError(f"{call}(name={name!r}) is invalid: it does not begin with paused: or table:.")
+    return checked
+
+
+def _checked(name: str, table: Timetable) -> Timetable:
+    """The timetable as a program would have written it."""
+    return timetable(
+        name,
+        table.cron,
+        every=None if table.every_ms is None else table.every_ms / 1000,
+        offset=table.offset_ms / 1000,
+        tz=table.tz,
+        jitter=table.jitter_ms / 1000,
+        catch_up=table.catch_up,
+        grace=table.grace_ms / 1000,
+        overlap=table.overlap,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +142,12 @@ def placing(table: Timetable, placed_ms: int | None, now_ms: int) -> Placing | N
     # A schedule that is new fires at its next time, and makes up for nothing
     times = [] if placed_ms is None else list(islice(_until(table, placed_ms, now_ms), MOST + 1))
     more = len(times) > MOST
-    if more and table.catch_up == "latest":
-        times = times[:MOST] + list(_until(table, _shortly_before(table, now_ms), now_ms))[-1:]
+    wanted = times
+    if more and placed_ms is not None:
+        wanted = _last(table, placed_ms, now_ms, 1 if table.catch_up == "latest" else MOST)
     following = next(table.after(now_ms))
-    wanted = times[:MOST]
     if table.catch_up == "latest":
-        wanted = times[-1:]
+        wanted = wanted[-1:]
     elif table.catch_up == "none":
         wanted = [at for at in wanted if now_ms - at <= table.grace_ms]
     if not wanted:
@@ -130,18 +163,39 @@ def _until(table: Timetable, after_ms: int, now_ms: int) -> Iterator[int]:
         yield at
 
 
-def _shortly_before(table: Timetable, now_ms: int) -> int:
-    """A moment with at least one firing between it and now, where there is one in a thousand years."""
+def _last(table: Timetable, after_ms: int, now_ms: int, count: int) -> list[int]:
+    """The last times between two moments, found from the end: there may be millions before them."""
     back = 60_000
-    while next(table.after(now_ms - back)) > now_ms and back < 2**40:
+    while True:
+        start = max(after_ms, now_ms - back)
+        times = list(_until(table, start, now_ms))
+        if len(times) >= count or start == after_ms:
+            return times[-count:]
         back *= 4
-    return now_ms - back
 
 
-async def place(line: Line, one: Recurring, at: Placing | None = None) -> tuple[int | None, bool, int, bool]:
-    """Place a firing, or only ask; the last time placed, whether it was now, the server's now, and if it is paused."""
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The state of a schedule at its stream."""
+
+    last_ms: int | None  # The time placed last
+    mine: bool  # True if this call placed it
+    now_ms: int  # The server's
+    paused: bool
+    overruled: bool  # True if another declaration decides, or none
+
+
+async def define(line: Line, one: Recurring, started_ms: int | None) -> bool:
+    """Have a declaration decide; False if one that started later does. Without a start it decides in any case."""
     keys = schedule.keys(one.stream, schedule.placed_key(one.stream))
-    words: tuple[bytes | str | int, ...] = ("place", one.name, "", "", "", "", "")
+    words = ("define", one.name, "" if started_ms is None else started_ms, one.fingerprint)
+    return bool(await SCRIPT.call(line.near(one.stream), keys, words))
+
+
+async def place(line: Line, one: Recurring, at: Placing | None = None) -> Placed:
+    """Place a firing, or only ask."""
+    keys = schedule.keys(one.stream, schedule.placed_key(one.stream))
+    words: tuple[bytes | str | int, ...] = ("place", one.name, "", "", "", "", "", one.fingerprint)
     if at is not None:
         skips = one.table.overlap == "skip" and one.group
         content: list[bytes | str | int] = [*([one.group] if skips else []), *one.words]
@@ -151,8 +205,25 @@ async def place(line: Line, one: Recurring, at: Placing | None = None) -> tuple[
         due = one.table.shifted(one.name, at.at_ms)
         after = "" if expiry is None else expiry
         words = ("place", one.name, at.at_ms, due, after, "!" if skips else "", schedule.packed(content))
-    placed, now_placed, now, paused = await SCRIPT.call(line, keys, words)
-    return (int(placed) if placed else None), bool(now_placed), int(now), bool(paused)
+        words += (one.fingerprint,)
+    placed, mine, now, paused, overruled = await SCRIPT.call(line, keys, words)
+    return Placed(int(placed) if placed else None, bool(mine), int(now), bool(paused), bool(overruled))
+
+
+async def put(line: Line, one: Recurring) -> None:
+    """Keep a schedule on the server; one of that name is replaced."""
+    known = await get(line, one.name)
+    if known is not None and known.in_code:
+        raise ConfigError(
+            f"put({one.name!r}) is invalid: the code of workers declares a schedule of that name. Write another name, "
+            "or remove that one."
+        )
+    if known is not None and known.stream != one.stream:
+        await forget(line, known)
+    await line.call("SADD", INDEX, one.stream)
+    await line.call("HSET", schedule.CONTROL, schedule.FLAG, 1)
+    await define(line, one, None)
+    await line.call("HSET", KEY, one.name, one.to_json())
 
 
 async def listed(line: Line) -> list[Recurring]:
@@ -173,13 +244,28 @@ async def remove(line: Line, name: str) -> bool:
     one = await get(line, name)
     if one is None:
         return bool(await line.call("HDEL", KEY, name))
-    near = line.near(one.stream)
-    placed = await near.call("HGET", schedule.placed_key(one.stream), name)
     await line.call("HDEL", KEY, name)
-    if placed is not None:
-        await admin.cancel(near, one.stream, [f"{name}@{placed.decode(errors='surrogateescape')}"])
-    await near.call("HDEL", schedule.placed_key(one.stream), name, f"paused:{name}")
+    await forget(line, one)
     return True
+
+
+async def forget(line: Line, one: Recurring) -> None:
+    """Remove the state of a schedule at its stream, and its firings that wait."""
+    near, key = line.near(one.stream), schedule.placed_key(one.stream)
+    # First, so that workers that do not know yet place no more
+    await near.call("HDEL", key, f"table:{one.name}")
+    await _cancelled(near, one)
+    await near.call("HDEL", key, one.name, f"paused:{one.name}")
+
+
+async def _cancelled(near: Line, one: Recurring) -> list[int]:
+    """Remove the firings that wait: the last that was placed, and earlier ones that jitter holds back."""
+    before = await place(near, one)
+    if before.last_ms is None:
+        return []
+    times = [*_last(one.table, before.now_ms - one.table.jitter_ms - 1, before.last_ms, 10 * MOST), before.last_ms]
+    gone = await admin.cancel(near, one.stream, [f"{one.name}@{at}" for at in dict.fromkeys(times)])
+    return [int(ident.rpartition("@")[2]) for ident in gone]
 
 
 async def pause(line: Line, name: str, *, paused: bool) -> bool:
@@ -192,8 +278,7 @@ async def pause(line: Line, name: str, *, paused: bool) -> bool:
         await near.call("HDEL", key, f"paused:{name}")
         return True
     await near.call("HSET", key, f"paused:{name}", 1)
-    placed = await near.call("HGET", key, name)
-    if placed is not None and await admin.cancel(near, one.stream, [f"{name}@{placed.decode()}"]):
-        # Not placed any more: at the end of the pause it counts as a firing that was missed
-        await near.call("HSET", key, name, int(placed) - 1)
+    if gone := await _cancelled(near, one):
+        # Not placed any more: at the end of the pause they count as firings that were missed
+        await near.call("HSET", key, name, min(gone) - 1)
     return True

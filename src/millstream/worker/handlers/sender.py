@@ -36,7 +36,8 @@ from millstream.worker.handlers.publish import PRODUCER, xadd
 #: counts also when its entry is handled; the group that has to handle it, empty for all; the words behind XADD.
 SCRIPT = ServerScript("""
 local function open(id)
-  if #redis.call('XRANGE', KEYS[1], id, id) == 0 then return false end
+  local rows = redis.pcall('XRANGE', KEYS[1], id, id)
+  if rows.err or #rows == 0 then return false end
   local asked = false
   for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local group = {}
@@ -201,13 +202,46 @@ class Sender:
             await self._answer(deadline, stream, ("HSET", schedule.CONTROL, schedule.FLAG, 1), idmp=False)
             self._noted[stream] = loop.time()
             self._scheduled(stream)
-        ident = later.id if later.id is not None else secrets.token_hex(8)
         mark = beside(stream, "published", secrets.token_hex(12) if deadline is not None else "")
+        ident, words = self._scheduling(later.id, _mark_ms(deadline, retry), fields, how)
+        keys = schedule.keys(stream, mark)
+        reply = await self._by_script(schedule.SCRIPT, deadline, stream, keys, words, len(fields))
+        if reply[2]:
+            # The first that waits: the server may have lost the note with all before it
+            await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
+        return ident
+
+    @staticmethod
+    def _scheduling(
+        given: str | None, mark_ms: int, fields: list[bytes], how: How
+    ) -> tuple[str, tuple[bytes | str | int, ...]]:
+        """The id of a schedule, and the words of the step that adds it."""
+        later = how.later
+        assert later is not None
+        ident = given if given is not None else secrets.token_hex(8)
         expires = "" if later.when.expires_ms is None else later.when.expires_ms
         content = schedule.packed((*how.trim, "*", *fields))
-        words = ("add", ident, _mark_ms(deadline, retry), *later.when.words, int(later.replace), expires, content)
-        await self._by_script(schedule.SCRIPT, deadline, stream, schedule.keys(stream, mark), words, len(fields))
-        return ident
+        return ident, ("add", ident, mark_ms, *later.when.words, int(later.replace), expires, content)
+
+    async def add_batch_later(
+        self, stream: str, contents: Sequence[list[bytes]], ids: Sequence[str | None], how: How
+    ) -> list[str]:
+        """Have many entries wait on the server; the ids of their schedules."""
+        if not contents:
+            return []
+        assert how.later is not None
+        _check_size(max(map(len, contents)))
+        # The first one notes the stream, and brings the script
+        first = await self._schedule(None, 0.0, stream, contents[0], how._replace(later=how.later._replace(id=ids[0])))
+        keys = schedule.keys(stream, beside(stream, "published", ""))
+        steps = [self._scheduling(id_, 0, fields, how) for fields, id_ in zip(contents[1:], ids[1:], strict=True)]
+        replies = await self.line.calls([schedule.SCRIPT.command(keys, words) for _, words in steps]) if steps else []
+        for reply, (_, words) in zip(replies, steps, strict=True):
+            if isinstance(reply, NoScriptError):  # A failover came between
+                await self.line.call(*schedule.SCRIPT.command(keys, words, whole=True))
+            elif isinstance(reply, Exception):
+                raise reply
+        return [first, *(ident for ident, _ in steps)]
 
     async def _by_script(
         self,
@@ -219,11 +253,7 @@ class Sender:
         size: int | None = None,
     ) -> Reply:
         """Run a script that adds once, however often it is sent."""
-        if (len(words) if size is None else size) > WORDS_LIMIT:
-            raise UsageError(
-                f"publish() of an entry with more than {WORDS_LIMIT // 2} fields is invalid with at=, delay=, unique= "
-                "and with retry= on a server without XADD IDMP: a script cannot add it. Publish it without them."
-            )
+        _check_size(len(words) if size is None else size)
         try:
             try:
                 return await self._answer(deadline, stream, script.command(keys, words), idmp=False)
@@ -276,6 +306,14 @@ class Sender:
         await self.line.close()
         if self._trying is not None:
             await self._trying.close()
+
+
+def _check_size(words: int) -> None:
+    if words > WORDS_LIMIT:
+        raise UsageError(
+            f"publish() of an entry with more than {WORDS_LIMIT // 2} fields is invalid with at=, delay=, unique= "
+            "and with retry= on a server without XADD IDMP: a script cannot add it. Publish it without them."
+        )
 
 
 def _mark_ms(deadline: float | None, retry: float) -> int:

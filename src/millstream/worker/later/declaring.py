@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from millstream.client.later import recurring, schedule, timetable
-from millstream.client.later.recurring import KEY, STREAM, Recurring
-from millstream.client.later.schedule import INDEX
+from millstream.client.later import recurring, timetable
+from millstream.client.later.recurring import STREAM, Recurring, checked_name
 from millstream.client.later.timetable import CatchUp, Overlap
 from millstream.client.line import Line
+from millstream.client.slots import tag_of
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import name_of
 from millstream.worker.handlers.publish import fields_of
@@ -107,20 +107,20 @@ class Declaring(Registering):
             if name in self._recurring:
                 raise ConfigError(f"schedule {name!r} is declared twice. Give one of them another name=.")
             packed = tuple(word if isinstance(word, bytes) else str(word).encode() for word in words)
-            self._recurring[name] = Recurring(name, table, stream, packed, True, group, time.time_ns() // 1_000_000)
+            self._recurring[name] = Recurring(name, table, stream, packed, True, group)
 
         if stream is not None:
             if options:
                 raise ConfigError(f"schedule(stream=) is invalid with {next(iter(options))}=: there is no handler.")
-            declare(
-                schedule.checked_id("schedule", name or stream, "name"), stream, ["*", *fields_of(content, None)], ""
-            )
+            declare(checked_name("schedule", name or stream), stream, ["*", *fields_of(content, None)], "")
 
         def register(handler: Handler) -> Handler:
             if stream is not None:
                 raise ConfigError(f"{name_of(handler)}: schedule(stream=) runs no function. Leave stream= out.")
-            own = schedule.checked_id("schedule", name or name_of(handler), "name")
+            own = checked_name("schedule", name or name_of(handler))
             declare(own, STREAM + own, ["MAXLEN", "~", _KEEP, "*", "name", own], own)
+            if tag_of(STREAM + own) == STREAM + own:  # In the stream's slot of a cluster
+                options.setdefault("dead", f"{{{STREAM + own}}}:dead")
             return self.subscriber(StreamSub(STREAM + own, group=own), **options)(handler)
 
         return register
@@ -161,21 +161,20 @@ class RecurringSchedules:
             grace: of ``catch_up="none"``.
 
         Raises:
-            ConfigError: an option is invalid.
+            ConfigError: an option is invalid, or code declares a schedule of that name.
             PayloadError: the content has no form as an entry.
         """
-        schedule.checked_id("put", name, "name")
+        checked_name("put", name)
         table = timetable.timetable(
             name, cron, every=every, offset=offset, tz=tz, jitter=jitter, catch_up=catch_up, grace=grace
         )
         words = (b"*", *fields_of(content, None))
-        line = self._line()
-        await line.call("SADD", INDEX, stream)
-        await line.call("HSET", schedule.CONTROL, schedule.FLAG, 1)
-        await line.call("HSET", KEY, name, Recurring(name, table, stream, words).to_json())
+        await recurring.put(self._line(), Recurring(name, table, stream, words))
 
     async def remove(self, name: str) -> bool:
         """Remove a schedule, and the firing that waits; False if there is none.
+
+        One that the code of a living worker declares comes back within a minute: pause it instead.
 
         Args:
             name: of the schedule.

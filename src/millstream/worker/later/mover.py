@@ -56,9 +56,8 @@ class Mover:
         self._wanted = wanted  # The server has schedules, as far as is known
         self._name = secrets.token_hex(6)
         self._watched: dict[str, ScheduledStream] = {}
-        self._search_at = 0.0
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._warned: set[str] = set()
 
     @property
@@ -68,43 +67,50 @@ class Mover:
 
     def start(self) -> None:
         """Go on in the background."""
-        self._task = asyncio.create_task(self.run(), name="millstream-mover")
+        self._loop = asyncio.get_running_loop()
+        self._tasks.append(asyncio.create_task(self.run(), name="millstream-mover"))
+        for stream in self._watched:
+            self._tasks.append(asyncio.create_task(self._follow(stream)))
 
     async def stop(self) -> None:
         """End; a step that is under way may still be carried out."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        tasks, self._tasks, self._loop = self._tasks, [], None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def watch_soon(self, stream: str) -> None:
+        """Look at this stream too, from now on; from any thread."""
+        if self._loop is not None and stream not in self._watched:
+            with contextlib.suppress(RuntimeError):  # The loop has ended
+                self._loop.call_soon_threadsafe(self.watch, [stream])
 
     def watch(self, streams: Iterable[str]) -> None:
         """Look at these streams too, from now on."""
         for stream in streams:
             if stream not in self._watched:
                 self._watched[stream] = ScheduledStream(self._line().near(stream))
-                self._changed.set()
+                if self._loop is not None:
+                    self._tasks.append(asyncio.create_task(self._follow(stream)))
 
     async def run(self) -> None:
-        """Look for as long as the task runs."""
+        """Search for as long as the task runs."""
+        while True:
+            if self._wanted():
+                await self.search()
+            await asyncio.sleep(_SEARCH)
+
+    async def _follow(self, stream: str) -> None:
+        """Look at one stream: each has a task, so a node of a cluster that is down holds up no other."""
         loop = asyncio.get_running_loop()
         while True:
-            now = loop.time()
-            if now >= self._search_at:
-                if self._wanted():
-                    await self.search()
-                self._search_at = now + _SEARCH
-            ready = [stream for stream, one in self._watched.items() if one.look_at <= now]
-            await asyncio.gather(*map(self.look, ready))
-            soonest = min([self._search_at, *(one.look_at for one in self._watched.values())])
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(soonest - loop.time(), 0.005)):
-                    await self._changed.wait()
+            await self.look(stream)
+            await asyncio.sleep(max(self._watched[stream].look_at - loop.time(), 0.0))
 
     async def turn(self) -> None:
         """Move all that is due now."""
         await self.search()
-        for stream in self._watched:
+        for stream in list(self._watched):
             while await self.look(stream):
                 pass
 
@@ -112,9 +118,7 @@ class Mover:
         """Learn which streams have schedules."""
         try:
             self.watch(await admin.streams(self._line()))
-        except Disconnected:
-            return
-        except ResponseError as error:
+        except Exception as error:  # noqa: BLE001 - the next search may succeed
             self._refused("", error)
 
     async def look(self, stream: str) -> bool:
@@ -123,52 +127,51 @@ class Mover:
         keys = schedule.keys(stream, schedule.mover_key(stream))
         try:
             reply = await SCRIPT.call(one.line, keys, ("move", self._name, TURN_MS, BATCH, BATCH_BYTES))
-            moved, dropped, due, now, turn, skipped = reply[:6]
-        except Disconnected:
+            moved, dropped, due, now, turn, skipped, stopped = reply[:7]
+            left = (float(due) - float(now)) / 1000 if due else _LOOK
+        except Exception as error:  # noqa: BLE001 - the next look may succeed
             one.failures += 1
-            one.look_at = loop.time() + min(0.2 * 2**one.failures, _LONGEST_PAUSE)
-            return False
-        except (ResponseError, ValueError) as error:
-            one.failures += 1
-            one.look_at = loop.time() + _LONGEST_PAUSE
+            one.look_at = loop.time() + self._again(one)
             self._refused(stream, error)
             return False
-        one.failures = 0
         one.counts.moved += moved
         one.counts.dropped += dropped
         one.counts.skipped += skipped
         if dropped:
             log.warning("%s: %d schedules expired before they could be moved", stream, dropped)
-        pairs = list(zip(reply[6::2], reply[7::2], strict=True))
-        one.counts.refused += len(pairs)
-        for ident, reason in pairs:
+        refused = [word.decode(errors="replace") for word in reply[7:]]
+        one.counts.refused += len(refused) // 2
+        if refused and not stopped:
             log.error(
-                "%s: schedule %r cannot be added, and is tried again: %s",
+                "%s: %d schedules cannot be added and are tried again in a minute, the first is %r: %s",
                 stream,
-                ident.decode(errors="replace"),
-                reason.decode(errors="replace"),
+                len(refused) // 2,
+                *refused[:2],
             )
-        one.look_at = loop.time() + self._pause(
-            due, now, turn, stopped=bool(pairs), full=moved + dropped + skipped >= BATCH
-        )
-        return bool(moved or dropped or skipped)
+        if stopped:
+            one.failures += 1
+            self._refused(stream, ResponseError(refused[-1]))
+            one.look_at = loop.time() + self._again(one)
+            return bool(moved or dropped or skipped)
+        one.failures = 0
+        one.look_at = loop.time() + (turn / 1000 * random.uniform(1.0, 1.2) if turn > 0 else self._pause(left))
+        return bool(moved or dropped or skipped or refused)
 
     @staticmethod
-    def _pause(due: bytes, now: bytes, turn: int, *, stopped: bool, full: bool) -> float:
-        """Seconds until the next look."""
-        if turn > 0:
-            return turn / 1000 * random.uniform(1.0, 1.2)
-        if full and not stopped:
-            return 0.0
-        if stopped:
-            return 1.0
-        left = (float(due) - float(now)) / 1000 if due else _LOOK
+    def _again(one: ScheduledStream) -> float:
+        """Seconds until the next look after an error."""
+        return min(0.2 * 2.0**one.failures, _LONGEST_PAUSE) * random.uniform(0.8, 1.2)
+
+    @staticmethod
+    def _pause(left: float) -> float:
+        """Seconds until the next look, where the next schedule is due in so many."""
         # A bit after it is due: the server's milliseconds are whole
         return min(max(left + 0.001, 0.0), _LOOK * random.uniform(0.8, 1.2))
 
     def _refused(self, stream: str, error: Exception) -> None:
         text = f"{stream or schedule.INDEX}: {error}"
-        if text in self._warned or (isinstance(error, ResponseError) and passes(error)):
+        passing = isinstance(error, Disconnected) or (isinstance(error, ResponseError) and passes(error))
+        if text in self._warned or passing:
             return
         self._warned.add(text)
         hint = " (schedules need EVAL, EVALSHA and the keys millstream:*)" * isinstance(error, NoPermissionError)

@@ -40,8 +40,11 @@ class Scheduler:
         self._any_known = any_known  # Some stream has schedules: a recurring one is noted there before it is put
         self._declared = {one.name: one for one in declared}
         self._stored: dict[str, Recurring] = {}
-        self._next: dict[str, float] = {}
+        self._followed: dict[str, tuple[Recurring, asyncio.Task[None]]] = {}
         self._overruled: set[str] = set()
+        self._told: set[str] = set()
+        self._started: int | None = None  # The server's milliseconds at the first declaration
+        self._declare_at = 0.0
         self._task: asyncio.Task[None] | None = None
         #: firings that were not made up for, by schedule
         self.missed: Counter[str] = Counter()
@@ -52,33 +55,46 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Place no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        tasks = [task for task in (self._task, *(task for _, task in self._followed.values())) if task is not None]
+        self._task, self._followed = None, {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(self) -> None:
         """Place for as long as the task runs."""
         loop = asyncio.get_running_loop()
-        declare_at = search_at = 0.0
+        while True:
+            if self._declared and loop.time() >= self._declare_at:
+                self._declare_at = loop.time() + _DECLARE
+                await self.declare()
+            if self._any_known():
+                await self.search()
+            self._follow_all()
+            await asyncio.sleep(_SEARCH)
+
+    def _follow_all(self) -> None:
+        """Have one task for each schedule: a node that is down, or one bad schedule, holds up no other."""
+        wanted = {one.name: one for one in self._all()}
+        for name, (one, task) in list(self._followed.items()):
+            if wanted.get(name) != one:
+                task.cancel()
+                del self._followed[name]
+        for name, one in wanted.items():
+            if name not in self._followed:
+                self._followed[name] = one, asyncio.create_task(self._follow(one), name=f"millstream-schedule-{name}")
+
+    async def _follow(self, one: Recurring) -> None:
+        failures = 0
         while True:
             try:
-                if self._declared and loop.time() >= declare_at:
-                    await self.declare()
-                    declare_at = loop.time() + _DECLARE
-                if loop.time() >= search_at:
-                    if self._any_known():
-                        await self.search()
-                    search_at = loop.time() + _SEARCH
-                ready = [one for one in self._all() if self._next.get(one.name, 0.0) <= loop.time()]
-                for one in ready:
-                    self._next[one.name] = loop.time() + await self.step(one)
-                soonest = min([search_at, *(self._next.get(one.name, 0.0) for one in self._all())])
-            except (Disconnected, ResponseError) as error:
-                if not isinstance(error, Disconnected) and not passes(error):
-                    log.warning("schedules are not placed by this process for a minute: %s", error)
-                soonest = loop.time() + (1.0 if isinstance(error, Disconnected) or passes(error) else _LONGEST)
-            await asyncio.sleep(max(soonest - loop.time(), 0.01))
+                pause = await self.step(one)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - the next look may succeed
+                failures += 1
+                pause = min(0.2 * 2**failures, _LONGEST)
+                self._failed(f"schedule {one.name!r} is not placed by this process", error)
+            await asyncio.sleep(max(pause, 0.01))
 
     async def turn(self) -> None:
         """Place all that is to be placed now; for tests that turn the clock by hand."""
@@ -94,48 +110,83 @@ class Scheduler:
         return [*(one for name, one in self._declared.items() if name not in self._overruled), *self._stored.values()]
 
     async def declare(self) -> None:
-        """Tell the server what code declares; a process that started later decides what a name means."""
-        time = await self._line().call("TIME")
-        now = int(time[0]) * 1000
+        """Write to the server what code declares; a process that started later decides what a name means."""
         for name, one in self._declared.items():
-            text = await self._line().call("HGET", KEY, name)
-            known = None if text is None else Recurring.of_json(text)
-            newer = known is not None and known.in_code and known.started_ms > one.started_ms
-            if known is not None and newer and not known.declares(one):
+            try:
+                if await self._declare(one):
+                    self._overruled.discard(name)
+                    continue
                 if name not in self._overruled:
                     log.warning("schedule %r: a worker that started later declares it otherwise, and decides", name)
                 self._overruled.add(name)
-                continue
-            self._overruled.discard(name)
-            started = max(one.started_ms, known.started_ms) if newer and known is not None else one.started_ms
-            await self._line().call(
-                "HSET", KEY, name, dataclasses.replace(one, started_ms=started, seen_ms=now).to_json()
-            )
-            await self._line().call("SADD", INDEX, one.stream)
-            await self._line().call("HSET", CONTROL, FLAG, 1)
-            self._scheduled(one.stream)
+            except Exception as error:  # noqa: BLE001 - the next declaration may succeed
+                self._failed(f"schedule {name!r} is not declared", error)
+
+    async def _declare(self, one: Recurring) -> bool:
+        line = self._line()
+        time = await line.near(one.stream).call("TIME")
+        now = int(time[0]) * 1000 + int(time[1]) // 1000
+        self._started = self._started or now  # The server's clock: those of workers differ
+        try:
+            known, error = await recurring.get(line, one.name), None
+        except ResponseError as refused:
+            known, error = None, refused
+        started = self._started
+        if known is not None and known.in_code:
+            if known.stream != one.stream and known.started_ms > started:
+                return False
+            if known.fingerprint == one.fingerprint:
+                started = max(started, known.started_ms)
+        if not await recurring.define(line, one, started):
+            return False
+        if known is not None and known.stream != one.stream:
+            await recurring.forget(line, known)
+        await line.call("SADD", INDEX, one.stream)
+        await line.call("HSET", CONTROL, FLAG, 1)
+        self._scheduled(one.stream)
+        if error is not None:
+            raise error  # It is placed all the same
+        await line.call("HSET", KEY, one.name, dataclasses.replace(one, started_ms=started, seen_ms=now).to_json())
+        return True
 
     async def search(self) -> None:
         """Learn of schedules that were put on the server, changed or removed."""
-        found = {one.name: one for one in await recurring.listed(self._line()) if not one.in_code}
+        try:
+            listed = await recurring.listed(self._line())
+        except Exception as error:  # noqa: BLE001 - the next search may succeed
+            self._failed(f"{KEY} is not read", error)
+            return
+        found = {one.name: one for one in listed if not one.in_code and one.name not in self._declared}
         for name, one in found.items():
             if self._stored.get(name) != one:
-                self._next.pop(name, None)
                 self._scheduled(one.stream)
-        self._stored = {name: one for name, one in found.items() if name not in self._declared}
+        self._stored = found
 
     async def step(self, one: Recurring) -> float:
         """Place the next firing if it is time; the seconds until it is time again."""
         line = self._line().near(one.stream)
-        placed, _, now, paused = await recurring.place(line, one)
-        to_place = None if paused else recurring.placing(one.table, placed, now)
+        state = await recurring.place(line, one)
+        to_place = (
+            None if state.paused or state.overruled else recurring.placing(one.table, state.last_ms, state.now_ms)
+        )
         if to_place is not None:
-            placed, mine, now, paused = await recurring.place(line, one, to_place)
-            if mine:
+            state = await recurring.place(line, one, to_place)
+            if state.mine:
                 self._tell(one, to_place)
-        if paused:
-            return _LONGEST / 10
-        return min(((placed or now) - now) / 1000 + 0.001, _LONGEST) if placed is None or placed > now else 0.0
+        if state.overruled and one.in_code:
+            self._declare_at = 0.0  # Or the server lost its data
+        if state.paused or state.overruled or state.last_ms is None:
+            return _SEARCH
+        return min((state.last_ms - state.now_ms) / 1000 + 0.001, _LONGEST) if state.last_ms > state.now_ms else 0.0
+
+    def _failed(self, text: str, error: Exception) -> None:
+        """Log an error once."""
+        if isinstance(error, Disconnected) or (isinstance(error, ResponseError) and passes(error)):
+            return
+        text = f"{text}: {error}"
+        if text not in self._told:
+            self._told.add(text)
+            log.warning("%s", text)
 
     def _tell(self, one: Recurring, placed: Placing) -> None:
         if not placed.missed:
