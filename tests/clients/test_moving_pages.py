@@ -136,3 +136,18 @@ def test_from_fakeredis(pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:asyncio").assert_outcomes(
         passed=2
     )
+
+
+async def test_celerys_page_on_later_and_every_night(programs: Programs) -> None:
+    """Both programs load; ours bills after ten minutes and closes each day once, under a test's clock."""
+    celery = programs.load("from-celery", "celery_later", WRITTEN)
+    assert celery.app.conf.beat_schedule["nightly"]["task"] == celery.nightly.name
+    ours = programs.load("from-celery", "later", WRITTEN)
+    async with testing.run(ours.app) as broker:
+        await ours.order(7)
+        await broker.advance("9m")
+        assert "billing 7: 3.50" not in programs.printed
+        await broker.advance("1m")
+        assert programs.printed.count("billing 7: 3.50") == 1
+        await broker.advance("2d")
+    assert programs.printed.count("closing the day") == 2

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 AROUND = """
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
-from millstream import App, BatchError, Depends, Message, Middleware, Retry, StreamSub, Timeout, once
+from datetime import UTC, datetime
+from millstream import App, BatchError, Depends, Fire, Message, Middleware, Retry, StreamSub, Timeout, once
 from millstream.worker.middlewares.logging import LogContext
 from millstream.worker.middlewares.tracing import Tracing
 Order = dict

@@ -42,7 +42,7 @@ class Scheduler:
         self._stored: dict[str, Recurring] = {}
         self._followed: dict[str, tuple[Recurring, asyncio.Task[None]]] = {}
         self._overruled: set[str] = set()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._started: int | None = None  # The server's milliseconds at the first declaration
         self._declare_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -184,8 +184,8 @@ class Scheduler:
         if isinstance(error, Disconnected) or (isinstance(error, ResponseError) and passes(error)):
             return
         text = f"{text}: {error}"
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._logged:
+            self._logged.add(text)
             log.warning("%s", text)
 
     def _tell(self, one: Recurring, placed: Placing) -> None:
