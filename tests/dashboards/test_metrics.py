@@ -79,6 +79,7 @@ async def worker(url: str, stuck: asyncio.Event) -> AsyncIterator[int]:
 
     async with serving(app, "127.0.0.1", 0) as port, app.running(grace=1):
         await app.publish_batch("orders", [{"kind": kind} for kind in ("good", "bad", "endless")])
+        await app.publish("orders", {"kind": "good"}, delay="1h")
         yield port
         stuck.set()
 
@@ -116,7 +117,8 @@ async def test_what_workers_and_pipelines_are_asked_for_is_shown(server: ServerP
 
         async def found() -> set[str]:
             text = shown(await asyncio.to_thread(fetched, address))
-            return text if {"millstream_dead_letters_total", "millstream_dead_letters_waiting"} <= text else set()
+            wanted = {"millstream_dead_letters_total", "millstream_dead_letters_waiting", "millstream_later_waiting"}
+            return text if wanted <= text else set()
 
         theirs = await aeventually(found)
     theirs |= shown((await pipelines().metrics())[0].decode())

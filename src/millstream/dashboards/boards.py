@@ -81,6 +81,19 @@ STREAMS = Dashboard(
             [("max by (stream) (millstream_dead_letters_waiting)", "{{stream}}")],
         ),
         Panel(
+            "Entries overdue",
+            "Seconds for which the first entry published for later has been due: more than a second means that no "
+            "worker moves it.",
+            [(f"max by (stream) (millstream_later_overdue_seconds{_STREAM})", "{{stream}}")],
+            "s",
+            alarm=60,
+        ),
+        Panel(
+            "Entries for later",
+            "Entries that wait for their time in each stream.",
+            [(f"max by (stream) (millstream_later_waiting{_STREAM})", "{{stream}}")],
+        ),
+        Panel(
             "Length",
             "Entries in each stream; one that only grows is trimmed by nobody.",
             [(f"max by (stream) (redis_stream_length{_STREAM})", "{{stream}}")],

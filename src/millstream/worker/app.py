@@ -334,4 +334,4 @@ class App(Declaring, Publishing):
 
         sender = self._senders.get(asyncio.get_running_loop())
         line = None if sender is None else sender.line
-        return await scrape(self._loops, line, self.url, accept, consumers=consumers)
+        return await scrape(self._loops, line, self.url, accept, (self._mover, self._scheduler), consumers=consumers)

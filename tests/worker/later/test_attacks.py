@@ -318,3 +318,31 @@ async def test_a_cluster_moves_and_places_in_every_slot(tmp_path: Path) -> None:
             await aeventually(lambda: min(lengths(SLOTTED)) >= 3, 60)
             await aeventually(lambda: ticks, 60)
             assert {one.stream for one in await app.schedules.list()} == {*SLOTTED, "schedule:tick"}
+
+
+async def test_metrics_count_what_waits_and_what_became_of_it(server: ServerProcess, client: redis.Redis) -> None:
+    """Waiting and overdue are the server's; moved, dropped, skipped and refused are this worker's."""
+    client.set("bad", "text")
+    async with working(server.url) as app:
+        await app.publish("s", {"n": 1}, delay=0)
+        await app.publish("s", {"n": 2}, delay="1h")
+        await app.publish("s", {"n": 3}, at=1_000, expires="1s")
+        await app.publish("bad", {"n": 1}, delay=0)
+
+        async def found() -> bool:
+            text = (await app.metrics())[0].decode()
+            lines = {
+                line.partition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"
+            }
+            expected = {
+                'moved_total{stream="s"}': 1,
+                'dropped_total{stream="s"}': 1,
+                'skipped_total{stream="s"}': 0,
+                'refused_total{stream="bad"}': 1,
+                'waiting{stream="s"}': 1,
+                'waiting{stream="bad"}': 1,
+                'overdue_seconds{stream="s"}': 0,
+            }
+            return all(lines.get(f"millstream_later_{name}") == value for name, value in expected.items())
+
+        await aeventually(found)

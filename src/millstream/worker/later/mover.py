@@ -65,6 +65,11 @@ class Mover:
         """Counters by stream."""
         return {stream: one.counts for stream, one in self._watched.items()}
 
+    @property
+    def lines(self) -> dict[str, Line]:
+        """The line to each stream's node."""
+        return {stream: one.line for stream, one in self._watched.items()}
+
     def start(self) -> None:
         """Go on in the background."""
         self._loop = asyncio.get_running_loop()

@@ -69,6 +69,19 @@ WORKER: dict[str, Declared] = {
         _HANDLER,
     ),
     "millstream_reader_idle_seconds": Declared("gauge", "Seconds since the reader last got an answer.", _HANDLER),
+    "millstream_later_waiting": Declared("gauge", "Entries that wait for their time.", ("stream",)),
+    "millstream_later_overdue_seconds": Declared(
+        "gauge", "Seconds for which the first of them has been due; 0 while none is.", ("stream",)
+    ),
+    "millstream_later_moved": Declared("counter", "Entries added at their time by this worker.", ("stream",)),
+    "millstream_later_dropped": Declared("counter", "Entries that expired before they could be added.", ("stream",)),
+    "millstream_later_skipped": Declared(
+        "counter", "Firings dropped since an earlier one was not handled (overlap=skip).", ("stream",)
+    ),
+    "millstream_later_refused": Declared("counter", "Times that the server refused to add an entry.", ("stream",)),
+    "millstream_schedule_missed": Declared(
+        "counter", "Firings of a recurring schedule that were not made up for, as catch_up says.", ("schedule",)
+    ),
 }
 """What a worker process counted and holds."""
 

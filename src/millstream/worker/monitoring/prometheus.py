@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from millstream._version import __version__
 from millstream.client.line import Line
 from millstream.errors import MillstreamError
+from millstream.worker.later.mover import Mover
+from millstream.worker.later.scheduler import Scheduler
 from millstream.worker.monitoring.group_metrics import collect
+from millstream.worker.monitoring.later_metrics import later_metrics
 from millstream.worker.monitoring.metrics import family
 from millstream.worker.subscriber.loop import SubscriberLoop
 
@@ -56,12 +59,18 @@ class MetricsError(MillstreamError):
 
 
 async def scrape(
-    loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str, *, consumers: bool
+    loops: Sequence[SubscriberLoop],
+    line: Line | None,
+    url: str,
+    accept: str,
+    later: tuple[Mover | None, Scheduler | None],
+    *,
+    consumers: bool,
 ) -> tuple[bytes, str]:
     """One scrape and its content type."""
     need()
     groups = await collect([loop.subscription for loop in loops], line, url, consumers=consumers)
-    return expose([*_own(loops), *groups], accept)
+    return expose([*_own(loops), *groups, *await later_metrics(*later)], accept)
 
 
 def need() -> None:
