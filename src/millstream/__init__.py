@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.worker.model.retry import Retry as Retry
     from millstream.worker.pipelines import Sink as Sink
     from millstream.worker.pipelines import Source as Source
+    from millstream.worker.router import Router as Router
     from millstream.worker.subscriber.batching import BatchError as BatchError
     from millstream.worker.subscriber.group_setup import FatalError as FatalError
 
@@ -51,6 +52,7 @@ _WHERE = {
     "Reject": "millstream.worker.model.answers",
     "Fire": "millstream.worker.later.declaring",
     "Retry": "millstream.worker.model.retry",
+    "Router": "millstream.worker.router",
     "Sink": "millstream.worker.pipelines",
     "Source": "millstream.worker.pipelines",
     "StreamSub": "millstream.worker.handlers.subscription",

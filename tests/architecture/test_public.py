@@ -25,6 +25,7 @@ PUBLIC = {
     "PayloadError",
     "Reject",
     "Retry",
+    "Router",
     "Sink",
     "Source",
     "StreamSub",

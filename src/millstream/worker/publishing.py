@@ -37,7 +37,8 @@ class Publisher:
     It may stand above or below ``@app.subscriber``.
     """
 
-    def __init__(self, app: "Publishing", stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:
+    def __init__(self, app: Any, stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:
+        _check_publisher(stream, maxlen, headers)
         self._app = app
         self.stream = stream
         self.maxlen = maxlen
@@ -46,7 +47,14 @@ class Publisher:
     async def publish(self, content: Any) -> str:
         """Add one entry; see :meth:`millstream.App.publish`."""
         headers = None if self.headers is None else dict(self.headers)
-        return await self._app.publish(self.stream, content, maxlen=self.maxlen, headers=headers)
+        ident: str = await self._app.publish(self.stream, content, maxlen=self.maxlen, headers=headers)
+        return ident
+
+    def included(self, app: Any, prefix: str) -> "Publisher":
+        """The same for an app, or an outer router, that includes this publisher's router."""
+        made: Publisher = app.publisher("?", maxlen=self.maxlen, headers=self.headers)
+        made.stream = prefix + self.stream
+        return made
 
     def __call__(self, handler: Handler) -> Handler:
         """Publish what ``handler`` returns.
@@ -118,19 +126,6 @@ class Publishing:
         Raises:
             ConfigError: it has no name.
         """
-        if callable(stream):
-            name = name_of(stream)
-            raise ConfigError(f'{name}: @app.publisher needs a stream. Write @app.publisher("stream") above it.')
-        if not isinstance(stream, str) or not stream:
-            raise ConfigError(f"publisher({stream!r}) is invalid: it takes the name of a stream.")
-        if isinstance(maxlen, bool) or not isinstance(maxlen, int | None) or (maxlen or 0) < 0:
-            raise ConfigError(f"publisher({stream!r}, maxlen={maxlen!r}) is invalid: it is a whole number of entries.")
-        texts = headers.items() if isinstance(headers, Mapping) else () if headers is None else ((headers, None),)
-        if not all(isinstance(name, str) and isinstance(value, str) for name, value in texts):
-            raise ConfigError(
-                f"publisher({stream!r}, headers={headers!r}) is invalid: it is a mapping of texts. Write "
-                '{"name": "value"}.'
-            )
         return Publisher(self, stream, maxlen, headers)
 
     async def publish(
@@ -378,6 +373,22 @@ class Publishing:
 
     def _shared(self) -> Line:
         return self._sending().line
+
+
+def _check_publisher(stream: Any, maxlen: Any, headers: Any) -> None:
+    if callable(stream):
+        name = name_of(stream)
+        raise ConfigError(f'{name}: @app.publisher needs a stream. Write @app.publisher("stream") above it.')
+    if not isinstance(stream, str) or not stream:
+        raise ConfigError(f"publisher({stream!r}) is invalid: it takes the name of a stream.")
+    if isinstance(maxlen, bool) or not isinstance(maxlen, int | None) or (maxlen or 0) < 0:
+        raise ConfigError(f"publisher({stream!r}, maxlen={maxlen!r}) is invalid: it is a whole number of entries.")
+    texts = headers.items() if isinstance(headers, Mapping) else () if headers is None else ((headers, None),)
+    if not all(isinstance(name, str) and isinstance(value, str) for name, value in texts):
+        raise ConfigError(
+            f"publisher({stream!r}, headers={headers!r}) is invalid: it is a mapping of texts. Write "
+            '{"name": "value"}.'
+        )
 
 
 def _later(

@@ -7,13 +7,14 @@ entry. Nothing is connected, and nothing of Spark is loaded.
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Never, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from millstream.client.later.recurring import Recurring, prefixed
 from millstream.client.slots import slot_of, tag_of
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import check_handler, finished, is_generator, name_of, takes
+from millstream.worker.handlers.calling import add_publisher, check_handler, finished, is_generator, name_of, takes
 from millstream.worker.handlers.dependencies import dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, checked
@@ -25,7 +26,6 @@ from millstream.worker.settlement import failure_log
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
 
-    from millstream.client.later.recurring import Recurring
     from millstream.client.line import Line
 
 log = logger("millstream.worker")
@@ -35,18 +35,38 @@ _SECOND = 1_000  # milliseconds
 Hook: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
+class Parts(NamedTuple):
+    """The declarations of a router."""
+
+    subscriptions: Sequence[Subscription]
+    recurring: Sequence[Recurring]
+    hooks: Mapping[str, list[Hook]]  # By the decorator that registered them
+
+
+@runtime_checkable
+class Includable(Protocol):
+    """A :class:`millstream.Router`."""
+
+    def declarations(self) -> Parts:
+        """Its declarations; from now on it takes no others."""
+
+
 class Registering:
     """The part of an app that knows its subscribers, pipelines and hooks.
 
     Args:
         context: what annotations of handlers stand for beside the entry: a type, and what makes its value.
-        server: says at a pipeline's start what the app's URL is by then.
+        server: says at a pipeline's start what the app's URL is by then; None for a router, which has no server.
     """
 
-    def __init__(self, context: dict[type, Callable[[], Any]], server: Callable[[], str]) -> None:
+    def __init__(self, context: dict[type, Callable[[], Any]], server: Callable[[], str] | None) -> None:
         self._context = context
         self._server = server
         self._provider: Provider | None = None
+        self._prefix = ""  # Begins the key of each stream
+        self._around: tuple[Middleware, ...] = ()  # Around the runs of each handler
+        self._closed = False  # A router that is included
+        self._routers: list[Includable] = []
         self._private: Line | None = None  # while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
@@ -118,9 +138,10 @@ class Registering:
         if more or not isinstance(sub, str | StreamSub):
             raise ConfigError(_without_stream((sub, *more) if more else sub))
         where = StreamSub(sub) if isinstance(sub, str) else sub
+        where = dataclasses.replace(where, stream=prefixed(where.stream, self._prefix))
         if max_records is not None:
             where = dataclasses.replace(where, max_records=max_records)
-        around = checked(middlewares)
+        around = (*self._around, *checked(middlewares))
 
         def register(handler: Handler) -> Handler:
             if unknown:
@@ -130,6 +151,7 @@ class Registering:
                     f"{name_of(handler)}: the app runs already, and would not read {where.stream!r} for it. Register "
                     "it before the app starts, at the import of its module."
                 )
+            self._check_open(f"the subscriber {name_of(handler)}")
             own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
             check_handler(handler)
             if dependencies_of(handler) and self._provider is None:
@@ -141,7 +163,7 @@ class Registering:
                 concurrency=concurrency,
                 ack=ack,
                 read=read,
-                dead="" if dead is None else dead,
+                dead=prefixed(dead, self._prefix) if isinstance(dead, str) and dead else dead or "",
                 middlewares=around,
                 batch=batch,
                 key=key,
@@ -155,6 +177,70 @@ class Registering:
             return handler
 
         return register
+
+    def include(self, router: Includable, prefix: str = "") -> None:
+        """Take over the subscribers, publishers, schedules and hooks of a router.
+
+        Args:
+            router: a :class:`millstream.Router`. It is complete: what it is given later is refused.
+            prefix: begins the keys of its streams and the names of its schedules, before the router's own prefix. The
+                names of groups stay.
+
+        Raises:
+            ConfigError: it is not a router, or it is included already.
+            UsageError: the app runs already.
+        """
+        if not isinstance(router, Includable):
+            raise ConfigError(f"include({router!r}) is invalid: it takes a Router. Write Router(prefix=...).")
+        if not isinstance(prefix, str):
+            raise ConfigError(f'include(prefix={prefix!r}) is invalid: it is a text. Write prefix="shop.".')
+        if router in (self, *self._routers):
+            raise ConfigError("include(router) is invalid: this router is included already. Include it once.")
+        if self._private is not None:
+            raise UsageError("include(router) is invalid: the app runs already. Include it before the app starts.")
+        self._check_open("the router")
+        self._routers.append(router)
+        subscriptions, recurring, hooks = router.declarations()
+        full = self._prefix + prefix
+        for schedule in recurring:
+            self._add_recurring(schedule.prefixed(full))
+        # A function may have many subscriptions, and is published for once
+        for handler, publishers in {id(one.handler): (one.handler, one.publishers) for one in subscriptions}.values():
+            for publisher in publishers:
+                add_publisher(handler, self, publisher.included(self, full))
+        for one in subscriptions:
+            self._adopt(one, full)
+        for moment, more in hooks.items():
+            self._hooks[moment] += more
+
+    def _adopt(self, one: Subscription, prefix: str) -> None:
+        """Register a router's subscription as one of this app's."""
+        if one.depends and self._provider is None:
+            self._provider = new_provider()
+        made = dataclasses.replace(
+            one,
+            sub=dataclasses.replace(one.sub, stream=prefixed(one.sub.stream, prefix)),
+            dead=prefixed(one.dead, prefix),
+            middlewares=(*self._around, *one.middlewares),
+            context={**one.context, **self._context},
+            provider=self._provider,
+            app=self,
+        )
+        self._warn(made)
+        self._subscriptions.append(made)
+
+    def _add_recurring(self, made: Recurring) -> None:
+        self._check_open(f"schedule {made.name!r}")
+        if made.name in self._recurring:
+            raise ConfigError(f"schedule {made.name!r} is declared twice. Give one of them another name=.")
+        self._recurring[made.name] = made
+
+    def _check_open(self, new: str) -> None:
+        if self._closed:
+            raise UsageError(
+                f"{new} comes too late: its router is included already, and no app would see it. Register it before "
+                "include(router)."
+            )
 
     def _warn(self, made: Subscription) -> None:
         """Log what works, but is seldom meant."""
@@ -204,6 +290,9 @@ class Registering:
         Raises:
             ConfigError: the declaration is invalid, or another pipeline has the name or the checkpoint.
         """
+        if self._server is None:
+            raise ConfigError("pipeline() of a router is invalid: a pipeline belongs to an app. Write @app.pipeline.")
+        server = self._server
         for source in sources:
             if callable(source):
                 raise ConfigError(
@@ -214,7 +303,7 @@ class Registering:
             made = Pipeline(
                 function,
                 tuple(map(as_source, sources)),
-                url=self._server,
+                url=server,
                 sink=sink,
                 checkpoint=checkpoint,
                 trigger=trigger,
@@ -258,6 +347,7 @@ class Registering:
                 f"{moment}({name_of(hook)}) is invalid: a call of a generator function runs nothing. Write what is "
                 "before its `yield` as on_startup, and the rest as on_shutdown."
             )
+        self._check_open(f"{moment}({name_of(hook)})")
         self._hooks[moment].append(hook)
         return hook
 

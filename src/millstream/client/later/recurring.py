@@ -59,6 +59,15 @@ class Recurring:
     started_ms: int = 0
     seen_ms: int = 0
 
+    def prefixed(self, prefix: str) -> "Recurring":
+        """The same in the names of a router."""
+        if not prefix:
+            return self
+        name, words = schedule.checked_id("schedule", prefix + self.name, "name"), self.words
+        if self.stream == STREAM + self.name:
+            words = (*words[:-1], name.encode())  # its handler's firings carry the name
+        return dataclasses.replace(self, name=name, stream=prefixed(self.stream, prefix), words=words)
+
     def to_json(self) -> str:
         """Its form on the server."""
         record = dataclasses.asdict(self)
@@ -123,6 +132,13 @@ def _checked(name: str, table: Timetable) -> Timetable:
         grace=table.grace_ms / 1000,
         overlap=table.overlap,
     )
+
+
+def prefixed(stream: str, prefix: str) -> str:
+    """A stream's key with a prefix; in the stream of a schedule, the schedule's name gets it."""
+    # The dead letters of a schedule are in braces, to be in the slot of its stream
+    at = next((len(head) for head in (STREAM, "{" + STREAM) if stream.startswith(head)), 0)
+    return stream[:at] + prefix + stream[at:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,10 +104,9 @@ class Declaring(Registering):
                 grace=grace,
                 overlap=overlap,
             )
-            if name in self._recurring:
-                raise ConfigError(f"schedule {name!r} is declared twice. Give one of them another name=.")
             packed = tuple(word if isinstance(word, bytes) else str(word).encode() for word in words)
-            self._recurring[name] = Recurring(name, table, stream, packed, True, group)
+            made = Recurring(name, table, stream, packed, True, group)
+            self._add_recurring(made.prefixed(self._prefix))
 
         if stream is not None:
             if options:
