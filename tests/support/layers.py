@@ -59,6 +59,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     ),  # reads a log; asks a server for its settings
     "migrate": frozenset({"client", "engine"}),  # of the engine RDB files and payloads, which it reads and writes
     "cli": frozenset(),  # by subcommand, below
+    "outbox": frozenset({"worker"}),  # its names for users
     "compat": frozenset({"client", "worker"}),  # other libraries' names on the worker
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
@@ -99,6 +100,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.extras": frozenset(),  # what to install for a package that is missing
     "server.serve": frozenset({"server", "commands"}),
     "worker.run": frozenset({"worker", "client"}),
+    "worker.outbox": frozenset({"worker", "client"}),
     "worker.dead": frozenset({"worker", "client", "ops"}),
     "worker.letter_changes": frozenset({"worker", "client", "ops"}),
     "worker.editor": frozenset(),  # a text in the user's editor
@@ -247,7 +249,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "deltalake": (frozenset({"spark"}), "lake"),
     "obstore": (frozenset({"spark"}), "lake"),
     "pyiceberg": (frozenset({"spark"}), "lake"),
-    "sqlalchemy": (frozenset({"spark"}), "lake"),
+    "sqlalchemy": (frozenset({"spark", "worker", "cli"}), "outbox"),
     "requests": (frozenset({"spark"}), "lake"),  # which comes with pyiceberg
     "starlette": (frozenset({"web"}), "console"),
     "uvicorn": (frozenset({"web"}), "console"),

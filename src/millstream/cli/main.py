@@ -45,6 +45,10 @@ COMMANDS: Rows = {
         "millstream.cli.console.nouns:worker",
         "Workers: their state and work; quiet, drain, stop, pause, resume.",
     ),
+    "outbox": (
+        "millstream.cli.console.nouns:outbox",
+        "The outbox of a SQL database: its relay, its table, rows with errors.",
+    ),
     "dead": ("millstream.cli.console.nouns:dead", "Dead letters: look, put back on their streams, remove, export."),
     "later": ("millstream.cli.console.nouns:later", "Schedules: entries that wait for their time; cancel, move, fire."),
     "schedule": ("millstream.cli.console.nouns:schedule", "Recurring schedules: list, pause, resume, fire, remove."),

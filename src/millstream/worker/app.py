@@ -239,6 +239,25 @@ class App(Declaring, Publishing):
             await self._scheduler.turn()
             await self._mover.turn()
 
+    def outbox(self, engine: Any) -> None:
+        """Move the rows of a database's outbox to their streams while this app runs; see :mod:`millstream.outbox`.
+
+        Any number of apps and relays may do so; one at a time works.
+
+        Args:
+            engine: of ``sqlalchemy.create_engine``, for PostgreSQL, MariaDB, MySQL or SQLite.
+
+        Raises:
+            ConfigError: it is not such an engine, or SQLAlchemy is not installed.
+        """
+        try:
+            from millstream.worker.outbox.relay import OutboxRelay  # noqa: PLC0415 - SQLAlchemy is optional
+        except ModuleNotFoundError as missing:
+            raise ConfigError("app.outbox() needs sqlalchemy: pip install 'millstream[outbox]'") from missing
+        relay = OutboxRelay(engine, self._sending)
+        self.after_startup(relay.start)
+        self.on_shutdown(relay.stop)
+
     @property
     def schedules(self) -> RecurringSchedules:
         """The recurring schedules of the server: put, remove, pause, resume and list them."""

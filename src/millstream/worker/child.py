@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
@@ -40,6 +41,8 @@ from millstream.worker.settlement import spare
 from millstream.worker.subscriber import isolation
 
 log = logger("millstream.worker")
+
+Found = TypeVar("Found")
 
 
 def main(target: str) -> int:
@@ -113,11 +116,16 @@ def prepared(target: str) -> App | None:
 
 def find_app(target: str, folder: str | None = None) -> App:
     """The app that ``module:name`` means, or that ``module:make_app()`` returns."""
+    return find(target, App, "app", folder)
+
+
+def find(target: str, kind: type[Found], word: str, folder: str | None = None) -> Found:
+    """The object of a kind that ``module:name`` means, or that ``module:make()`` returns."""
     module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not all(name.replace(".", "_").isidentifier() for name in (module_name, attribute)):
         raise ConfigError(
-            f"{without_password(target)!r} is not an app: write module:name, for example orders:app for app in "
-            "orders.py"
+            f"{without_password(target)!r} is not an {word}: write module:name, for example orders:{word} for "
+            f"{word} in orders.py"
         )
     here = str(Path(folder or "").resolve())
     if here not in sys.path:
@@ -131,16 +139,17 @@ def find_app(target: str, folder: str | None = None) -> App:
     found: object = module
     for name in attribute.split("."):
         if not hasattr(found, name):
-            apps = [key for key, value in vars(module).items() if isinstance(value, App)]
-            hint = f"; its apps: {', '.join(apps)}" if apps else ""
+            apps = [key for key, value in vars(module).items() if isinstance(value, kind)]
+            hint = f"; its {word}s: {', '.join(apps)}" if apps else ""
             raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}")
         found = getattr(found, name)
     if target.endswith("()"):
         if not callable(found):
             raise ConfigError(f"{target} cannot be called: {attribute} is a {type(found).__name__}")
         found = found()
-    if not isinstance(found, App):
-        raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
+    if not isinstance(found, kind):
+        package = kind.__module__.partition(".")[0]
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a {package}.{kind.__name__}")
     return found
 
 

@@ -51,6 +51,11 @@ WORKER: Rows = {
         "Show one worker: its subscribers, their running entries with the time of each run, its last error.",
     ),
 }
+OUTBOX: Rows = {
+    "relay": ("millstream.cli.worker.outbox:relay", "Move committed rows of a database's outbox to their streams."),
+    "ls": ("millstream.cli.worker.outbox:ls", "List the rows that could not be published, with their errors."),
+    "create": ("millstream.cli.worker.outbox:create", "Create the table of an outbox."),
+}
 DEAD: Rows = {
     "ls": (
         "millstream.cli.worker.dead:ls",
@@ -299,4 +304,12 @@ def spark() -> None:
       millstream spark ls
       millstream spark ls -o json | jq '.[] | select(.state == "failed")'
       millstream spark show orders-lake
+    """
+
+
+@click.group(cls=LazyGroup, rows=OUTBOX, context_settings=_WIDE)
+def outbox() -> None:
+    """The outbox of a SQL database: entries that a transaction writes as rows, and a relay adds to their streams.
+
+    MODULE:ENGINE names an engine of SQLAlchemy, as shop:engine names `engine` in shop.py.
     """

@@ -21,7 +21,7 @@ EXTRAS = {
     "deltalake": "lake",
     "obstore": "lake",
     "pyiceberg": "lake",
-    "sqlalchemy": "lake",
+    "sqlalchemy": "outbox",
     "starlette": "console",
     "requests": "lake",
     "uvicorn": "console",

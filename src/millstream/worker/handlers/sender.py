@@ -61,7 +61,7 @@ if unique then redis.call('SET', KEYS[3], id, 'PX', ARGV[2]) end
 return id
 """)
 
-#: Seconds for which the name of a unique entry is remembered.
+#: Seconds for which the name of a unique entry is remembered, and the mark of a row of an outbox.
 _DAY = 86_400.0
 #: Seconds between two notes that a stream has schedules.
 _NOTE = 3_600.0
@@ -103,6 +103,7 @@ class How(NamedTuple):
     retry: float | str | None = None
     later: Later | None = None
     unique: Unique | None = None
+    mark: str | None = None  # Of a publish that other processes may repeat; the server keeps it for a day
 
 
 class Sender:
@@ -130,7 +131,7 @@ class Sender:
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
         """Add one entry and return its id, or the schedule's if it is for later."""
-        trim, idempotent, given, later, unique = how
+        trim, idempotent, given, later, unique, shared = how
         if given is None:
             if later is not None:
                 return await self._schedule(None, 0.0, stream, fields, how)
@@ -143,7 +144,7 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + retry
         if later is not None:
             return await self._schedule(deadline, retry, stream, fields, how)
-        if unique is not None:
+        if unique is not None or shared is not None:
             return await self._add_by_script(deadline, retry, stream, fields, how)
         if idempotent is not None:
             return str(await self._until(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True), "ascii")
@@ -183,11 +184,11 @@ class Sender:
         self, deadline: float | None, retry: float, stream: str, fields: list[bytes], how: How
     ) -> str:
         unique = how.unique
-        mark = beside(stream, "published", secrets.token_hex(12) if deadline is not None else "")
+        mark, lives_mark = _mark(stream, deadline, retry, how)
         marker = beside(stream, "unique", unique.name if unique is not None else "")
         lives = 0 if unique is None else round((unique.within or _DAY) * 1000)
         firm, group = (0, "") if unique is None else (int(unique.within is not None), unique.group or "")
-        words = (_mark_ms(deadline, retry), lives, firm, group, *how.trim, "*", *fields)
+        words = (lives_mark, lives, firm, group, *how.trim, "*", *fields)
         reply = await self._by_script(SCRIPT, deadline, stream, (stream, mark, marker), words)
         return str(reply, "ascii")
 
@@ -202,8 +203,8 @@ class Sender:
             await self._answer(deadline, stream, ("HSET", schedule.CONTROL, schedule.FLAG, 1), idmp=False)
             self._noted[stream] = loop.time()
             self._scheduled(stream)
-        mark = beside(stream, "published", secrets.token_hex(12) if deadline is not None else "")
-        ident, words = self._scheduling(later.id, _mark_ms(deadline, retry), fields, how)
+        mark, lives = _mark(stream, deadline, retry, how)
+        ident, words = self._scheduling(later.id, lives, fields, how)
         keys = schedule.keys(stream, mark)
         reply = await self._by_script(schedule.SCRIPT, deadline, stream, keys, words, len(fields))
         if reply[2]:
@@ -316,9 +317,13 @@ def _check_size(words: int) -> None:
         )
 
 
-def _mark_ms(deadline: float | None, retry: float) -> int:
-    """Milliseconds that the mark of a publish lives; 0 where it is sent once."""
-    return 0 if deadline is None else round(retry * 1000) + _LONGER_MS
+def _mark(stream: str, deadline: float | None, retry: float, how: How) -> tuple[str, int]:
+    """The mark's key, and the milliseconds that it lives; 0 where the publish is sent once."""
+    if how.mark is not None:
+        return beside(stream, "published", how.mark), round(_DAY * 1000)
+    if deadline is None:
+        return beside(stream, "published", ""), 0
+    return beside(stream, "published", secrets.token_hex(12)), round(retry * 1000) + _LONGER_MS
 
 
 def _share(deadline: float) -> float:

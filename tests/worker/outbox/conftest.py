@@ -1,0 +1,27 @@
+"""Databases with the table of an outbox."""
+
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy
+
+from millstream import outbox
+from support.databases import NAMES, Database, database
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def base(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """Each database in turn."""
+    with database(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def engine(base: Database) -> Iterator[sqlalchemy.Engine]:
+    """An engine of a database with an empty outbox."""
+    made = base.engine()
+    outbox.create(made)
+    with made.begin() as connection:
+        connection.execute(sqlalchemy.delete(outbox.table))
+    yield made
+    made.dispose()
