@@ -165,11 +165,12 @@ def reader(both_servers: list[ServerProcess], tmp_path: Path) -> Reader:
     return Reader(tmp_path, both_servers[0].url, DJANGO_SETTINGS_MODULE="shop.settings")
 
 
-def test_fastapi_publishes_and_works_in_one_process(reader: Reader) -> None:
+@pytest.mark.parametrize("name", ["web_fastapi", "web_litestar"])
+def test_a_framework_publishes_and_works_in_one_process(reader: Reader, name: str) -> None:
     """A request becomes an entry, which the same process handles."""
-    (reader.folder / "web_fastapi.py").write_text(block("python", "# web_fastapi.py", page=WEB))
+    (reader.folder / f"{name}.py").write_text(block("python", f"# {name}.py", page=WEB))
     url = f"http://127.0.0.1:{(port := free_port())}"
-    with reader.starts(f"uvicorn web_fastapi:web --port {port}", "web.log") as (running, log):
+    with reader.starts(f"uvicorn {name}:web --port {port}", "web.log") as (running, log):
         entry = eventually(lambda: post(url, "tea"), what="uvicorn answers")
         assert entry.endswith(("-0", "-1"))
 
