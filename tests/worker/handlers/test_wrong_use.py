@@ -151,6 +151,10 @@ def registering(handler: Any) -> Callable[[App], object]:
         (lambda _: Retry(max_deliveries=2.5), ("max_deliveries=2.5", "whole number")),  # type: ignore[arg-type] - wrong on purpose
         (lambda _: StreamSub("a", min_idle_time=10**30), ("min_idle_time=1000", "between 0 and")),
         (lambda _: StreamSub("a", min_idle_time=math.inf), ("min_idle_time=inf", "between 0 and")),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", min_idle_time=0.5), ("min_idle_time=0.5", "milliseconds", '"0.5s"')),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", polling_interval=0.25), ("polling_interval=0.25", '"0.25s"')),  # type: ignore[arg-type] - wrong on purpose
+        (lambda _: StreamSub("a", min_idle_time=0), ("min_idle_time=0", "shorter than a millisecond")),
+        (lambda _: StreamSub("a", min_idle_time="0s"), ("min_idle_time='0s'", "shorter than a millisecond")),
         (lambda _: StreamSub("a", maxlen=1.5), ("maxlen=1.5", "whole number")),  # type: ignore[arg-type] - wrong on purpose
         (lambda _: StreamSub("\ud800"), ("stream='\\ud800'", "not UTF-8")),
         (lambda _: StreamSub(["a", "b"]), ("['a', 'b']", "one @app.subscriber")),  # type: ignore[arg-type] - wrong on purpose
@@ -163,6 +167,9 @@ def registering(handler: Any) -> Callable[[App], object]:
         (registering(functools.partialmethod(Orders.handle)), ("handle", "cannot be called")),
         (registering(classmethod(Orders.make.__func__)), ("make", "cannot be called")),  # type: ignore[attr-defined] - wrong on purpose
         (registering(5), ("int", "cannot be called")),
+        (registering(staticmethod(lifespan)), ("lifespan", "generator", "`yield`")),
+        (registering(functools.partial(staticmethod(lifespan))), ("lifespan", "generator", "`yield`")),
+        (registering(print), ("print", "*args", "`order: dict`")),
         (registering(unreadable), ("unreadable", "cannot be read")),
         (registering(iter), ("iter", "cannot be read")),
         (taking(Node), ("typed", "part", "Node holds itself")),

@@ -75,7 +75,10 @@ class Binder:
             if parameter.name in skip or parameter.name in given:
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                raise ConfigError(f"{name}: parameter {parameter} cannot be filled by name")
+                raise ConfigError(
+                    f"{name}: parameter {parameter} cannot be filled by name. "
+                    "Write one with a name, such as `order: dict`, or a function around it."
+                )
             annotation = hints.get(parameter.name, Any)
             # Annotated without a constraint would only hide the type from the checks below
             annotation = annotation if constraints(annotation) else bare(annotation)

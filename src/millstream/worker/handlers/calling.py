@@ -44,8 +44,8 @@ def annotated(function: Any) -> Any:
 
     ``__wrapped__`` is not looked at: a wrapper may be another kind of function than the one that it wraps.
     """
-    while isinstance(function, functools.partial):
-        function = function.func
+    while isinstance(function, functools.partial | staticmethod):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
     return function if inspect.isroutine(function) else type(function).__call__
 
 

@@ -94,7 +94,16 @@ class StreamSub:
         for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):
             value = getattr(self, name)
             if value is not None and name in ("min_idle_time", "polling_interval"):
-                value = round(times.configured(f"StreamSub({name}=", value, "ms"))
+                length = times.configured(f"StreamSub({name}=", value, "ms")
+                if length < 1:
+                    raise ConfigError(
+                        f"StreamSub({name}={value!r}) is invalid: a number is milliseconds, and at least 1. "
+                        f'If you mean seconds, write "{value:g}s".'
+                        if not isinstance(value, str) and value > 0
+                        else f"StreamSub({name}={value!r}) is invalid: it is shorter than a millisecond. "
+                        'Write a longer time, such as "10s".'
+                    )
+                value = round(length)
                 object.__setattr__(self, name, value)
             elif not isinstance(value, int | None) or isinstance(value, bool):
                 raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is a whole number.")
