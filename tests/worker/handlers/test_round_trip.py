@@ -6,7 +6,8 @@ import enum
 import inspect
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -332,3 +333,25 @@ def test_a_hundred_thousand_values(tmp_path: Path) -> None:
         return sum(asyncio.run(over(seed, 1_000, transport, tmp_path / str(seed))))
 
     campaign.run("round-trip", piece, range(100), unit="values")
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (OrderedDict, OrderedDict(tea="1", milk="2")),
+        (OrderedDict[str, int], OrderedDict(tea=1)),
+        (MutableMapping[str, int], {"tea": 1}),
+        (Counter, Counter("aab")),
+        (Counter[str], Counter("aab")),
+        (defaultdict[str, int], defaultdict(int, tea=1)),
+        (defaultdict[str, list[int]], defaultdict(list, tea=[1])),
+    ],
+)
+def test_mappings_of_the_standard_library_come_back_as_their_kind(hint: Any, value: Any) -> None:
+    """As the whole entry, and as one field of it."""
+    alone = binder(part=hint).bind(fields_of(value, None), None)
+    beside = binder(part=hint, other=int).bind(fields_of({"part": value, "other": 5}, None), None)
+    for found in (alone["part"], beside["part"]):
+        assert found == value
+        assert type(found) is type(value)
+        assert getattr(found, "default_factory", None) is getattr(value, "default_factory", None)

@@ -15,8 +15,8 @@ import inspect
 import json
 import pathlib
 import types
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
@@ -44,6 +44,7 @@ except ImportError:  # pydantic is for those who use its models
 
 Convert = Callable[[Any], Any]
 
+_MAPPINGS = (dict, Mapping, MutableMapping, OrderedDict, Counter, defaultdict)
 _LISTS = (list, set, tuple, frozenset, deque)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -104,9 +105,8 @@ def _of_type(annotation: Any) -> Convert:
         return _union(get_args(annotation))
     if origin is Literal:
         return _one_of({word: item for item in get_args(annotation) for word in _words(item)})
-    if origin in (dict, Mapping) or annotation in (dict, Mapping):
-        args = get_args(annotation)
-        return mapping if args in ((), (str, str), (str, Any)) else _mapping_of(*args)
+    if origin in _MAPPINGS or annotation in _MAPPINGS:
+        return _mapping(origin or annotation, get_args(annotation))
     if origin in _LISTS or annotation in _LISTS:
         return _items(annotation)
     if isinstance(annotation, type):
@@ -134,7 +134,7 @@ def is_structured(annotation: Any) -> bool:
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return any(is_structured(member) for member in get_args(annotation))
-    if annotation in (Any, dict, Mapping) or origin in (dict, Mapping):
+    if annotation is Any or annotation in _MAPPINGS or origin in _MAPPINGS:
         return True
     return isinstance(annotation, type) and (
         hasattr(annotation, "model_validate")
@@ -380,6 +380,20 @@ def _flags(kind: Any, by_text: Mapping[str, Any]) -> Convert:
         return by_text[str(value)] if str(value) in by_text else kind(int(value))
 
     return convert
+
+
+def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
+    """A mapping of this kind; a counter has whole numbers, and a default dict's default is its values' type."""
+    if kind is Counter:
+        args = (*(args or (Any,)), int)
+    convert = mapping if args in ((), (str, str), (str, Any)) else _mapping_of(*args)
+    if kind in (dict, Mapping, MutableMapping):
+        return convert
+    default = (get_origin(args[1]) or args[1]) if args else None
+    made = (
+        functools.partial(defaultdict, default if isinstance(default, type) else None) if kind is defaultdict else kind
+    )
+    return lambda value: made(convert(value))
 
 
 def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
