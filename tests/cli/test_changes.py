@@ -169,6 +169,18 @@ def test_nothing_to_do_is_no_failure(server: ServerProcess, client: redis.Redis)
     assert "not pending there" in run(server, "pending", "ack", "orders", "billing", "9-0").stdout
 
 
+@pytest.mark.parametrize(
+    "words", [("dead", "retry", "orders"), ("dead", "rm", "orders"), ("pending", "dead", "orders", "billing")]
+)
+def test_an_open_choice_names_the_ways_to_choose(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
+) -> None:
+    """Without ids or options nothing is taken, and the error lists the ways to choose."""
+    fill(client)
+    client.xadd("orders:dead", {"a": "1"})
+    assert "chosen. Give their IDs, options such as --" in run(server, *words, code=2).stderr
+
+
 USAGE = [
     ("group", "rewind", "orders", "billing"),
     ("group", "rewind", "orders", "billing", "--to", "end", "--like", "x"),

@@ -260,7 +260,7 @@ def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
     if not read_by.names:
         return []
     first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
-    first += [f"stop {_listed(read_by.others)} first, of which no worker tells"] if read_by.others else []
+    first += [f"stop {_listed(read_by.others)} first (known to no worker)"] if read_by.others else []
     return [
         f"The group is being read, by {_listed(read_by.names)}. If it moves on before you agree, nothing is changed: "
         + "; ".join(first)

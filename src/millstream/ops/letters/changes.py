@@ -62,7 +62,7 @@ def _chosen(values: Mapping[str, Any]) -> ChosenLetters:
     if ids and (values["all"] or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
     if not ids and choice.everything and not values["all"]:
-        raise UsageError("which letters? give their IDs, options such as --reason, or --all")
+        raise UsageError("No letters are chosen. Give their IDs, options such as --reason, or --all.")
     found: ChosenLetters = ids or choice
     return found
 
