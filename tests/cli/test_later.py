@@ -323,7 +323,7 @@ def test_a_pause_takes_the_firing_that_waits(server: ServerProcess, client: redi
 def test_a_user_without_the_rights_is_told_so(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may only read sees the lists; a change is refused with its command, and nothing is changed."""
+    """A user with read rights sees the lists; a change is refused with its command, and nothing is changed."""
     publish(server, "a", {"n": 1}, delay="1h")
     put(client)
     before = state(client)

@@ -255,8 +255,4 @@ def _role(space: Keyspace, db: int, host: str, port: int, hands_over: bool = Fal
 @transition("off")
 def _offset(space: Keyspace, db: int, size: int) -> None:
     """Count the bytes of the history for this record and those sent before it; ``db`` is selected then."""
-    history = space.history
-    if (
-        history.replid or history.is_given_up
-    ):  # only a damaged log counts bytes of no history, and no snapshot keeps them
-        history.advance(db, size)
+    space.history.advance(db, size)

@@ -173,7 +173,7 @@ def test_wrong_declarations_are_refused_at_the_import() -> None:
     ids=str,
 )
 def test_a_record_with_a_value_of_another_kind_is_none_of_ours(facts: dict[str, Any]) -> None:
-    """A forged timetable is no schedule: computing with it would end the task that places those of all others."""
+    """A forged timetable is not a schedule: computing with it would end the task that places those of all others."""
     one = Recurring("a", timetable("a", every="1h"), "s", (b"*", b"n", b"1"))
     record = json.loads(one.to_json())
     assert Recurring.of_json(json.dumps(record).encode()) == one

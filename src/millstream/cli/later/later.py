@@ -65,8 +65,8 @@ def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: 
     \b
     Examples:
       millstream later ls
-      millstream later ls mails --limit 20
-      millstream later ls mails -o json | jq '.[] | select(.overdue_ms > 60000)'
+      millstream later ls bills --limit 20
+      millstream later ls bills -o json | jq '.[] | select(.overdue_ms > 60000)'
     """
     with exits("millstream later ls"):
         if stream is None:
@@ -120,8 +120,8 @@ def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) 
 
     \b
     Examples:
-      millstream later show mails xmas-7
-      millstream later show mails xmas-7 -o json | jq .fields
+      millstream later show bills xmas-7
+      millstream later show bills xmas-7 -o json | jq .fields
     """
     with exits("millstream later show"):
         seen = ask(url, lambda line: named_schedules(line, stream, [schedule]))

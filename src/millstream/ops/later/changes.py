@@ -70,8 +70,8 @@ async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePl
 
     \b
     Examples:
-      millstream later cancel mails xmas-7 --dry-run
-      millstream later cancel mails xmas-7 xmas-8 --yes
+      millstream later cancel bills xmas-7 --dry-run
+      millstream later cancel bills xmas-7 xmas-8 --yes
     """
     return plan_cancel(await _chosen(change, stream, ids), ids)
 
@@ -90,8 +90,8 @@ async def move(
 
     \b
     Examples:
-      millstream later move mails xmas-7 --at 2026-12-24T20:00+01:00
-      millstream later move mails xmas-7 --delay 2h --dry-run
+      millstream later move bills xmas-7 --at 2026-12-24T20:00+01:00
+      millstream later move bills xmas-7 --delay 2h --dry-run
     """
     seen = await _chosen(change, stream, ids)
     at = min(seen.at_ms + to[1], LATEST_MS) if to[0] is None else to[0]
@@ -108,8 +108,8 @@ async def fire(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePlan
 
     \b
     Examples:
-      millstream later fire mails xmas-7
-      millstream later fire mails xmas-7 --dry-run
+      millstream later fire bills xmas-7
+      millstream later fire bills xmas-7 --dry-run
     """
     seen = await _chosen(change, stream, ids)
     if (why := (await rights_on(change.line, stream)).refusal("XADD")) is not None:

@@ -103,7 +103,7 @@ class How(NamedTuple):
     retry: float | str | None = None
     later: Later | None = None
     unique: Unique | None = None
-    mark: str | None = None  # Of a publish that other processes may repeat; the server keeps it for a day
+    mark: str | None = None  # The mark of a publish that other processes may repeat; the server keeps it for a day
 
 
 class Sender:
