@@ -51,7 +51,7 @@ async def act(who: str, app: App) -> None:
         skipping = Recurring(
             "skip", timetable("skip", every=1, overlap="skip"), "orders", (b"*", b"n", b"1"), True, "g"
         )
-        scheduler = Scheduler(lambda: line, [declared, skipping], lambda _: None)
+        scheduler = Scheduler(lambda: line, [declared, skipping], lambda _: None, lambda: True)
         await scheduler.declare()
         for one in (declared, skipping):
             assert (await recurring.place(line, one, recurring.Placing(1_000, 10**15))).mine

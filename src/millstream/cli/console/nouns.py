@@ -264,11 +264,11 @@ def later() -> None:
     \b
     Examples:
       millstream later ls                                  which streams have schedules, and how late the first is
-      millstream later ls mails
-      millstream later show mails xmas-7
-      millstream later cancel mails xmas-7
-      millstream later move mails xmas-7 --delay 2h
-      millstream later fire mails xmas-7                   add its entry now
+      millstream later ls bills
+      millstream later show bills xmas-7
+      millstream later cancel bills xmas-7
+      millstream later move bills xmas-7 --delay 2h
+      millstream later fire bills xmas-7                   add its entry now
 
     Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
     5 refused, 130 interrupted.

@@ -28,19 +28,19 @@ _STREAMS = (
     Column("waiting", "count"),
     Column("first_ms", "time", "first due", rank=2),
     Column("due_in_ms", "span", "due in", rank=1),
-    Column("overdue_ms", "span", "overdue"),
+    Column("overdue_ms", "span", "overdue", rank=2),
     Column("problem", "prose", rank=3),
 )
 _SCHEDULES = (
-    Column("stream"),
+    Column("stream", rank=7),
     Column("id"),
-    Column("at_ms", "time", "due", rank=4),
+    Column("at_ms", "time", "at", rank=4),
     Column("due_in_ms", "span", "due in"),
     Column("overdue_ms", "span", "overdue"),
     Column("expires_ms", "time", "expires", rank=3),
     Column("size", "bytes", rank=5),
     Column("fields", "prose"),
-    Column("problem", "prose"),
+    Column("problem", "prose", rank=1),
 )
 _FOR_PEOPLE = ("id", "due_in_ms", "overdue_ms", "expires_ms", "fields")
 _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))

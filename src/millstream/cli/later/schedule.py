@@ -24,11 +24,11 @@ _SCHEDULES = (
     Column("timetable"),
     Column("next_ms", "time", "next", rank=1),
     Column("placed_ms", "time", "last placed", rank=5),
-    Column("late_ms", "span", "late by"),
+    Column("late_ms", "span", "late by", rank=3),
     Column("missed", "count", rank=2),
     Column("paused"),
     Column("declared_by", title="declared by"),
-    Column("declared_ms", "time", "declared", rank=10),
+    Column("declared_ms", "time", "seen", rank=10),
     Column("problem", "prose"),
 )
 _FOR_PEOPLE = (
