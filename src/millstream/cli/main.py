@@ -33,14 +33,14 @@ COMMANDS: Rows = {
     "failover": ("millstream.cli.server.failover:failover", "Hand the role of a primary to a replica, without a loss."),
     "compare": ("millstream.cli.compare:compare", "Compare all keys of two servers, such as a primary and a replica."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
-    "report": ("millstream.cli.console.report:report", "Write one redacted file for helpers with an incident."),
-    "context": ("millstream.cli.contexts.context:context", "Servers under names: a list, and the one in use."),
-    "config": ("millstream.cli.contexts.config:config", "The server that commands go to, and the source of that."),
+    "report": ("millstream.cli.console.report:report", "Write a redacted report of an incident to one file."),
+    "context": ("millstream.cli.contexts.context:context", "List named servers, and choose the one in use."),
+    "config": ("millstream.cli.contexts.config:config", "Show the server of the commands, and its source."),
     "dashboards": (
         "millstream.cli.dashboards:dashboards",
         "Dashboards for Grafana and alerts for Prometheus, written into a folder.",
     ),
-    "audit": ("millstream.cli.console.nouns:audit", "Changes with user, time and place; undo."),
+    "audit": ("millstream.cli.console.nouns:audit", "List changes with user, time and place, or undo one."),
     "worker": (
         "millstream.cli.console.nouns:worker",
         "Workers: their state and work; quiet, drain, stop, pause, resume.",

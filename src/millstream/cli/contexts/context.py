@@ -163,7 +163,7 @@ def use(name: str) -> None:
 
 @context.command(context_settings=_WIDE)
 @click.argument("name", metavar="NAME")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Act without a question.")
 def rm(name: str, *, yes: bool) -> None:
     """Forget the context NAME; nothing happens to its server.
 

@@ -44,7 +44,7 @@ _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who
     metavar="SPAN",
     help=f"Maximum time that writers wait until a replica holds all ({SPAN_HELP}); after it, nothing is changed.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Act without a question.")
 def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     """Hand the role of the primary at URL to a replica of it, which loses nothing: FAILOVER of Redis 6.2 and newer.
 

@@ -293,7 +293,7 @@ def _show_record(record: "LogRecord") -> None:
 @log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="New end of the log: a byte of a file.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Act without a question.")
 def cut(directory: Path, place: str, yes: bool) -> None:
     """End a damaged log at a place, on purpose, and keep the rest next to it.
 

@@ -98,7 +98,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
       5    refused
       130  stopped by SIGTERM or Ctrl-C
 
-    Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md lists the promises.
+    Needs millstream[spark], without Java. docs/archive.md lists the promises.
     """
     with exits("millstream replay"):
         if ids == "keep" and id_field is not None:

@@ -35,8 +35,8 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option(
     "--kill-blocked-after",
     metavar="SPAN",
-    help="Kill and restart a worker whose handler blocks its event loop for this long (2m); off never. It counts as a "
-    "crash of that entry alone. Default: 2m, and off with --reload; a worker under a debugger is left alone.",
+    help="Kill and restart a worker whose handler blocks its event loop for this long (2m); off disables it. It "
+    "counts as a crash of that entry alone. Default: 2m, and off with --reload; a debugged worker is left alone.",
 )
 @click.option(
     "--spare/--no-spare",
@@ -92,7 +92,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     """Run the subscribers and the pipelines of an app.
 
     MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py,
-    and orders:make_app() what `make_app` returns.
+    and orders:make_app() the return value of `make_app`.
 
     \b
         # orders.py
