@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import redis
 from click.testing import CliRunner
@@ -93,7 +94,7 @@ def test_each_command_in_the_text_has_its_options(text: str) -> None:
     words = shlex.split(text)[1:]
     command: Any = main
     while hasattr(command, "commands") or hasattr(command, "list_commands"):
-        command = command.get_command(None, words.pop(0))
+        command = command.get_command(click.Context(command), words.pop(0))
         assert command is not None, text
     options = {word for one in command.params for word in one.opts}
     assert {word for word in words if word.startswith("--")} <= options
@@ -168,7 +169,8 @@ def reader(both_servers: list[ServerProcess], tmp_path: Path) -> Reader:
 @pytest.mark.parametrize("name", ["web_fastapi", "web_litestar"])
 def test_a_framework_publishes_and_works_in_one_process(reader: Reader, name: str) -> None:
     """A request becomes an entry, which the same process handles."""
-    (reader.folder / f"{name}.py").write_text(block("python", f"# {name}.py", page=WEB))
+    page = WEB if name == "web_fastapi" else "docs/how-to/litestar.md"
+    (reader.folder / f"{name}.py").write_text(block("python", f"# {name}.py", page=page))
     url = f"http://127.0.0.1:{(port := free_port())}"
     with reader.starts(f"uvicorn {name}:web --port {port}", "web.log") as (running, log):
         entry = eventually(lambda: post(url, "tea"), what="uvicorn answers")
