@@ -91,8 +91,8 @@ def run(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Run the subscribers and the pipelines of an app.
 
-    MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py,
-    and orders:make_app() the return value of `make_app`.
+    MODULE:APP names an App in a module of the working directory or the Python path. For example, orders:app
+    is `app` in orders.py, and orders:make_app() is the return value of `make_app`.
 
     \b
         # orders.py
