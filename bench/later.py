@@ -94,7 +94,7 @@ def server() -> Any:
             with contextlib.suppress(redis.ConnectionError):
                 client.ping()
                 break
-            time.sleep(0.05)
+            time.sleep(0.05)  # a server does not report that it listens
         try:
             yield f"redis://127.0.0.1:{port}/0", client
         finally:
