@@ -148,6 +148,8 @@ def test_a_transaction_does_not_wait(world: World, client: Client) -> None:
         ("nan", "ERR timeout is not a float or out of range"),
         ("-1", "ERR timeout is negative"),
         ("1e300", "ERR timeout is out of range"),
+        ("inf", "ERR timeout is out of range"),
+        ("-inf", "ERR timeout is negative"),
     ],
 )
 def test_timeouts_that_make_no_sense_are_refused(client: Client, word: str, line: str) -> None:

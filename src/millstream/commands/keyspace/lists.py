@@ -369,12 +369,12 @@ def timeout(word: bytes) -> int:
     seconds = long_double.read(word)
     if seconds is None:
         raise CommandError("ERR timeout is not a float or out of range")
-    rounded = math.ceil(seconds * 1000)
-    if seconds * 1000 > LLONG_MAX:
+    wanted = seconds * 1000
+    if wanted > LLONG_MAX:
         raise CommandError("ERR timeout is out of range")
-    if rounded < 0:
+    if wanted <= -1:  # before it is rounded: minus infinity cannot be
         raise CommandError("ERR timeout is negative")
-    return rounded
+    return math.ceil(wanted)
 
 
 def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
