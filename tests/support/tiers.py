@@ -19,6 +19,7 @@ FULL = (
     "tests/pipelines/",
     "tests/spark/archive/test_bad_shapes.py",
     "tests/spark/archive/test_objects.py",
+    "tests/spark/archive/test_objects_kills.py",
     "tests/spark/archive/test_tables.py",
     "tests/spark/test_at_home.py",
     "tests/worker/test_tutorial.py",
@@ -35,7 +36,12 @@ FULL = (
     "tests/server/load/test_soak.py",
     "tests/worker/process/test_blocking.py",
     "tests/worker/process/test_reload.py",
+    "tests/worker/process/test_spare.py::test_deadly_entries_that_come_one_by_one_end_no_supervisor",
+    "tests/worker/process/test_spare.py::test_the_spare_ends_after_its_work",
+    "tests/worker/process/test_spare.py::test_without_a_spare_a_worker_runs_them_itself",
     "tests/worker/process/test_storm.py",
+    "tests/worker/later/test_attacks.py::test_a_changed_timetable_holds_at_once",
+    "tests/worker/later/test_attacks.py::test_a_server_that_lost_its_data_learns_of_the_stream_again",
     # several real servers at a time: Sentinels, clusters, chains of replicas, migrations
     "tests/client/test_cluster.py",
     "tests/client/test_frozen.py",
@@ -45,6 +51,7 @@ FULL = (
     "tests/maintenance/test_live.py",
     "tests/migrate/test_moving.py",
     "tests/migrate/test_round_trip.py",
+    "tests/replication/campaigns/",
     "tests/replication/test_copy_faults.py",
     "tests/replication/test_failover.py",
     "tests/replication/test_log_copy.py",
@@ -86,5 +93,5 @@ def mark(item: pytest.Function) -> None:
     others = given is not None and any(
         isinstance(value, str) and value in OTHER_SERVERS for value in given.params.values()
     )
-    if others or file.startswith(FULL) or (is_spark and not is_core):
+    if others or item.nodeid.startswith(FULL) or (is_spark and not is_core):
         item.add_marker(pytest.mark.full)
