@@ -169,16 +169,8 @@ CASES = [
         lambda: pending(MANY),
     ),
     Case("XPENDING of 100,000", lambda: pack("XPENDING", "s", "g", "-", "+", MANY), lambda: pending(MANY)),
-    Case(
-        "XCLAIM of 100,000 ids",
-        lambda: pack("XCLAIM", "s", "g", "d", 0, *ids(MANY), "FORCE"),
-        lambda: pending(5000),
-    ),
-    Case(
-        "XACK of 100,000 ids",
-        lambda: pack("XACK", "s", "g", *ids(MANY)),
-        lambda: pending(5000),
-    ),
+    Case("XCLAIM of 100,000 ids", lambda: pack("XCLAIM", "s", "g", "d", 0, *ids(MANY), "FORCE"), lambda: pending(5000)),
+    Case("XACK of 100,000 ids", lambda: pack("XACK", "s", "g", *ids(MANY)), lambda: pending(5000)),
     Case(
         "XREADGROUP of 100,000",
         lambda: pack("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"),
@@ -211,15 +203,9 @@ CASES = [
     Case("SETRANGE at 512 MiB", lambda: pack("SETRANGE", "k", 536_870_000, "x")),
     Case("ten times SETRANGE at 512 MiB", lambda: pack("SETRANGE", "k", 536_870_000, "x") * 10),
     Case(
-        "APPEND to 200 MiB, ten times",
-        lambda: pack("APPEND", "k", "x") * 10,
-        single("SETRANGE", "k", 200 * MIB, "x"),
+        "APPEND to 200 MiB, ten times", lambda: pack("APPEND", "k", "x") * 10, single("SETRANGE", "k", 200 * MIB, "x")
     ),
-    Case(
-        "MGET of 60 KiB 100,000 times",
-        lambda: pack("MGET", *["k"] * MANY),
-        single("SETRANGE", "k", 60_000, "x"),
-    ),
+    Case("MGET of 60 KiB 100,000 times", lambda: pack("MGET", *["k"] * MANY), single("SETRANGE", "k", 60_000, "x")),
     Case(
         "MGET of 4,000 bytes 1,000,000 times",
         lambda: pack("MGET", *["k"] * 1_000_000),
@@ -237,10 +223,7 @@ CASES = [
     Case("ZADD of a score of 10 MiB", lambda: pack("ZADD", "z", b"1" * (10 * MIB), "m")),
     Case("SETBIT-like integer of 10 MiB", lambda: pack("EXPIRE", "k", b"1" * (10 * MIB))),
     # collections
-    Case(
-        "ZADD of 250,000 members",
-        lambda: pack("ZADD", "z", *scored(range(250_000))),
-    ),
+    Case("ZADD of 250,000 members", lambda: pack("ZADD", "z", *scored(range(250_000)))),
     Case(
         "ZADD one by one below 250,000",
         lambda: b"".join(pack("ZADD", "z", -n, f"n{n}") for n in range(5000)),
@@ -248,11 +231,7 @@ CASES = [
     ),
     Case("SADD of 500,000 members", lambda: pack("SADD", "k", *WORDS[:500_000])),
     Case("SMEMBERS of 500,000", lambda: pack("SMEMBERS", "k"), lambda: pieces("SADD", "k", count=500_000)),
-    Case(
-        "SMEMBERS of 200,000 numbers",
-        lambda: pack("SMEMBERS", "k"),
-        lambda: numbers(200_000),
-    ),
+    Case("SMEMBERS of 200,000 numbers", lambda: pack("SMEMBERS", "k"), lambda: numbers(200_000)),
     Case("HGETALL of 250,000", lambda: pack("HGETALL", "k"), lambda: pieces("HSET", "k", count=500_000)),
     Case(
         "HSCAN COUNT 10^9 of 250,000",
@@ -265,11 +244,7 @@ CASES = [
         lambda: pack("ZRANGEBYSCORE", "z", "-inf", "+inf", "WITHSCORES"),
         lambda: ranked(250_000),
     ),
-    Case(
-        "ZREMRANGEBYRANK of 250,000",
-        lambda: pack("ZREMRANGEBYRANK", "z", 0, -1),
-        lambda: ranked(250_000),
-    ),
+    Case("ZREMRANGEBYRANK of 250,000", lambda: pack("ZREMRANGEBYRANK", "z", 0, -1), lambda: ranked(250_000)),
     # the keyspace
     Case("MSET of 250,000 keys", lambda: pack("MSET", *pairs(250_000))),
     Case("DEL of 500,000 keys", lambda: pack("DEL", *WORDS[:500_000]), lambda: keys(500_000)),
@@ -278,11 +253,7 @@ CASES = [
     Case("SCAN COUNT 10^9 of 500,000", lambda: pack("SCAN", 0, "COUNT", 10**9), lambda: keys(1_000_000)),
     Case("RANDOMKEY of 500,000, 100 times", lambda: pack("RANDOMKEY") * 100, lambda: keys(1_000_000)),
     Case("FLUSHALL of 500,000", lambda: pack("FLUSHALL"), lambda: keys(1_000_000)),
-    Case(
-        "100,000 keys expire at once",
-        lambda: pack("PING"),
-        lambda: dying(MANY),
-    ),
+    Case("100,000 keys expire at once", lambda: pack("PING"), lambda: dying(MANY)),
     Case("WATCH of 200,000 keys", lambda: pack("WATCH", *WORDS[:200_000]) + pack("UNWATCH")),
     Case("BLPOP of 200,000 keys", lambda: pack("BLPOP", *WORDS[:200_000], "0.05")),
     # transactions and pipelines
@@ -316,16 +287,8 @@ CASES = [
     Case("ACL SETUSER of 5,000 selectors", lambda: pack("ACL", "SETUSER", "u", *["(~a +@all -@write)"] * 5000)),
     Case("ACL SETUSER of 50,000 +command", lambda: pack("ACL", "SETUSER", "u", *["+get", "-get"] * 25_000)),
     Case("ACL SETUSER of 20,000 +@all", lambda: pack("ACL", "SETUSER", "u", *["+@all", "-@all"] * 10_000)),
-    Case(
-        "ACL GETUSER of 100,000 patterns",
-        lambda: pack("ACL", "GETUSER", "u"),
-        single("ACL", "SETUSER", "u", *RULES),
-    ),
-    Case(
-        "ACL LIST of 5,000 users",
-        lambda: pack("ACL", "LIST"),
-        lambda: users(5000),
-    ),
+    Case("ACL GETUSER of 100,000 patterns", lambda: pack("ACL", "GETUSER", "u"), single("ACL", "SETUSER", "u", *RULES)),
+    Case("ACL LIST of 5,000 users", lambda: pack("ACL", "LIST"), lambda: users(5000)),
     Case(
         "ACL DRYRUN past 100,000 patterns",
         lambda: pack("ACL", "DRYRUN", "u", "GET", b"x" * 100),

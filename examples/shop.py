@@ -11,10 +11,7 @@ from millstream import App, Nack, Retry, StreamSub
 app = App()
 
 
-@app.subscriber(
-    StreamSub("orders", group="billing", min_idle_time="10s"),
-    retry=Retry(max_deliveries=3, base="1s"),
-)
+@app.subscriber(StreamSub("orders", group="billing", min_idle_time="10s"), retry=Retry(max_deliveries=3, base="1s"))
 async def bill(item: str, price: float) -> None:
     if price < 0:
         raise ValueError("the price is negative")  # delivered again, then a dead letter with this traceback

@@ -46,12 +46,7 @@ class StationSilentError(Exception):
 
 
 @app.subscriber(
-    StreamSub(
-        keys.flights,
-        group=rules.GROUP,
-        consumer=consumer,
-        min_idle_time=rules.MIN_IDLE_MS,
-    ),
+    StreamSub(keys.flights, group=rules.GROUP, consumer=consumer, min_idle_time=rules.MIN_IDLE_MS),
     retry=Retry(max_deliveries=rules.MAX_DELIVERIES, base=0.2),
     concurrency=64,
 )

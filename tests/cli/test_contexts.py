@@ -95,11 +95,7 @@ def test_the_first_that_names_a_server_decides(home: Path, file: Path) -> None:
     project = home / "millstream.toml"
     write(project, 'url = "redis://project/0"\n', 0o644)
     rows = [(row["value"], row["origin"]) for row in shown()]
-    assert rows == [
-        ("redis://project/0", str(project)),
-        ("mine", str(file)),
-        ("redis://127.0.0.1:6379/0", "default"),
-    ]
+    assert rows == [("redis://project/0", str(project)), ("mine", str(file)), ("redis://127.0.0.1:6379/0", "default")]
     used = [
         (["--url", "redis://given/0"], {"MILLSTREAM_URL": "redis://e/0"}, "redis://given/0", "--url"),
         (["--context", "other"], {"MILLSTREAM_URL": "redis://e/0"}, "other", "--context"),
@@ -172,11 +168,7 @@ class Terminal:
         ours, theirs = pty.openpty()
         self._ours = ours
         self._process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
+            [sys.executable, "-c", MAIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         os.close(theirs)
         self.text = ""

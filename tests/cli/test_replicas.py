@@ -33,12 +33,7 @@ def run(*words: str) -> Result:
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Wire, Wire, list[str]]]:
     """A primary, its replica, and the URLs of both."""
-    with (
-        ServerThread(None) as one,
-        ServerThread(None) as other,
-        Wire(one.url) as primary,
-        Wire(other.url) as replica,
-    ):
+    with ServerThread(None) as one, ServerThread(None) as other, Wire(one.url) as primary, Wire(other.url) as replica:
         replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
         eventually(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"), what="it follows")
         yield primary, replica, [one.url, other.url]
@@ -222,12 +217,7 @@ def test_a_handing_over_says_what_is_done(pair: tuple[Wire, Wire, list[str]]) ->
 
 def test_a_handing_over_that_fails_names_who_lags() -> None:
     """A replica that runs nothing: how much it lacks, and that writes are taken again."""
-    with (
-        ServerThread(None) as one,
-        ServerThread(None) as other,
-        Wire(one.url) as primary,
-        Wire(other.url) as replica,
-    ):
+    with ServerThread(None) as one, ServerThread(None) as other, Wire(one.url) as primary, Wire(other.url) as replica:
         replica.ask("REPLICAOF", "127.0.0.1", one.url.rpartition(":")[2].partition("/")[0])
         eventually(lambda: b"state=online" in primary.ask("INFO", "replication"), what="it has a replica")
         replica.ask("CLIENT", "PAUSE", "1000000", "WRITE")
@@ -242,12 +232,7 @@ def test_a_handing_over_that_fails_names_who_lags() -> None:
 
 def test_a_handing_over_without_masterauth_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, where the server's settings show it, and after; with the setting that it names, it goes through."""
-    with (
-        ServerThread(None) as one,
-        ServerThread(None) as other,
-        Wire(one.url) as primary,
-        Wire(other.url) as replica,
-    ):
+    with ServerThread(None) as one, ServerThread(None) as other, Wire(one.url) as primary, Wire(other.url) as replica:
         for wire in (primary, replica):
             wire.ask("CONFIG", "SET", "requirepass", "pw")
             wire.ask("AUTH", "pw")

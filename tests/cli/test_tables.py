@@ -43,11 +43,7 @@ def sample(column: Column) -> object:
     return SENTENCE if column.kind == "prose" else SAMPLES.get(column.name, "running")
 
 
-FACTS = {
-    "spark.replay._COLUMNS",
-    "worker.worker._TIMES",
-    "worker.dead._KINDS",
-}  # one below the other
+FACTS = {"spark.replay._COLUMNS", "worker.worker._TIMES", "worker.dead._KINDS"}  # one below the other
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

@@ -65,8 +65,7 @@ async def test_app_lives_through_a_restart(server: ServerProcess, restart: str) 
     refused: list[int] = []
 
     @broker.subscriber(
-        stream=TheirSub("orders", group="g", consumer="main", polling_interval=10),
-        ack_policy=AckPolicy.NACK_ON_ERROR,
+        stream=TheirSub("orders", group="g", consumer="main", polling_interval=10), ack_policy=AckPolicy.NACK_ON_ERROR
     )
     async def handle(order: dict[str, int]) -> None:
         if order["id"] == 0:

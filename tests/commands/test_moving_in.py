@@ -305,10 +305,7 @@ def test_fields_are_set_and_taken_as_redis_8_does(each_redis: ServerProcess) -> 
             "INCREX k BYFLOAT 1 LBOUND inf UBOUND inf|INCREX k BYFLOAT 1 UBOUND -inf|EXISTS k",
             [[b"0", b"0"], "ERR LBOUND can't", 0],
         ),
-        (
-            "INCREX k BYFLOAT 1 UBOUND inf LBOUND inf SATURATE|EXISTS k",
-            ["ERR applied increment would be Infinity", 0],
-        ),
+        ("INCREX k BYFLOAT 1 UBOUND inf LBOUND inf SATURATE|EXISTS k", ["ERR applied increment would be Infinity", 0]),
         (
             "MSETEX 2 a 1 b 2|MGET a b|MSETEX 2 b 3 c 3 NX|MSETEX 2 b 3 c 3 XX|MGET b c",
             [1, [b"1", b"2"], 0, 0, [b"2", None]],

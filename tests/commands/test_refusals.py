@@ -412,10 +412,7 @@ def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
     ("words", "line"),
     [
         ([b"XCLAIM", b"s", b"g", b"c", b"0", b"\xff\xfe"], b"-ERR Unrecognized XCLAIM option '\xff\xfe'\r\n"),
-        (
-            [b"XNACK", b"s", b"g", b"FAIL", b"IDS", b"1", b"1", b"\xe9"],
-            b"-ERR Unrecognized XNACK option '\xe9'\r\n",
-        ),
+        ([b"XNACK", b"s", b"g", b"FAIL", b"IDS", b"1", b"1", b"\xe9"], b"-ERR Unrecognized XNACK option '\xe9'\r\n"),
         ([b"XPENDING", b"\xff", b"g\r\nh"], b"-NOGROUP No such key '\xff' or consumer group 'g  h'\r\n"),
         ([b"XPENDING", b"a\0b", b"\0"], b"-NOGROUP No such key 'a' or consumer group ''\r\n"),
         ([b"XCLAIM", b"s", b"g", b"c", b"0", b"a\0b"], b"-ERR Unrecognized XCLAIM option 'a'\r\n"),

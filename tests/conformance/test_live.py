@@ -147,11 +147,7 @@ KNOWN = (
         names(b"XGROUP", b"CREATECONSUMER"),
         lambda value: 1 if value == 0 else value,
     ),
-    Known(
-        "7.4 gives + a meaning in XREAD",
-        lambda command: command[0] == b"XREAD" and b"+" in command,
-        lambda _: None,
-    ),
+    Known("7.4 gives + a meaning in XREAD", lambda command: command[0] == b"XREAD" and b"+" in command, lambda _: None),
     Known(
         "the same: XREADGROUP refuses + in the words it has for $",
         lambda command: command[0] == b"XREADGROUP" and b"+" in command,

@@ -191,10 +191,7 @@ def test_flask_publishes_and_a_worker_has_its_application(reader: Reader) -> Non
     (reader.folder / "web_flask.py").write_text(block("python", "# web_flask.py", page=WEB))
     served, worked = block("sh", "flask --app", page=WEB).splitlines()
     port = free_port()
-    with (
-        reader.starts(served.replace("8000", str(port)), "web.log"),
-        reader.runs(worked) as log,
-    ):
+    with reader.starts(served.replace("8000", str(port)), "web.log"), reader.runs(worked) as log:
         eventually(lambda: post(f"http://127.0.0.1:{port}", "tea"), what="Flask answers")
         eventually(lambda: "billing tea in EUR" in log.read_text(), what="the tea is billed")
 

@@ -79,12 +79,7 @@ def test_every_kind_of_reply_and_word() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"retry": Retry(NoBackoff(), 3)},
-        {"retry_on_error": [redis.ResponseError]},
-        {"retry_on_timeout": True},
-    ],
+    "options", [{"retry": Retry(NoBackoff(), 3)}, {"retry_on_error": [redis.ResponseError]}, {"retry_on_timeout": True}]
 )
 def test_what_is_asked_of_redis_py_it_does(options: dict[str, Any], lent: list[bool]) -> None:
     """Retries are its own."""

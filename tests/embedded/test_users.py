@@ -121,8 +121,7 @@ async def test_worker_in_one_process(tmp_path: Path, kind: str) -> None:
     app, seen = App(url), []
 
     @app.subscriber(
-        StreamSub("jobs", group="g", min_idle_time=200),
-        retry=Retry(max_deliveries=2, base=0.01, jitter=False),
+        StreamSub("jobs", group="g", min_idle_time=200), retry=Retry(max_deliveries=2, base=0.01, jitter=False)
     )
     async def work(x: int, msg: Message) -> None:
         seen.append((x, msg.delivery_count))

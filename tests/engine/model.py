@@ -585,11 +585,7 @@ class Model:
         return [*self.numbers(stream), [b"entries", entries], [b"groups", groups]]
 
     def position(self, stream: Stream, group: Group) -> list[list[object]]:
-        return [
-            [b"last-delivered-id", text(group.last)],
-            [b"entries-read", group.read],
-            [b"lag", stream.lag(group)],
-        ]
+        return [[b"last-delivered-id", text(group.last)], [b"entries-read", group.read], [b"lag", stream.lag(group)]]
 
     def full_group(self, stream: Stream, name: bytes, group: Group, shown: int | None) -> list[list[object]]:
         pending = [[text(one.id), one.owner or b"", one.time, one.count] for one in group.by_id()[:shown]]

@@ -160,8 +160,7 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "grown", "expected"),
-    [(-1, 1e6, 0), (0, 0.1, 0), (0, 19.9, 0), (0, 20, 10), (7, 139, 0), (7, 140, 10)],
+    ("last", "grown", "expected"), [(-1, 1e6, 0), (0, 0.1, 0), (0, 19.9, 0), (0, 20, 10), (7, 139, 0), (7, 140, 10)]
 )
 def test_a_rewriting_stands_back_only_where_there_is_time(last: int, grown: float, expected: int) -> None:
     """Behind a log that grows fast it would get the less processor the more is written, and never catch up."""

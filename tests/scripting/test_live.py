@@ -38,7 +38,7 @@ BEFORE: dict[tuple[int, ...], dict[str, str]] = {
 }
 # The same for those since
 SINCE: dict[tuple[int, ...], dict[str, str]] = {
-    (7, 4): {"return type(os)": "scripts have os.clock (redis#12971); ours see no clock, docs/scripting.md says so"},
+    (7, 4): {"return type(os)": "scripts have os.clock (redis#12971); ours see no clock, docs/scripting.md says so"}
 }
 
 

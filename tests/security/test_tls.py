@@ -156,10 +156,7 @@ def test_both_versions_of_tls_are_served(server: ServerThread, certificates, ver
 
 def shows(certificates, name: str) -> dict[str, str]:
     """Options by which a client shows a certificate."""
-    return {
-        "ssl_certfile": str(certificates.file(f"{name}.crt")),
-        "ssl_keyfile": str(certificates.file(f"{name}.key")),
-    }
+    return {"ssl_certfile": str(certificates.file(f"{name}.crt")), "ssl_keyfile": str(certificates.file(f"{name}.key"))}
 
 
 @pytest.mark.parametrize(

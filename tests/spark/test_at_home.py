@@ -58,11 +58,7 @@ def run_to_end(frame: "DataFrame", checkpoint: Path, batch: Callable[["DataFrame
 
 
 def test_a_table_lasts_and_is_read_and_streamed(
-    real_redis: ServerProcess,
-    client: redis.Redis,
-    spark: "SparkSession",
-    sql: Sql,
-    tmp_path: Path,
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", sql: Sql, tmp_path: Path
 ) -> None:
     """Its options are in its first column's comment: SELECT, a stream and another session find them there."""
     fill(client, "s", 5)

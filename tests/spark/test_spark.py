@@ -84,10 +84,7 @@ def test_named_fields_become_columns(real_redis: ServerProcess, client: redis.Re
     fill(client, "s", 2)
     assert [
         tuple(row) for row in reading(real_redis.url, stream="s", fields="kind,none").drop("timestamp").collect()
-    ] == [
-        ("s", "1-0", "odd", None),
-        ("s", "2-0", "even", None),
-    ]
+    ] == [("s", "1-0", "odd", None), ("s", "2-0", "even", None)]
     with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
         reading(real_redis.url, "kind string", stream="s", fields="kind").collect()
     assert "option 'fields' and .schema(...) both choose the columns" in last_line(caught.value)

@@ -227,10 +227,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "maintenance", "ops"}), ""),
     "xxhash": (frozenset({"engine"}), ""),
-    "redis": (
-        frozenset({"embedded", "client", "worker", "compat", "spark", "testing", "migrate", "maintenance"}),
-        "",
-    ),
+    "redis": (frozenset({"embedded", "client", "worker", "compat", "spark", "testing", "migrate", "maintenance"}), ""),
     "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs
     "opentelemetry": (frozenset({"worker"}), "otel"),
     "pytest": (frozenset({"testing"}), "dev"),

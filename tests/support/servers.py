@@ -51,11 +51,7 @@ class ServerProcess:
         """Start, and do not wait until it answers."""
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                cwd=self.log.parent,
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self.log.parent
             )
 
     def _answers(self) -> bool:
@@ -155,14 +151,7 @@ def millstream_server(folder: Path, *options: str, port: int | None = None) -> S
     """
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    words = [
-        str(Path(sys.executable).with_name("millstream")),
-        "serve",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    words = [str(Path(sys.executable).with_name("millstream")), "serve", "--host", "127.0.0.1", "--port", str(port)]
     if "--memory" not in options:
         words += ["--dir", str(folder / "data")]
     return ServerProcess([*words, *options], port, folder / "millstream.out")

@@ -50,7 +50,7 @@ NINE = {
         "test_processes.py::test_a_fatal_error_exits_with_non_zero",
     ],
     "no lag, no pending, and a health that says yes when the loop is dead": [
-        "test_nine_failures.py::test_health_and_lag_are_those_of_the_loop_and_the_group",
+        "test_nine_failures.py::test_health_and_lag_are_those_of_the_loop_and_the_group"
     ],
     "one round trip for each ack, and a pending list walked entry by entry": [
         "test_contract.py::test_acks_are_gathered",

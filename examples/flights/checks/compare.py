@@ -95,13 +95,7 @@ def worker_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
     again = {entry_id for entry_id, count in handled.items() if count > 1}
     redelivered = {one.id for one in evidence.receipts if one.deliveries > 1}
     repeats = sum(handled.values()) - len(handled)
-    yield Check(
-        "workers",
-        "handled more than once, each redelivered",
-        "counted",
-        f"{repeats:,}",
-        again <= redelivered,
-    )
+    yield Check("workers", "handled more than once, each redelivered", "counted", f"{repeats:,}", again <= redelivered)
     retried = {one.id for one in evidence.receipts if one.deliveries > 1 and one.outcome in receipts.HANDLED}
     yield equal(
         "workers",
@@ -187,13 +181,7 @@ def spark_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
     expected = [route_text(row) for row in truth.routes.to_dict(orient="records")]
     found = [route_text(row) for row in evidence.routes]
     right = sum(one == other for one, other in zip(expected, found, strict=False))
-    yield Check(
-        "spark",
-        "busiest routes in the stream, equal",
-        _text(len(expected)),
-        _text(right),
-        expected == found,
-    )
+    yield Check("spark", "busiest routes in the stream, equal", _text(len(expected)), _text(right), expected == found)
 
 
 def route_text(row: Any) -> str:

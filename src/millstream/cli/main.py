@@ -26,10 +26,7 @@ COMMANDS: Rows = {
     "pending": ("millstream.cli.console.nouns:pending", "Entries that were delivered and not acknowledged."),
     "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: their entries, their idle times."),
     "server": ("millstream.cli.console.nouns:server", "The server itself: memory, log, replicas, slow commands."),
-    "replicas": (
-        "millstream.cli.server.replicas:replicas",
-        "Show leaders, their followers, and the lag of each.",
-    ),
+    "replicas": ("millstream.cli.server.replicas:replicas", "Show leaders, their followers, and the lag of each."),
     "failover": ("millstream.cli.server.failover:failover", "Hand the role of a primary to a replica, without a loss."),
     "compare": ("millstream.cli.compare:compare", "Compare all keys of two servers, such as a primary and a replica."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
@@ -58,19 +55,13 @@ COMMANDS: Rows = {
         "Settle pending entries of crashed workers: ack, release or dead-letter them.",
     ),
     "spark": ("millstream.cli.console.nouns:spark", "Spark queries: running ones, former ones, their progress."),
-    "archive": (
-        "millstream.cli.spark.archive:archive",
-        "Move streams to Parquet, and trim unneeded entries.",
-    ),
+    "archive": ("millstream.cli.spark.archive:archive", "Move streams to Parquet, and trim unneeded entries."),
     "replay": ("millstream.cli.spark.replay:replay", "Write entries of an archive or a stream into a stream again."),
     "demo": ("millstream.cli.demo:demo", "Show the place of the demo: a year of real flights, checked."),
     "log": ("millstream.cli.server.log:log", "Look into a log: its contents, its damage; cut it on purpose."),
     "backup": ("millstream.cli.server.backup:backup", "Copy a data directory while its server runs."),
     "restore": ("millstream.cli.server.restore:restore", "Make a data directory from a backup, also as of a moment."),
-    "doctor": (
-        "millstream.cli.server.doctor:doctor",
-        "Find faults of this machine, a data directory or a server.",
-    ),
+    "doctor": ("millstream.cli.server.doctor:doctor", "Find faults of this machine, a data directory or a server."),
 }
 
 

@@ -104,14 +104,7 @@ _PASSING_CODES = (
     *("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED"),
     "NOREPLICAS",
 )
-_PASSING_KINDS = (
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TryAgainError,
-)
+_PASSING_KINDS = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 
 
 def passes(error: Exception) -> bool:

@@ -71,13 +71,7 @@ class ActionCall:
 
 
 async def prepare(
-    action: Action,
-    line: Line,
-    texts: Texts,
-    tell: Counting | None = None,
-    *,
-    kept: bool = False,
-    who: str = "",
+    action: Action, line: Line, texts: Texts, tell: Counting | None = None, *, kept: bool = False, who: str = ""
 ) -> Prepared:
     """Plan a change from what a person wrote."""
     values = action.bound(texts)

@@ -150,11 +150,7 @@ def _named(manifest: Manifest | None, entries: Sequence[SegmentEntry]) -> frozen
 
 
 def _snapshot(
-    disk: Disk,
-    report: CheckReport,
-    entry: SnapshotEntry,
-    results: dict[str, ScanResult],
-    tick: Callable[[int], None],
+    disk: Disk, report: CheckReport, entry: SnapshotEntry, results: dict[str, ScanResult], tick: Callable[[int], None]
 ) -> None:
     path = report.directory / entry.name
     try:

@@ -65,9 +65,7 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
         except BlockingIOError:
             owner = read_owner(disk, directory)
             raise LogLockedError(
-                _sentence(directory, owner),
-                pid=owner.pid if owner else None,
-                address=owner.address if owner else None,
+                _sentence(directory, owner), pid=owner.pid if owner else None, address=owner.address if owner else None
             ) from None
         try:
             if not lock.displaced():

@@ -72,10 +72,7 @@ def test_what_was_put_back_beside_a_refused_letter_is_reported_and_that_letter_s
     again.send([[[b"8-0", pack(letter(2))]]])
     again.send([[]])
     assert ended(lambda: again.send([b"OK", b"QUEUED", [b"8-1"]])) is True
-    assert outcome.refused == [
-        ("2-0", "s: full; the letter is now 8-0"),
-        ("3-0", "s: full; the letter is now 8-1"),
-    ]
+    assert outcome.refused == [("2-0", "s: full; the letter is now 8-0"), ("3-0", "s: full; the letter is now 8-1")]
     assert batch.unsettled == []
 
 

@@ -137,11 +137,7 @@ def test_a_group_that_is_read_on_is_set_all_the_same(
     fill(client)
     place, by_then, became = READ_ON[case]
     with user(client, "~*", "+@all", *(() if scripts else ("-eval",))) as account:
-        prepared = by(
-            server,
-            account,
-            lambda line: planned(line, "group rewind", *ORDERS, to=place, even_if_moved="1"),
-        )
+        prepared = by(server, account, lambda line: planned(line, "group rewind", *ORDERS, to=place, even_if_moved="1"))
         client.execute_command("XGROUP", "SETID", "orders", "billing", by_then)
         outcome = by(server, account, lambda line: making.carry_out(line, prepared, WHO, "c1"))
     assert [one.became for one in outcome.results] == [became], outcome.results
@@ -476,11 +472,7 @@ def test_a_user_without_scripts_looks_right_before_the_change(server: ServerProc
         make = lambda line: planned(line, "pending ack", *ORDERS, ids="1-0 2-0")  # noqa: E731 - once
         prepared = by(server, account, make)
         client.xack("orders", "billing", "1-0")
-        outcome = by(
-            server,
-            account,
-            lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c"),
-        )
+        outcome = by(server, account, lambda line: making.carry_out(line, replace(prepared, pages=None), WHO, "c"))
         assert ([each.became for each in outcome.results], len(outcome.audit)) == (["moved", "done"], 1)
 
 

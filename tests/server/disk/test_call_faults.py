@@ -198,9 +198,7 @@ def test_a_call_that_fails_around_a_switch_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [CallFault("server", "write", 9, errno.ENOSPC), CallFault("child", "write", 2, errno.EIO)],
-    ids=str,
+    "fault", [CallFault("server", "write", 9, errno.ENOSPC), CallFault("child", "write", 2, errno.EIO)], ids=str
 )
 def test_a_write_that_fails_loses_nothing(tmp_path: Path, made: Path, fault: CallFault) -> None:
     """Faults of the log, which holds and goes on, and of the making of a snapshot, which is given up."""

@@ -51,12 +51,7 @@ def test_every_block_can_be_written_down() -> None:
 @pytest.mark.realserver
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 def test_everything_on_the_page_runs(
-    real_redis: ServerProcess,
-    client: redis.Redis,
-    spark: "SparkSession",
-    place: str,
-    door: Door,
-    tmp_path: Path,
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", place: str, door: Door, tmp_path: Path
 ) -> None:
     """Spark's tasks, in processes of their own, write there; tools and Spark read all of the stream's entries."""
     for number in range(40):

@@ -259,10 +259,7 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
         (["--since", "1h"], "--since 1h: name the moment itself"),
         (["--ids", "keep", "--id-field", "x"], "--id-field is for --ids new"),
         (["--since", "soon"], "--since: 'soon' is no time"),
-        (
-            ["--until", "9999999999999d"],
-            "--until: '9999999999999d' is no time: it must not be longer than a hundred",
-        ),
+        (["--until", "9999999999999d"], "--until: '9999999999999d' is no time: it must not be longer than a hundred"),
         (["--since", "5", "--until", "3"], "--until 3 is not after --since 5: nothing would be replayed"),
         (["--as", ""], "--as is empty"),
         (["--name", ""], "--name is empty"),

@@ -520,9 +520,7 @@ def test_tasks_read_from_the_replica_and_the_plan_is_the_primary_s(
 
 
 def test_a_replica_that_is_behind_is_waited_for(
-    pair: tuple[ServerProcess, ServerProcess],
-    paired: tuple[redis.Redis, redis.Redis],
-    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[ServerProcess, ServerProcess], paired: tuple[redis.Redis, redis.Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its link is up and its last id too small: asked again until it has the end, and never read short."""
     primary, replica = paired

@@ -137,10 +137,7 @@ def test_a_batch_is_what_lies_between_two_offsets() -> None:
     """Streams with nothing new have no range; a stream that joined is read from where its end says it began."""
     start = {"a": _at(5, 2), "b": _at(9, 4)}
     end = {"a": start["a"].advanced(Id(8, 0), 6), "b": start["b"], "c": Position(ZERO, 0, Id(3, 0), 3)}
-    assert offsets.batch_ranges(start, end) == [
-        Range("a", Id(5, 0), Id(8, 0), 2, 4),
-        Range("c", ZERO, Id(3, 0), 0, 3),
-    ]
+    assert offsets.batch_ranges(start, end) == [Range("a", Id(5, 0), Id(8, 0), 2, 4), Range("c", ZERO, Id(3, 0), 0, 3)]
 
 
 def test_a_first_batch_that_failed_is_repeated_from_its_own_beginning() -> None:
@@ -265,11 +262,7 @@ def test_going_back_is_seen_by_id_by_count_and_by_absence() -> None:
     at = Position(Id(5, 0), 5, Id(9, 0), 9)
     whole = StreamState(Id(9, 0), 9, 9, ZERO, Id(1, 0))
     assert offsets.went_back("s", at, whole) is None
-    for worse in (
-        None,
-        StreamState(Id(8, 0), 9, 8, ZERO, Id(1, 0)),
-        StreamState(Id(12, 0), 8, 8, ZERO, Id(1, 0)),
-    ):
+    for worse in (None, StreamState(Id(8, 0), 9, 8, ZERO, Id(1, 0)), StreamState(Id(12, 0), 8, 8, ZERO, Id(1, 0))):
         told = offsets.went_back("s", at, worse)
         assert told is not None
         assert "went back" in told

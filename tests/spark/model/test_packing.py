@@ -19,9 +19,7 @@ def sizes(found: list[tuple[Range, ...]]) -> list[int]:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.integers(0, 300_000), max_size=60),
-    st.none() | st.integers(1, 80),
-    st.none() | st.integers(1, 400_000),
+    st.lists(st.integers(0, 300_000), max_size=60), st.none() | st.integers(1, 80), st.none() | st.integers(1, 400_000)
 )
 def test_tasks_hold_each_part_once_and_keep_to_the_options(
     rows: list[int], least: int | None, most: int | None

@@ -45,10 +45,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"group": ""}, "option 'group' is '': it must not be empty"),
         (GOOD | {"fields": "a,fields"}, r"'fields' is a column of every entry; .*fields\['fields'\]"),
         (GOOD | {"fields": "a,id"}, r"'id' is a column of every entry; .*fields\['id'\]"),
-        (
-            GOOD | {"startingOffsets": '{"orders": ' + "[" * 100_000},
-            "it must be earliest, latest, or a JSON",
-        ),
+        (GOOD | {"startingOffsets": '{"orders": ' + "[" * 100_000}, "it must be earliest, latest, or a JSON"),
         (
             GOOD | {"startingOffsets": "first"},
             "option 'startingOffsets' is 'first': it must be earliest, latest, or a JSON",
@@ -91,10 +88,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             GOOD | {"stream": "a,b", "startingOffsetsByTimestamp": '{"a": 1}'},
             r"'startingOffsetsByTimestamp' names no place for stream 'b': add it \(a time\)",
         ),
-        (
-            GOOD | {"liveTail": "false"},
-            "option 'liveTail' is for reading an archive",
-        ),
+        (GOOD | {"liveTail": "false"}, "option 'liveTail' is for reading an archive"),
         (GOOD | {"fields": "a,ID"}, r"option 'fields' is 'a,ID': Spark takes 'ID' for 'id', a column of every entry"),
         (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
         (

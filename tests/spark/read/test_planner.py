@@ -403,10 +403,7 @@ def test_a_task_of_several_streams_sees_which_was_trimmed(real_redis: ServerProc
         ({"startingOffsets": '{"s": "10-0"}', "endingOffsets": '{"s": "12-0"}'}, ["11-0", "12-0"]),
         ({"startingTimestamp": "10", "endingTimestamp": "12"}, ["10-0", "11-0"]),
         ({"endingTimestamp": "1970-01-01T00:00:00.003Z"}, ["1-0", "2-0"]),
-        (
-            {"startingOffsetsByTimestamp": '{"s": "38"}', "endingOffsetsByTimestamp": '{"s": 40}'},
-            ["38-0", "39-0"],
-        ),
+        ({"startingOffsetsByTimestamp": '{"s": "38"}', "endingOffsetsByTimestamp": '{"s": 40}'}, ["38-0", "39-0"]),
         ({"startingOffsets": "latest"}, []),
         ({"startingOffsets": '{"s": "30-0"}', "endingOffsets": '{"s": "5-0"}'}, []),
         ({"endingOffsets": '{"s": "99-0"}', "maxEntriesPerPartition": "7"}, numbers(1, 40)),
@@ -427,10 +424,7 @@ def test_a_batch_read_is_what_xrange_says(
 
 
 def test_a_stream_that_was_read_and_removed_ends_no_query(
-    real_redis: ServerProcess,
-    client: redis.Redis,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    real_redis: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a pattern: nothing of it was unread, so nothing is lost; a stream that comes under its name is a new one."""
     for key in ("p1", "p2"):

@@ -206,10 +206,7 @@ def environment(machine: Machine) -> str:
 def test_an_environment_goes_along_to_a_cluster(machine: Machine) -> None:
     """A master, a worker, and an executor that unpacks it."""
     machine.run(environment(machine))
-    with (
-        machine.running(machine.line("master.Master"), "7077"),
-        machine.running(machine.line("worker.Worker")),
-    ):
+    with machine.running(machine.line("master.Master"), "7077"), machine.running(machine.line("worker.Worker")):
         machine.run(machine.line("--archives"))
     assert machine.amounts() == LARGE
     assert [*machine.folder.glob("work/app-*/*/environment/bin/python")], "the executor has unpacked it"

@@ -98,10 +98,7 @@ def test_a_publisher_refuses_what_the_constraint_refuses() -> None:
 
 @pytest.mark.parametrize(
     ("annotation", "options"),
-    [
-        (Annotated[int, msgspec.Meta(max_length=5)], {}),
-        (Annotated[list[int], Field(max_length=5)], {"batch": True}),
-    ],
+    [(Annotated[int, msgspec.Meta(max_length=5)], {}), (Annotated[list[int], Field(max_length=5)], {"batch": True})],
 )
 def test_a_constraint_that_nothing_can_check_is_refused_by_name(annotation: Any, options: Any) -> None:
     """The error names handler and parameter."""

@@ -335,12 +335,7 @@ async def test_dependencies_are_made_once_a_delivery_and_closed_before_the_ack(
     async with app.running():
         entry = client.xadd("s", {"x": 7})
         await aeventually(all_done(client, "s", "g"))
-    assert notes == [
-        "open",
-        f"run user 7 by session of {entry}; session of {entry}",
-        "close user",
-        "close, pending 1",
-    ]
+    assert notes == ["open", f"run user 7 by session of {entry}; session of {entry}", "close user", "close, pending 1"]
 
 
 async def test_a_dependency_that_fails_at_closing_fails_the_delivery(

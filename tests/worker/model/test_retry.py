@@ -27,11 +27,7 @@ def test_delays_grow_as_they_say() -> None:
         kind: [Retry(backoff=kind, base=0.5, jitter=False).delay(n, 0) for n in (1, 2, 3, 4)]  # type: ignore[arg-type] # literal
         for kind in ("exponential", "linear", "constant")
     }
-    assert figures == {
-        "exponential": [0.5, 1, 2, 4],
-        "linear": [0.5, 1, 1.5, 2],
-        "constant": [0.5, 0.5, 0.5, 0.5],
-    }
+    assert figures == {"exponential": [0.5, 1, 2, 4], "linear": [0.5, 1, 1.5, 2], "constant": [0.5, 0.5, 0.5, 0.5]}
 
 
 @given(st.integers(1, 50), st.integers(1, 50), chances)

@@ -11,8 +11,7 @@ from support.databases import NAMES, Database, database
 
 # Servers of databases take a minute to make their directories: the first tier has SQLite alone
 @pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.full] if name != "sqlite" else []) for name in NAMES],
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.full] if name != "sqlite" else []) for name in NAMES]
 )
 def base(request: pytest.FixtureRequest) -> Iterator[Database]:
     """Each database in turn."""

@@ -156,11 +156,7 @@ async def test_poison_rows_are_put_aside(
         (tmp_path / "shop.py").write_text(f"import sqlalchemy\nengine = sqlalchemy.create_engine({base.url!r})\n")
         words = ["outbox", "ls", "shop:engine", "--app-dir", str(tmp_path), "-o", "csv"]
         done = await asyncio.to_thread(
-            subprocess.run,
-            [MILLSTREAM, *words],
-            capture_output=True,
-            text=True,
-            check=False,
+            subprocess.run, [MILLSTREAM, *words], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert "WRONGTYPE" in done.stdout

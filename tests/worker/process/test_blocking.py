@@ -220,13 +220,7 @@ def test_other_workers_are_not_taken_down_one_after_the_other(server: ServerProc
 )
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_time_whatever_blocks(
-    server: ServerProcess,
-    client: Any,
-    tasks: Any,
-    text: str,
-    options: list[str],
-    code: int,
-    number: signal.Signals,
+    server: ServerProcess, client: Any, tasks: Any, text: str, options: list[str], code: int, number: signal.Signals
 ) -> None:
     """Within the grace time and a bound, wherever the grace time was given."""
     client.xadd("bad", {"x": 13})

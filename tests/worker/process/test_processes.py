@@ -310,11 +310,7 @@ def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [
-        ("misnamed", "module:name"),
-        ("misnamed:application", "its apps: app"),
-        ("misnamed:os", "not a millstream.App"),
-    ],
+    [("misnamed", "module:name"), ("misnamed:application", "its apps: app"), ("misnamed:os", "not a millstream.App")],
 )
 def test_each_way_to_misname_an_app_has_its_own_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, words: str

@@ -90,12 +90,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
 
 def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
     """The sort key of a group."""
-    by = {
-        "lag": group.lag.worst,
-        "age": group.oldest_undelivered.age(now_ms) or 0,
-        "pending": group.pending,
-        "name": 0,
-    }
+    by = {"lag": group.lag.worst, "age": group.oldest_undelivered.age(now_ms) or 0, "pending": group.pending, "name": 0}
     return -by[sort], group.stream, group.name
 
 

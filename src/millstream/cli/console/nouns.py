@@ -31,18 +31,14 @@ GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
     "show": ("millstream.cli.console.group:show", "Show one group: its lag, its consumers, advice."),
 }
-PENDING: Rows = {
-    "ls": ("millstream.cli.console.pending:ls", "List pending entries: holder, idle time, deliveries."),
-}
-CONSUMER: Rows = {
-    "ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: entries, idle times."),
-}
+PENDING: Rows = {"ls": ("millstream.cli.console.pending:ls", "List pending entries: holder, idle time, deliveries.")}
+CONSUMER: Rows = {"ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: entries, idle times.")}
 SERVER: Rows = {
     "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, costs of commands."),
     "slow": ("millstream.cli.console.server:slow", "List the slow commands."),
 }
 AUDIT: Rows = {
-    "ls": ("millstream.cli.changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM."),
+    "ls": ("millstream.cli.changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM.")
 }
 WORKER: Rows = {
     "ls": ("millstream.cli.worker.worker:ls", "List the workers that are alive, and the handlers that are paused."),
@@ -78,10 +74,7 @@ LATER: Rows = {
     "show": ("millstream.cli.later.later:show", "Show one schedule whole: its time, its entry, decoded."),
 }
 SCHEDULE: Rows = {
-    "ls": (
-        "millstream.cli.later.schedule:ls",
-        "List the recurring schedules: their times, delays and missed firings.",
-    ),
+    "ls": ("millstream.cli.later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
     "show": ("millstream.cli.later.schedule:show", "Show one recurring schedule: its timetable, its next times."),
 }
 SPARK: Rows = {
@@ -198,13 +191,7 @@ def audit() -> None:
     """
 
 
-@click.group(
-    cls=NounGroup,
-    rows=WORKER,
-    changes=_WORKERS,
-    own="millstream.cli.worker.orders",
-    context_settings=_WIDE,
-)
+@click.group(cls=NounGroup, rows=WORKER, changes=_WORKERS, own="millstream.cli.worker.orders", context_settings=_WIDE)
 def worker() -> None:
     """Workers: their state, their entries in hand, and their orders.
 
@@ -226,11 +213,7 @@ def worker() -> None:
 
 
 @click.group(
-    cls=NounGroup,
-    rows=DEAD,
-    changes=_LETTERS,
-    own="millstream.cli.worker.letter_changes",
-    context_settings=_WIDE,
+    cls=NounGroup, rows=DEAD, changes=_LETTERS, own="millstream.cli.worker.letter_changes", context_settings=_WIDE
 )
 def dead() -> None:
     """Dead letters: entries that workers gave up on.

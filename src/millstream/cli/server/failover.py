@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1  # seconds between two questions how far it is
 _OVER, _ASKING = "no-failover", "failover-in-progress"
-_SAID = {
-    "waiting-for-sync": "writers wait until a replica holds all",
-    _ASKING: "a replica is asked to lead",
-}
+_SAID = {"waiting-for-sync": "writers wait until a replica holds all", _ASKING: "a replica is asked to lead"}
 _HELLO = "__sentinel__:hello"  # every Sentinel listens there, on each server that it watches
 _SENTINEL_PORT = 26379
 _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who needs +psync +replconf +ping)"

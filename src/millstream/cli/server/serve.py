@@ -171,10 +171,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     if maxclients is not None:
         parameters["maxclients"] = str(maxclients)
     given = {"requirepass": requirepass, "masteruser": masteruser, "masterauth": masterauth}
-    given |= {
-        "replica-announce-ip": replica_announce_ip,
-        "replica-announce-port": str(replica_announce_port or ""),
-    }
+    given |= {"replica-announce-ip": replica_announce_ip, "replica-announce-port": str(replica_announce_port or "")}
     parameters |= {name: word for name, word in given.items() if word}
     if not memory and directory is None:
         click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)

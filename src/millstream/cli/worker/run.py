@@ -60,12 +60,7 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first.")
 @click.option("--reload", is_flag=True, help="Start again when a .py file changes (needs millstream[reload]).")
 @click.option("--master", metavar="URL", help="Spark master that runs the pipelines. Default: local[2].")
-@click.option(
-    "--conf",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Setting of the Spark session, as for spark-submit.",
-)
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session, as for spark-submit.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
 @click.option(
     "--health-allow",

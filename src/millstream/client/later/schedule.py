@@ -111,10 +111,7 @@ def mover_key(stream: str) -> str:
 
 
 def when(
-    name: str,
-    at: datetime | str | int | None,
-    delay: float | str | None,
-    expires: float | str | None = None,
+    name: str, at: datetime | str | int | None, delay: float | str | None, expires: float | str | None = None
 ) -> When:
     """The time of a schedule, from what a caller wrote.
 

@@ -120,11 +120,7 @@ def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
 
 def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
     """A selector's three kinds of rules, as ACL GETUSER shows them."""
-    return [
-        (b"commands", selector.commands_text),
-        (b"keys", selector.keys_text),
-        (b"channels", selector.channels_text),
-    ]
+    return [(b"commands", selector.commands_text), (b"keys", selector.keys_text), (b"channels", selector.channels_text)]
 
 
 @SERVER.command("acl|getuser", 3, "admin noscript loading stale", "6.0.0", "username", "Describes a user.")

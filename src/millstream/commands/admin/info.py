@@ -538,10 +538,7 @@ def _keyspace(facts: InfoFacts) -> Rows:
         yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
     for base in facts.databases:
         if base.keys:
-            yield (
-                f"db{base.index}",
-                f"keys={base.keys},expires={base.expires},avg_ttl={base.average_ttl},subexpiry=0",
-            )
+            yield (f"db{base.index}", f"keys={base.keys},expires={base.expires},avg_ttl={base.average_ttl},subexpiry=0")
 
 
 SECTIONS: dict[str, tuple[str, Callable[[InfoFacts], Rows]]] = {

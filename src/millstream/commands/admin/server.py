@@ -206,11 +206,4 @@ def _stream_size(stream: Stream) -> int:
     return size + sum(group.footprint for group in stream.groups.values())
 
 
-SERVER.help(
-    "memory",
-    since="4.0.0",
-    lines=(
-        "USAGE <key> [SAMPLES <count>]",
-        "    Estimate the bytes a key takes.",
-    ),
-)
+SERVER.help("memory", since="4.0.0", lines=("USAGE <key> [SAMPLES <count>]", "    Estimate the bytes a key takes."))

@@ -321,19 +321,9 @@ PARAMETERS: dict[str, Parameter] = {
             "tls-ca-cert-file", "", text, "certificates of the authorities that sign the clients'", mutable=False
         ),
         Parameter(
-            "tls-auth-clients",
-            "yes",
-            choice("no", "optional", "yes"),
-            "demand a certificate of clients",
-            mutable=False,
+            "tls-auth-clients", "yes", choice("no", "optional", "yes"), "demand a certificate of clients", mutable=False
         ),
-        Parameter(
-            "tls-replication",
-            "no",
-            yes_no,
-            "follow a primary over TLS (`--tls-replication`)",
-            mutable=False,
-        ),
+        Parameter("tls-replication", "no", yes_no, "follow a primary over TLS (`--tls-replication`)", mutable=False),
         Parameter("databases", "16", integer(16, 16), "number of databases", mutable=False),
         # where the data is
         Parameter("dir", "", text, "the data directory, an absolute path", mutable=False),

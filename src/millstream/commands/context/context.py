@@ -100,19 +100,7 @@ _MAY_BLOCK = frozenset({Origin.CLIENT, Origin.WAITER})
 class Context:
     """One command's view of the world; see the module's text."""
 
-    __slots__ = (
-        "_journal",
-        "_notify",
-        "db",
-        "dirty",
-        "failed",
-        "host",
-        "may_block",
-        "now",
-        "origin",
-        "row",
-        "session",
-    )
+    __slots__ = ("_journal", "_notify", "db", "dirty", "failed", "host", "may_block", "now", "origin", "row", "session")
 
     def __init__(
         self,

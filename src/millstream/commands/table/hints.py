@@ -54,10 +54,7 @@ MORE_FLAGS = _by_name(
 
 TIPS = _by_name(
     (
-        (
-            "request_policy:all_shards response_policy:all_succeeded",
-            "ping flushdb flushall function|flush",
-        ),
+        ("request_policy:all_shards response_policy:all_succeeded", "ping flushdb flushall function|flush"),
         (
             "nondeterministic_output",
             (

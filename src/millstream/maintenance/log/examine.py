@@ -183,7 +183,7 @@ def advice(found: Examination) -> list[str]:
     if found.cut_at is not None:
         name, offset = found.cut_at
         steps += [
-            f"Or give up what is listed as lost; it is kept aside: `millstream log cut {home} --at {name}:{offset}`.",
+            f"Or give up what is listed as lost; it is kept aside: `millstream log cut {home} --at {name}:{offset}`."
         ]
     return steps
 

@@ -75,11 +75,7 @@ async def read_cases(
 
 
 def _case(
-    seen: StreamsSeen,
-    group: GroupStatus,
-    answers: tuple[Reply, Reply],
-    workers: WorkersSeen,
-    rate: GroupRate | None,
+    seen: StreamsSeen, group: GroupStatus, answers: tuple[Reply, Reply], workers: WorkersSeen, rate: GroupRate | None
 ) -> Case:
     """One group's case."""
     members, held = answers

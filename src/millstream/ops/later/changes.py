@@ -231,10 +231,7 @@ def _unchanged(one: ScheduleStatus) -> tuple[FactCheck, ...]:
 
 def _removal(one: ScheduleStatus) -> tuple[Words, ...]:
     """The commands that remove a schedule."""
-    return (
-        ("HDEL", schedule.content_key(one.stream), one.id),
-        ("ZREM", schedule.due_key(one.stream), one.id),
-    )
+    return (("HDEL", schedule.content_key(one.stream), one.id), ("ZREM", schedule.due_key(one.stream), one.id))
 
 
 def _put_back(one: ScheduleStatus) -> tuple[Words, ...]:

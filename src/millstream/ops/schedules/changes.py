@@ -195,7 +195,4 @@ def _without_firing(one: RecurringStatus) -> tuple[Words, ...]:
     """The commands that remove the firing that waits."""
     if one.placed is None:
         return ()
-    return (
-        ("HDEL", schedule.content_key(one.stream), one.firing),
-        ("ZREM", schedule.due_key(one.stream), one.firing),
-    )
+    return (("HDEL", schedule.content_key(one.stream), one.firing), ("ZREM", schedule.due_key(one.stream), one.firing))

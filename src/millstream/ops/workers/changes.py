@@ -346,11 +346,7 @@ _GROUPS_SHOWN = 20  # groups that a preview has a row for
 
 
 def plan_reap(
-    stream: str,
-    groups: Mapping[str, Sequence[ConsumerStatus]],
-    *,
-    idle_ms: int,
-    alive: Container[tuple[str, str]],
+    stream: str, groups: Mapping[str, Sequence[ConsumerStatus]], *, idle_ms: int, alive: Container[tuple[str, str]]
 ) -> ChangePlan:
     """Remove consumers that are idle for long and hold nothing, but for those of workers that are alive.
 

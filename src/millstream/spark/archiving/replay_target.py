@@ -119,8 +119,7 @@ class ReplayTarget:
                 for ident, fields in batch.entries:
                     pipe.execute_command("XADD", *self._words(ident, fields))
                 pipe.hset(
-                    self._key,
-                    mapping={"after": str(batch.last), "written": written, "what": self._what.description},
+                    self._key, mapping={"after": str(batch.last), "written": written, "what": self._what.description}
                 )
                 try:
                     replies = pipe.execute(raise_on_error=False)[: len(batch.entries)]
@@ -186,8 +185,7 @@ class ReplayTarget:
             with client.pipeline(transaction=True) as pipe:
                 if not client.exists(self._key):  # nothing was to be replayed
                     pipe.hset(
-                        self._key,
-                        mapping={"after": str(self._after), "written": 0, "what": self._what.description},
+                        self._key, mapping={"after": str(self._after), "written": 0, "what": self._what.description}
                     )
                 pipe.hset(self._key, "done", 1)
                 pipe.expire(self._key, CURSOR_DAYS * 86400)

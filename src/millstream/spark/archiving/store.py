@@ -199,10 +199,7 @@ class ArchiveStore:
         )
 
     def take(
-        self,
-        label: str,
-        ranges: Mapping[str, Position],
-        write: Callable[[WritePlan, str], Sequence[DataFile]],
+        self, label: str, ranges: Mapping[str, Position], write: Callable[[WritePlan, str], Sequence[DataFile]]
     ) -> None:
         """Archive one batch: all of it, or nothing."""
         with self.busy:

@@ -39,12 +39,7 @@ if TYPE_CHECKING:
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where Spark's timestamps end."""
 
-_FIXED = {
-    STREAM_COLUMN: pa.string(),
-    ID: pa.string(),
-    TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    CORRUPT: pa.string(),
-}
+_FIXED = {STREAM_COLUMN: pa.string(), ID: pa.string(), TIMESTAMP: pa.timestamp("us", tz="UTC"), CORRUPT: pa.string()}
 _MAP = pa.map_(pa.string(), pa.string())
 
 

@@ -242,13 +242,7 @@ def _number(digits: Bytes) -> "np.ndarray[Any, np.dtype[np.uint32]]":
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 
-def _page(
-    reply: _Reply,
-    template: _Template,
-    want: Want,
-    parts: tuple[Ends, list[Ends]],
-    times: Times,
-) -> Page:
+def _page(reply: _Reply, template: _Template, want: Want, parts: tuple[Ends, list[Ends]], times: Times) -> Page:
     ids, values = parts
     rows, width = len(times), len(values)
     if want.pairs or want.listed:

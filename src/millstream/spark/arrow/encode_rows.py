@@ -273,18 +273,7 @@ def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
         keys, items = keys.filter(pa.array(kept)), items.filter(pa.array(kept))
         row_of = np.repeat(np.arange(rows), np.diff(offsets))
         sizes = np.bincount(row_of[kept], minlength=rows)
-    words = _join(
-        [
-            b"$",
-            _sizes(keys),
-            keys,
-            b"\r\n$",
-            _sizes(items),
-            items,
-            _CRLF,
-        ],
-        len(keys),
-    )
+    words = _join([b"$", _sizes(keys), keys, b"\r\n$", _sizes(items), items, _CRLF], len(keys))
     starts = np.zeros(rows + 1, np.int32)
     np.cumsum(sizes, out=starts[1:])
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), words), pa.scalar(b"", pa.binary()))

@@ -30,10 +30,7 @@ _UTC = r"(?:Z|[+-]00(?::?00)?)$"
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _PATTERNS: list[tuple[Callable[[pa.DataType], bool], str]] = [
     (pa.types.is_integer, r"[+-]?[0-9]+"),
-    (
-        pa.types.is_floating,
-        r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|NaN|nan|inf|Infinity)",
-    ),
+    (pa.types.is_floating, r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|NaN|nan|inf|Infinity)"),
     (pa.types.is_decimal, r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
     (pa.types.is_boolean, r"(?i:true|false|1|0)"),
     (pa.types.is_date, _DATE),

@@ -187,10 +187,7 @@ class GroupPlanner:
 
     def _claim(self, consumer: str, cap: int | None) -> dict[str, list[Run]]:
         waiting = self._waiting()
-        self.report = {
-            "taken": self._taken,
-            "waiting": {key: count for key, (count, _) in sorted(waiting.items())},
-        }
+        self.report = {"taken": self._taken, "waiting": {key: count for key, (count, _) in sorted(waiting.items())}}
         runs: dict[str, list[Run]] = {key: [] for key in self._pending_entries}
         room = cap
         for key in self._pending_entries:

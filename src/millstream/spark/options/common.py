@@ -15,12 +15,7 @@ from millstream.spark.options import foreign
 
 T = TypeVar("T")
 
-_OTHER_WORDS = {
-    "streams": "stream",
-    "key": "stream",
-    "pattern": "streamPattern",
-    "maxlength": "maxLen",
-}
+_OTHER_WORDS = {"streams": "stream", "key": "stream", "pattern": "streamPattern", "maxlength": "maxLen"}
 """What the same thing might be called (lower case), for suggestions; names of other products are in ``foreign``."""
 
 

@@ -19,16 +19,7 @@ from millstream.paths import archive_place
 from millstream.printable import without_password
 from millstream.spark.model.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.options import names
-from millstream.spark.options.common import (
-    boolean,
-    check_names,
-    duration,
-    find_url,
-    not_empty,
-    one_of,
-    positive,
-    read,
-)
+from millstream.spark.options.common import boolean, check_names, duration, find_url, not_empty, one_of, positive, read
 
 DEFAULT_DELAY_MS = 15 * 60 * 1000
 """How long a micro-batch waits for ``minEntriesPerTrigger``, as Kafka's source has it (``maxTriggerDelay``)."""

@@ -52,9 +52,7 @@ async def overview_page(asked: Asked) -> WebPage:
     servers = await server_standing(asked.watch)
     await note_recurring(asked)
     noted = findings(
-        asked,
-        looked.value,
-        [*on_servers(servers), *lost_queries(queries.value, seen), *letters_waiting(seen)],
+        asked, looked.value, [*on_servers(servers), *lost_queries(queries.value, seen), *letters_waiting(seen)]
     )
     urgent = [one for one in noted if one.advice.level != "hint"]
     facts: Facts = {

@@ -49,11 +49,7 @@ async def queries_page(asked: Asked) -> WebPage:
     found = sorted(seen.queries, key=lambda query: (query not in lost, _WORST_FIRST[query.state]))[:MOST]
     keys = sorted({place.stream for query in found if query.state != "stopped" for place in query.places})[:_STREAMS]
     live = await some_streams(asked.watch, keys)
-    facts = {
-        "queries": [query_facts(query) for query in found],
-        "found": len(seen.queries),
-        "unknown": seen.why,
-    }
+    facts = {"queries": [query_facts(query) for query in found], "found": len(seen.queries), "unknown": seen.why}
     view = {
         "rows": [_row(query, lost=query in lost) for query in found],
         "found": len(seen.queries),

@@ -61,11 +61,7 @@ def address_of(host: str, opened: socket.socket) -> str:
 
 
 def run(
-    settings: ConsoleSettings,
-    host: str,
-    port: int | None,
-    ready: Callable[[str], None],
-    until: IO[str] | None = None,
+    settings: ConsoleSettings, host: str, port: int | None, ready: Callable[[str], None], until: IO[str] | None = None
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     opened = bind(host, port)

@@ -145,12 +145,7 @@ def family(name: str) -> Any:
     Raises:
         KeyError: no metric of that name is declared.
     """
-    from prometheus_client.core import (  # noqa: PLC0415 - optional
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-        InfoMetricFamily,
-    )
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily  # noqa: PLC0415 - optional
 
     kinds = {
         "counter": CounterMetricFamily,

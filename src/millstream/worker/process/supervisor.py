@@ -184,11 +184,7 @@ class Supervisor:
     async def _spawn(self, slot: int) -> asyncio.subprocess.Process:
         """Start one worker, and hear what it reports."""
         ready, theirs = os.pipe()
-        environment = {
-            **self.environment,
-            "MILLSTREAM_LIFELINE": str(self._lifeline),
-            "MILLSTREAM_READY": str(theirs),
-        }
+        environment = {**self.environment, "MILLSTREAM_LIFELINE": str(self._lifeline), "MILLSTREAM_READY": str(theirs)}
         if self.spare and self.watched is None:
             environment["MILLSTREAM_SPARE"] = self._spare_name
         if slot == _DRIVER:

@@ -16,13 +16,7 @@ import pyarrow.compute as pc
 
 from millstream.client.jsontext import fault, parse
 from millstream.errors import StorageError
-from millstream.spark.archiving.tables.columns import (
-    MOST_COLUMNS,
-    ColumnType,
-    TableColumn,
-    extended,
-    load_columns,
-)
+from millstream.spark.archiving.tables.columns import MOST_COLUMNS, ColumnType, TableColumn, extended, load_columns
 from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.arrow import arrays
 from millstream.spark.arrow.format_values import texts
