@@ -10,9 +10,9 @@ The script blocks the server for at most :data:`STEPS` steps at a time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from typing import Any, Literal
 
+from millstream import packaged
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.line import Command, Line
 from millstream.errors import Disconnected
@@ -22,7 +22,7 @@ from millstream.ops.plan import MOST_SHOWN, ChangePlan, ChangeRefusedError, Fact
 #: Steps of one script.
 STEPS = MOST_SHOWN
 
-SCRIPT = resources.files("millstream.ops").joinpath("guarded.lua").read_text(encoding="utf-8")
+SCRIPT = packaged.text("millstream.ops", "guarded.lua")
 
 #: Beginnings of the errors with which a server refuses to run a script.
 _NO_SCRIPTS = ("NOPERM", "ERR unknown command", "ERR Lua scripts need")

@@ -22,6 +22,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from millstream import packaged
 from millstream.cli.shared.servers import GIVEN, ServerChoice, context_url
 from millstream.client.url import EMBEDDED
 from millstream.errors import MillstreamError
@@ -94,31 +95,7 @@ class FishWords(NotedWords, FishComplete):
 class BashWords(NotedWords, BashComplete):
     """Click's completion for bash, for words with a colon, which bash takes for several: names of keys have them."""
 
-    source_template = """\
-%(complete_func)s() {
-    local IFS=$'\\n'
-    local response completion type value
-
-    response=$(env COMP_LINE="${COMP_LINE:0:$COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \
-%(complete_var)s=bash_complete $1)
-
-    COMPREPLY=()
-    for completion in $response; do
-        IFS=',' read -r type value <<< "$completion"
-        if [[ $type == 'dir' ]]; then
-            compopt -o dirnames
-        elif [[ $type == 'file' ]]; then
-            compopt -o default
-        elif [[ $type == 'plain' ]]; then
-            COMPREPLY+=("$value")
-        fi
-    done
-
-    return 0
-}
-
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
+    source_template = packaged.text("millstream.cli.shared", "complete.bash")
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """The words before the one that is being typed, and that one."""

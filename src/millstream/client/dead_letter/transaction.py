@@ -33,9 +33,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha1
-from importlib import resources
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from millstream import packaged
 from millstream.client import emulate
 from millstream.client.dead_letter.letter import DeadLetter, is_of, pack
 from millstream.client.line import Command
@@ -160,7 +160,7 @@ def last_id(info: object) -> bytes | None:
     return b"0-0" if text.startswith("WRONGTYPE") or "no such key" in text.lower() else None
 
 
-SCRIPT = resources.files("millstream.client.dead_letter").joinpath("dead_letter.lua").read_text(encoding="utf-8")
+SCRIPT = packaged.text("millstream.client.dead_letter", "dead_letter.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 #: The script's reply for a letter, if it is not an error.

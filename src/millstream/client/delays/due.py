@@ -18,14 +18,14 @@ also drops those of entries that are not pending any more. The key goes a week a
 import math
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
-from importlib import resources
 from typing import TypeAlias
 
+from millstream import packaged
 from millstream.client import emulate
 from millstream.client.line import Reply
 from millstream.client.slots import beside
 
-SCRIPT = resources.files("millstream.client.delays").joinpath("hold.lua").read_text(encoding="utf-8")
+SCRIPT = packaged.text("millstream.client.delays", "hold.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 #: Makes a group, and forgets the due times of the one before it. KEYS: the stream. ARGV: group, id, the due times' key.

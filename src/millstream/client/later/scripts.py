@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from hashlib import sha1
-from importlib import resources
 
 from redis.exceptions import NoScriptError
 
+from millstream import packaged
 from millstream.client.line import Command, Line, Reply
 
 Word = bytes | str | int | float
@@ -21,7 +21,7 @@ class ServerScript:
     @classmethod
     def beside(cls, package: str, name: str) -> "ServerScript":
         """The script in a file of a package."""
-        return cls(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
+        return cls(packaged.text(package, name))
 
     def command(self, keys: Sequence[str], words: Sequence[Word], *, whole: bool = False) -> Command:
         """The command that runs it."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millstream import packaged
 from millstream.errors import UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.manifest import ArchivePosition
@@ -23,98 +24,7 @@ CHUNK = 100
 CHECKS = 3
 """Checks of the first entry without a cut after them; a stream whose head moves faster is trimmed the next time."""
 
-SCRIPT = """#!lua
-local function parts(id)
-  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
-  return ms, seq
-end
--- Halves of an id go past 2^53, where Lua's numbers are no longer exact: they are compared as digits.
-local function less(a, b)
-  if #a ~= #b then return #a < #b end
-  return a < b
-end
-local function before(one, other)
-  local ms, seq = parts(one)
-  local ms2, seq2 = parts(other)
-  if ms ~= ms2 then return less(ms, ms2) end
-  return less(seq, seq2)
-end
-local function plus(digits)
-  local head, last, nines = string.match(digits, '^(%d-)(%d?)(9*)$')
-  if last == '' then return '1' .. nines:gsub('9', '0') end
-  return head .. (tonumber(last) + 1) .. nines:gsub('9', '0')
-end
-local function after(id)
-  local ms, seq = parts(id)
-  if seq == '18446744073709551615' then
-    if ms == seq then return id end  -- no id is greater: this one entry stays
-    return plus(ms) .. '-0'
-  end
-  return ms .. '-' .. plus(seq)
-end
-local function named(flat)
-  local found = {}
-  for at = 1, #flat, 2 do found[flat[at]] = flat[at + 1] end
-  return found
-end
-
--- The first entry's id and fields in few bytes: another stream may begin with the same id.
-local function oldest()
-  local row = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-  if not row then return '', '' end
-  local words = {}
-  for at, word in ipairs(row[2]) do words[at] = #word .. ':' .. word end
-  return row[1], row[1] .. ' ' .. redis.sha1hex(table.concat(words))
-end
-
-local key, archived, archived_n, keep_ms, keep, cut = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-if redis.call('EXISTS', key) == 0 then return {'gone'} end
-local stream = named(redis.call('XINFO', 'STREAM', key))
-local length = stream['length']
-if before(stream['last-generated-id'], archived) or stream['entries-added'] < tonumber(archived_n) then
-  return {'back', stream['last-generated-id'], stream['entries-added']}
-end
-
--- Who cuts says which entry it knows to be the first: under another one there may be another stream.
-local first, mark = oldest()
-if cut == '1' and mark ~= ARGV[7] then return {'look', first, length, mark} end
-
-local limit, why = after(archived), {'archive'}
-local function hold(id, ...)
-  if before(id, limit) then limit, why = id, {...} end
-end
-for _, flat in ipairs(redis.call('XINFO', 'GROUPS', key)) do
-  local group = named(flat)
-  hold(after(group['last-delivered-id']), 'read', group['name'], group['last-delivered-id'])
-  if group['pending'] > 0 then
-    local oldest = redis.call('XPENDING', key, group['name'], '-', '+', 1)[1]
-    if oldest then hold(oldest[1], 'pending', group['name'], oldest[1], oldest[2]) end
-  end
-end
-if keep_ms ~= '' then
-  local now = redis.call('TIME')
-  local floor = math.max(0, now[1] * 1000 + math.floor(now[2] / 1000) - tonumber(keep_ms))
-  hold(string.format('%.0f-0', floor), 'age')
-end
-local more = 0
-if keep ~= '' then
-  local spare = length - tonumber(keep)
-  if spare <= 0 then
-    hold('0-0', 'count')
-  elseif cut == '1' and limit ~= '0-0' then  -- before 0-0 is nothing, and no range can be asked for
-    local step = math.min(spare, tonumber(ARGV[6]))
-    local rows = redis.call('XRANGE', key, '-', '(' .. limit, 'COUNT', step)
-    if #rows == step then
-      if step < spare then more = 1 else why = {'count'} end
-      limit = after(rows[step][1])
-    end
-  end
-end
-local trimmed = 0
-if cut == '1' then trimmed = redis.call('XTRIM', key, 'MINID', '=', limit) end
-if trimmed > 0 then first, mark = oldest() end
-return {'done', limit, trimmed, length - trimmed, more, why, mark}
-"""
+SCRIPT = packaged.text("millstream.spark.archiving", "trim.lua")
 
 
 class ReplacedError(UsageError):

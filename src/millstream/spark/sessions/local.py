@@ -36,6 +36,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from millstream import packaged
 from millstream.errors import ConfigError
 from millstream.spark.oldest import spark_problem
 from millstream.spark.sessions.java_output import held_back
@@ -47,29 +48,6 @@ _WRITING_SECONDS = 600
 """An archive without a header that is older than this was left by a process that died."""
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
-_WRAPPER = """#!/bin/sh
-# Drops PySpark's zips from the path of Spark's Python workers: the installed package is the same and is compiled. Also
-# a jar without Python in it, which every import would search, and whatever is there twice.
-kept=
-IFS=:
-for part in $PYTHONPATH; do
-  case $part in
-    */pyspark.zip | */py4j-*-src.zip | */pyspark/jars/spark-core_*.jar | "") continue ;;
-  esac
-  case :$kept: in
-    *":$part:"*) ;;
-    *) kept=${{kept:+$kept:}}$part ;;
-  esac
-done
-export PYTHONPATH="$kept"
-# Spark asks this before it starts each kind of worker; a Python needs its own start to answer.
-if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.version_info[:2])" ]; then
-  echo {version}
-  exit
-fi
-exec {python} "$@"
-"""
 
 
 @functools.cache
@@ -104,7 +82,9 @@ def worker_python() -> str:
     """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
     if "PYSPARK_PYTHON" in os.environ:
         return os.environ["PYSPARK_PYTHON"]
-    text = _WRAPPER.format(python=shlex.quote(sys.executable), version="{}.{}".format(*sys.version_info[:2]))
+    text = packaged.text("millstream.spark.sessions", "worker.sh")
+    text = text.replace("@VERSION@", "{}.{}".format(*sys.version_info[:2]))
+    text = text.replace("@PYTHON@", shlex.quote(sys.executable))
     path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not path.exists():
         try:

@@ -18,7 +18,7 @@ handled it before do not repeat theirs.
 import asyncio
 from collections.abc import Sequence
 
-from millstream import times
+from millstream import packaged, times
 from millstream.client.line import Command
 from millstream.client.slots import beside
 from millstream.errors import UsageError
@@ -31,25 +31,7 @@ KEEP_SECONDS = 7 * 24 * 3600
 #: KEYS[1]: the marker. ARGV: seconds it lives, then each command as the number of its words and the words.
 #: Returns 1 when commands ran, 0 when all had run before, or the error of the one that was refused. The marker comes
 #: first: where it cannot be written, nothing has run.
-SCRIPT = """
-local before = redis.call('GET', KEYS[1])
-if before == 'done' then return 0 end
-local skip, number, at = tonumber(before) or 0, 0, 2
-redis.call('SET', KEYS[1], 'done', 'EX', ARGV[1])
-while at <= #ARGV do
-  local words = tonumber(ARGV[at])
-  number = number + 1
-  if number > skip then
-    local reply = redis.pcall(unpack(ARGV, at + 1, at + words))
-    if type(reply) == 'table' and reply.err then
-      if number > 1 then redis.call('SET', KEYS[1], number - 1, 'EX', ARGV[1]) else redis.call('DEL', KEYS[1]) end
-      return reply
-    end
-  end
-  at = at + words + 1
-end
-return 1
-"""
+SCRIPT = packaged.text("millstream.worker.handlers", "once.lua")
 
 
 def marker(msg: Message) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from redis.exceptions import ResponseError
 
+from millstream import packaged
 from millstream.client.line import Line
 from millstream.errors import MillstreamError
 
@@ -19,19 +20,7 @@ log = logging.getLogger("millstream.worker")
 DEFAULT_AFTER = 3600.0
 
 #: Returns the names it removed. KEYS: the stream; ARGV: group, idle milliseconds, names that are alive.
-SCRIPT = """
-local alive, removed = {}, {}
-for i = 3, #ARGV do alive[ARGV[i]] = true end
-for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
-  local facts = {}
-  for i = 1, #row, 2 do facts[row[i]] = row[i + 1] end
-  if facts.pending == 0 and facts.idle >= tonumber(ARGV[2]) and not alive[facts.name] then
-    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], facts.name)
-    removed[#removed + 1] = facts.name
-  end
-end
-return removed
-"""
+SCRIPT = packaged.text("millstream.worker.registry", "reap.lua")
 
 
 class ReapError(MillstreamError):

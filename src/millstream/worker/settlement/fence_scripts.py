@@ -6,7 +6,8 @@ and the commands themselves. The one that writes dead letters is ``client/dead_l
 """
 
 from hashlib import sha1
-from importlib import resources
+
+from millstream import packaged
 
 #: In place of a delivery count: the owner is enough.
 ANY = 0
@@ -14,5 +15,5 @@ ANY = 0
 #: A row of the failure log that is to be forgotten; an empty one is left as it is.
 FORGET = "-"
 
-MOVE = resources.files("millstream.worker.settlement").joinpath("fence.lua").read_text(encoding="utf-8")
+MOVE = packaged.text("millstream.worker.settlement", "fence.lua")
 MOVE_SHA = sha1(MOVE.encode(), usedforsecurity=False).hexdigest()
