@@ -7,147 +7,81 @@ Sources: https://redis.io/docs/latest/develop/reference/command-tips/,
 https://redis.io/docs/latest/develop/reference/key-specs/
 """
 
-FLAG_ORDER = (
-    "write",
-    "readonly",
-    "denyoom",
-    "admin",
-    "pubsub",
-    "noscript",
-    "blocking",
-    "loading",
-    "stale",
-    "skip_monitor",
-    "skip_slowlog",
-    "fast",
-    "no_auth",
-    "no_mandatory_keys",
-    "protected",
-    "no_async_loading",
-    "no_multi",
-    "movablekeys",
-    "allow_busy",
-    "script_runner",
+_FLAGS = (
+    "write readonly denyoom admin pubsub noscript blocking loading stale skip_monitor skip_slowlog fast no_auth "
+    "no_mandatory_keys protected no_async_loading no_multi movablekeys allow_busy script_runner"
 )
+FLAG_ORDER = _FLAGS.split()
 """Every flag, in the order in which Redis shows them."""
 
 
-def _by_name(rows: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:
-    """From (words, names) the words of each name; a name in several rows has those of all, in their order."""
+def _by_name(table: str) -> dict[str, tuple[str, ...]]:
+    """From lines of "words = names" the words of each name: of all its lines, in their order."""
     found: dict[str, tuple[str, ...]] = {}
-    for words, names in rows:
+    for line in table.strip().splitlines():
+        words, names = line.split(" = ")
         for name in names.split():
             found[name] = found.get(name, ()) + tuple(words.split())
     return found
 
 
-MORE_FLAGS = _by_name(
-    (
-        ("allow_busy", "multi discard watch unwatch auth hello quit reset script|kill shutdown replconf"),
-        ("skip_slowlog", "exec"),
-        ("no_async_loading", "save bgsave bgrewriteaof"),
-        ("no_mandatory_keys skip_monitor script_runner", "eval eval_ro evalsha evalsha_ro"),
-        ("denyoom", "subscribe psubscribe"),
-    )
-)
+MORE_FLAGS = _by_name("""
+allow_busy = multi discard watch unwatch auth hello quit reset script|kill shutdown replconf
+skip_slowlog = exec
+no_async_loading = save bgsave bgrewriteaof
+no_mandatory_keys skip_monitor script_runner = eval eval_ro evalsha evalsha_ro
+denyoom = subscribe psubscribe
+""")
 """Flags that mean nothing to this server, which clients may still ask for."""
 
-TIPS = _by_name(
-    (
-        ("request_policy:all_shards response_policy:all_succeeded", "ping flushdb flushall function|flush"),
-        (
-            "nondeterministic_output",
-            (
-                "client|info client|list xadd xtrim xpending xclaim xautoclaim "
-                "xinfo|consumers ttl pttl object|encoding object|refcount object|idletime object|freq dump "
-                "hscan time lastsave"
-            ),
-        ),
-        (
-            "request_policy:all_nodes response_policy:all_succeeded",
-            (
-                "client|setname client|setinfo script|load script|flush acl|setuser acl|deluser acl|save "
-                "config|set config|resetstat config|rewrite slowlog|reset"
-            ),
-        ),
-        ("request_policy:multi_shard response_policy:agg_sum", "del unlink exists touch"),
-        ("request_policy:all_shards nondeterministic_output_order", "keys"),
-        ("nondeterministic_output request_policy:special response_policy:special", "scan"),
-        ("request_policy:all_shards response_policy:special nondeterministic_output", "randomkey"),
-        ("request_policy:all_shards response_policy:agg_sum", "dbsize"),
-        ("request_policy:all_nodes nondeterministic_output", "slowlog|get"),
-        ("request_policy:all_nodes response_policy:agg_sum nondeterministic_output", "slowlog|len"),
-        ("request_policy:multi_shard response_policy:all_succeeded", "mset"),
-        ("request_policy:multi_shard", "mget"),
-        ("request_policy:all_shards response_policy:agg_min", "wait waitaof"),
-        (
-            "nondeterministic_output_order",
-            (
-                "hgetall hkeys hvals smembers sinter sunion sdiff function|list command command|info command|docs "
-                "command|list"
-            ),
-        ),
-        ("request_policy:all_shards response_policy:agg_logical_and", "script|exists"),
-        ("request_policy:all_shards response_policy:one_succeeded", "script|kill"),
-        ("nondeterministic_output request_policy:all_shards response_policy:special", "info"),
-    )
-)
+TIPS = _by_name("""
+request_policy:all_shards response_policy:all_succeeded = ping flushdb flushall function|flush
+nondeterministic_output = client|info client|list xadd xtrim xpending xclaim xautoclaim xinfo|consumers ttl pttl
+nondeterministic_output = object|encoding object|refcount object|idletime object|freq dump hscan time lastsave
+request_policy:all_nodes response_policy:all_succeeded = client|setname client|setinfo script|load script|flush
+request_policy:all_nodes response_policy:all_succeeded = acl|setuser acl|deluser acl|save config|set config|resetstat
+request_policy:all_nodes response_policy:all_succeeded = config|rewrite slowlog|reset
+request_policy:multi_shard response_policy:agg_sum = del unlink exists touch
+request_policy:all_shards nondeterministic_output_order = keys
+nondeterministic_output request_policy:special response_policy:special = scan
+request_policy:all_shards response_policy:special nondeterministic_output = randomkey
+request_policy:all_shards response_policy:agg_sum = dbsize
+request_policy:all_nodes nondeterministic_output = slowlog|get
+request_policy:all_nodes response_policy:agg_sum nondeterministic_output = slowlog|len
+request_policy:multi_shard response_policy:all_succeeded = mset
+request_policy:multi_shard = mget
+request_policy:all_shards response_policy:agg_min = wait waitaof
+nondeterministic_output_order = hgetall hkeys hvals smembers sinter sunion sdiff function|list command command|info
+nondeterministic_output_order = command|docs command|list
+request_policy:all_shards response_policy:agg_logical_and = script|exists
+request_policy:all_shards response_policy:one_succeeded = script|kill
+nondeterministic_output request_policy:all_shards response_policy:special = info
+""")
 """What a proxy or a cluster client should know of a command."""
 
-_ONE_USE = _by_name(
-    (
-        (
-            "RO",
-            (
-                "watch exists touch type xlen strlen hlen hexists hstrlen llen zcard scard sismember "
-                "memory|usage object|encoding object|refcount object|idletime object|freq"
-            ),
-        ),
-        (
-            "RO access",
-            (
-                "xrange xrevrange xread xreadgroup xpending xinfo|stream xinfo|groups xinfo|consumers get "
-                "mget getrange substr dump ttl pttl expiretime pexpiretime hget hmget hgetall hkeys hvals "
-                "hscan lrange smembers zscore zmscore zrank zrevrank zcount zlexcount zrange zrevrange "
-                "zrangebyscore zrevrangebyscore zrangebylex zrevrangebylex eval_ro evalsha_ro lindex lpos smismember "
-                "sinter sunion sdiff sintercard zunion zinter zdiff zintercard getbit bitcount bitpos bitfield_ro "
-                "geopos geodist geohash sort sort_ro"
-            ),
-        ),
-        (
-            "RW update",
-            (
-                "xadd xsetid xcfgset xidmprecord xack xnack xclaim xgroup|setid expire pexpire expireat "
-                "pexpireat persist setrange hset hmset zadd lset hsetex geoadd"
-            ),
-        ),
-        ("RW insert", "xgroup|create xgroup|createconsumer append hsetnx lpush rpush sadd linsert lpushx rpushx"),
-        (
-            "RW delete",
-            (
-                "xtrim xdel xdelex xautoclaim xgroup|destroy xgroup|delconsumer hdel zrem "
-                "zremrangebyscore zremrangebyrank zremrangebylex srem lrem ltrim"
-            ),
-        ),
-        ("RW update delete", "xackdel"),
-        (
-            "RW access update",
-            (
-                "move getset getex incr decr incrby decrby incrbyfloat hincrby hincrbyfloat zincrby eval evalsha "
-                "setbit increx"
-            ),
-        ),
-        (
-            "RW access delete",
-            "getdel lpop rpop blpop brpop zpopmin zpopmax lmpop blmpop bzpopmin bzpopmax zmpop bzmpop hgetdel",
-        ),
-        ("RW access update variable_flags", "set bitfield"),
-        ("RW delete variable_flags", "delex"),
-        ("OW insert", "setnx msetnx"),
-        ("OW update", "restore setex psetex mset msetex"),
-        ("RM delete", "del unlink"),
-    )
-)
+_ONE_USE = _by_name("""
+RO = watch exists touch type xlen strlen hlen hexists hstrlen llen zcard scard sismember memory|usage object|encoding
+RO = object|refcount object|idletime object|freq
+RO access = xrange xrevrange xread xreadgroup xpending xinfo|stream xinfo|groups xinfo|consumers get mget getrange
+RO access = substr dump ttl pttl expiretime pexpiretime hget hmget hgetall hkeys hvals hscan lrange smembers zscore
+RO access = zmscore zrank zrevrank zcount zlexcount zrange zrevrange zrangebyscore zrevrangebyscore zrangebylex
+RO access = zrevrangebylex eval_ro evalsha_ro lindex lpos smismember sinter sunion sdiff sintercard zunion zinter zdiff
+RO access = zintercard getbit bitcount bitpos bitfield_ro geopos geodist geohash sort sort_ro
+RW update = xadd xsetid xcfgset xidmprecord xack xnack xclaim xgroup|setid expire pexpire expireat pexpireat persist
+RW update = setrange hset hmset zadd lset hsetex geoadd
+RW insert = xgroup|create xgroup|createconsumer append hsetnx lpush rpush sadd linsert lpushx rpushx
+RW delete = xtrim xdel xdelex xautoclaim xgroup|destroy xgroup|delconsumer hdel zrem zremrangebyscore zremrangebyrank
+RW delete = zremrangebylex srem lrem ltrim
+RW update delete = xackdel
+RW access update = move getset getex incr decr incrby decrby incrbyfloat hincrby hincrbyfloat zincrby eval evalsha
+RW access update = setbit increx
+RW access delete = getdel lpop rpop blpop brpop zpopmin zpopmax lmpop blmpop bzpopmin bzpopmax zmpop bzmpop hgetdel
+RW access update variable_flags = set bitfield
+RW delete variable_flags = delex
+OW insert = setnx msetnx
+OW update = restore setex psetex mset msetex
+RM delete = del unlink
+""")
 
 _MOVED = (("RW", "access", "delete"), ("RW", "insert"))
 _STORED = (("OW", "update"), ("RO", "access"))
