@@ -6,7 +6,7 @@ Redis ask for such facts (``save``, ``appendonly``, ``maxmemory``).
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from millstream.commands.table.args import read_integer
@@ -131,246 +131,209 @@ LLONG_MAX = 2**63 - 1
 NEVER = LLONG_MAX
 """Nanoseconds that nothing takes."""
 
-PARAMETERS: dict[str, Parameter] = {
-    parameter.name: parameter
-    for parameter in (
-        # streams
-        Parameter(
-            "stream-node-max-bytes", "4096", memory(0, LLONG_MAX), "bytes of one block of a stream, 0 for no limit"
-        ),
-        Parameter(
-            "stream-node-max-entries",
-            "100",
-            integer(0, LLONG_MAX),
-            "entries of one block, 0 for no limit; `~` trims whole blocks",
-        ),
-        Parameter(
-            "stream-idmp-duration",
-            "100",
-            integer(1, 86400),
-            "seconds for which a message of an idempotent producer is remembered",
-        ),
-        Parameter("stream-idmp-maxsize", "100", integer(1, 10000), "messages remembered for each producer"),
-        Parameter(
-            "notify-keyspace-events",
-            "",
-            canonical,
-            "published events, in Redis's letters, including `m`, `n`, `o` and `c`",
-        ),
-        # replicas; each of the old names is the same parameter
-        Parameter(
-            "repl-backlog-size",
-            "16mb",
-            memory(1, LLONG_MAX),
-            "bytes of the stream to keep for replicas that return; 16 kB at least",
-        ),
-        Parameter(
-            "repl-backlog-ttl",
-            "3600",
-            integer(0, 2**31 - 1),
-            "seconds without a replica after which the backlog is dropped; 0 for never",
-        ),
-        Parameter(
-            "repl-timeout",
-            "60",
-            integer(1, 2**31 - 1),
-            "seconds of silence, or without reading a copy, after which a replica is disconnected",
-        ),
-        Parameter(
-            "repl-ping-replica-period", "10", integer(1, 2**31 - 1), "seconds from one PING of replicas to the next"
-        ),
-        Parameter("repl-ping-slave-period", "10", integer(1, 2**31 - 1), "the same parameter under its old name"),
-        Parameter(
-            "min-replicas-to-write",
-            "0",
-            integer(0, 2**31 - 1),
-            "replicas that must follow, or writes are refused (`NOREPLICAS`); 0 for none",
-        ),
-        Parameter("min-slaves-to-write", "0", integer(0, 2**31 - 1), "the same parameter under its old name"),
-        Parameter(
-            "min-replicas-max-lag",
-            "10",
-            integer(0, 2**31 - 1),
-            "seconds of silence after which a replica does not count for that; 0 always accepts writes",
-        ),
-        Parameter(
-            "sync-replicas",
-            "0",
-            integer(0, 2**31 - 1),
-            "replicas that must hold a write before any client sees it, or writes are refused (`NOREPLICAS`)",
-        ),
-        Parameter(
-            "shutdown-timeout",
-            "10",
-            integer(0, 2**31 - 1),
-            "seconds that SHUTDOWN and SIGTERM wait at most for replicas that lag; 0 for no wait",
-        ),
-        Parameter("min-slaves-max-lag", "10", integer(0, 2**31 - 1), "the same parameter under its old name"),
-        Parameter(
-            "repl-dialect",
-            "7.0",
-            choice("7.0", "8.2", "8.6", "8.8"),
-            "version of the oldest Redis that may follow: replicas receive commands of this version only",
-        ),
-        Parameter(
-            "repl-annotate",
-            "lossy",
-            choice("lossy", "always", "never"),
-            "additional data for Millstream replicas: `lossy` sends what these commands lose, `always` also the times "
-            "of consumers, `never` nothing",
-        ),
-        Parameter("masteruser", "", text, "user of a replica at its primary; empty for the default user"),
-        Parameter("masterauth", "", text, "password of that user; empty for none"),
-        Parameter(
-            "replica-serve-stale-data",
-            "yes",
-            yes_no,
-            "`yes`: a replica without a link to its primary answers reads; `no`: it replies `MASTERDOWN`",
-        ),
-        Parameter("slave-serve-stale-data", "yes", yes_no, "the same parameter under its old name"),
-        Parameter("replica-read-only", "yes", choice("yes"), "a replica takes no writes", mutable=False),
-        Parameter("slave-read-only", "yes", choice("yes"), "the same under its old name", mutable=False),
-        Parameter("replica-priority", "100", integer(0, 2**31 - 1), "for Sentinel: the lowest is preferred, 0 never"),
-        Parameter("slave-priority", "100", integer(0, 2**31 - 1), "the same parameter under its old name"),
-        Parameter(
-            "replica-announce-ip",
-            "",
-            text,
-            "address of a replica for its primary and Sentinel; empty for that of its connection",
-        ),
-        Parameter("slave-announce-ip", "", text, "the same parameter under its old name"),
-        Parameter("replica-announce-port", "0", integer(0, 65535), "port for that; 0 for the server's own"),
-        Parameter("slave-announce-port", "0", integer(0, 65535), "the same parameter under its old name"),
-        Parameter("replica-announced", "yes", yes_no, "list this replica in Sentinel"),
-        Parameter(
-            "repl-diskless-sync",
-            "no",
-            choice("no"),
-            "with a data directory, a replica's copy is made in a file",
-            mutable=False,
-        ),
-        Parameter(
-            "replica-keep-diverged",
-            "5",
-            integer(1, 2**31 - 1),
-            "newest files to keep of writes that only this server had as a primary (`diverged-...`)",
-        ),
-        Parameter(
-            "key-load-delay",
-            "0",
-            integer(0, 2**31 - 1),
-            "microseconds to wait before each record while the log is read; for tests",
-        ),
-        # who may connect, and how much one connection may take
-        Parameter("requirepass", "", text, "the default user's password, for connections made later"),
-        Parameter("aclfile", "", text, "file of users (`--aclfile`)", mutable=False),
-        Parameter("acllog-max-len", "128", integer(0, LLONG_MAX), "refusals that ACL LOG keeps"),
-        Parameter("protected-mode", "yes", yes_no, "without a password, answer only clients on the same machine"),
-        Parameter("maxclients", "10000", integer(1, 2**32 - 1), "connections at a time"),
-        Parameter(
-            "client-output-buffer-limit",
-            "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
-            output_limits,
-            "bytes of replies a client may leave unread: at once, or for the given seconds; 0 for no limit",
-        ),
-        Parameter(
-            "client-query-buffer-limit",
-            "1gb",
-            memory(0, LLONG_MAX),
-            "bytes received from a client and not yet run",
-            mutable=False,
-        ),
-        Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), "bytes of one word of a command", mutable=False),
-        Parameter(
-            "tcp-keepalive",
-            "300",
-            integer(0, 2**31 - 1),
-            "seconds after which an idle connection is probed",
-            mutable=False,
-        ),
-        Parameter(
-            "enable-debug-command",
-            "no",
-            choice("no", "yes", "local"),
-            "allow DEBUG: `no`, `local` (clients on the same machine) or `yes`; given by `--set` only",
-            mutable=False,
-            is_given=True,
-        ),
-        Parameter("timeout", "0", integer(0, 0), "idle clients are never closed", mutable=False),
-        # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
-        Parameter(
-            "busy-reply-threshold", "5000", integer(0, 2**31 - 1), "milliseconds a Lua script may take; 0 for no limit"
-        ),
-        Parameter("lua-time-limit", "5000", integer(0, 2**31 - 1), "the same parameter under its old name"),
-        # from how many microseconds on SLOWLOG keeps a command, -1 for never, and how many it keeps
-        Parameter(
-            "slowlog-log-slower-than",
-            "10000",
-            integer(-1, LLONG_MAX),
-            "microseconds from which SLOWLOG keeps a command; 0 for every command, -1 for none",
-        ),
-        Parameter("slowlog-max-len", "128", integer(0, LLONG_MAX), "latest commands that SLOWLOG keeps"),
-        # where the server is
-        Parameter("bind", "", text, "address of the server (`--host`)", mutable=False),
-        Parameter("port", "0", integer(0, 65535), "TCP port (`--port`); 0 without unencrypted TCP", mutable=False),
-        Parameter("unixsocket", "", text, "path of the unix socket (`--unixsocket`)", mutable=False),
-        Parameter("tls-port", "0", integer(0, 65535), "TCP port for TLS (`--tls-port`)", mutable=False),
-        Parameter("tls-cert-file", "", text, "the server's certificate", mutable=False),
-        Parameter("tls-key-file", "", text, "its key", mutable=False),
-        Parameter(
-            "tls-ca-cert-file", "", text, "certificates of the authorities that sign the clients'", mutable=False
-        ),
-        Parameter(
-            "tls-auth-clients", "yes", choice("no", "optional", "yes"), "demand a certificate of clients", mutable=False
-        ),
-        Parameter("tls-replication", "no", yes_no, "follow a primary over TLS (`--tls-replication`)", mutable=False),
-        Parameter("databases", "16", integer(16, 16), "number of databases", mutable=False),
-        # where the data is
-        Parameter("dir", "", text, "the data directory, an absolute path", mutable=False),
-        Parameter("appendonly", "no", yes_no, "`yes` with a data directory", mutable=False),
-        Parameter(
-            "appendfsync",
-            "always",
-            choice("always", "everysec", "no"),
-            "time at which writes reach the disk (`--fsync`)",
-            mutable=False,
-        ),
-        Parameter(
-            "disk-free-floor",
-            "32mb",
-            memory(0, LLONG_MAX),
-            "bytes of the disk to keep free, or writes are refused; 0 for none; at most 1/16 of it by default",
-        ),
-        # The log is rewritten when it has this many bytes and has grown by this percentage since the last time. Redis's
-        # 100 would be too much: writers go on meanwhile, and 50 keeps a busy log below 2.2 times its live data.
-        Parameter(
-            "auto-aof-rewrite-percentage",
-            "50",
-            integer(0, 2**31 - 1),
-            "growth in percent since the last rewriting that starts another; 0 for never",
-        ),
-        Parameter(
-            "auto-aof-rewrite-min-size", "64mb", memory(0, LLONG_MAX), "bytes below which the log is not rewritten"
-        ),
-        Parameter("aof-use-rdb-preamble", "no", choice("no"), "the log is our own", mutable=False),
-        Parameter("save", "", text, "no snapshots by the clock: the log is always on", mutable=False),
-        Parameter("maxmemory", "0", memory(0, 0), "memory is not limited", mutable=False),
-        Parameter("maxmemory-policy", "noeviction", choice("noeviction"), "nothing is evicted", mutable=False),
-    )
-}
+# Each kind of number that several parameters take
+_COUNT, _POSITIVE = integer(0, 2**31 - 1), integer(1, 2**31 - 1)
+_LONG, _BYTES = integer(0, LLONG_MAX), memory(0, LLONG_MAX)
 
-# Names of one and the same parameter
-_PAIRS = (
-    ("busy-reply-threshold", "lua-time-limit"),
-    ("repl-ping-replica-period", "repl-ping-slave-period"),
-    ("min-replicas-to-write", "min-slaves-to-write"),
-    ("min-replicas-max-lag", "min-slaves-max-lag"),
-    ("replica-serve-stale-data", "slave-serve-stale-data"),
-    ("replica-priority", "slave-priority"),
-    ("replica-announce-ip", "slave-announce-ip"),
-    ("replica-announce-port", "slave-announce-port"),
+
+def _fixed(name: str, default: str, parse: Callable[[str], object], says: str) -> Parameter:
+    """A parameter that CONFIG SET cannot change."""
+    return Parameter(name, default, parse, says, mutable=False)
+
+
+_ROWS = (
+    # streams
+    Parameter("stream-node-max-bytes", "4096", _BYTES, "bytes of one block of a stream, 0 for no limit"),
+    Parameter("stream-node-max-entries", "100", _LONG, "entries of one block, 0 for no limit; `~` trims whole blocks"),
+    Parameter(
+        "stream-idmp-duration",
+        "100",
+        integer(1, 86400),
+        "seconds for which a message of an idempotent producer is remembered",
+    ),
+    Parameter("stream-idmp-maxsize", "100", integer(1, 10000), "messages remembered for each producer"),
+    Parameter(
+        "notify-keyspace-events", "", canonical, "published events, in Redis's letters, including `m`, `n`, `o` and `c`"
+    ),
+    # replicas; each of the old names is the same parameter
+    Parameter(
+        "repl-backlog-size",
+        "16mb",
+        memory(1, LLONG_MAX),
+        "bytes of the stream to keep for replicas that return; 16 kB at least",
+    ),
+    Parameter(
+        "repl-backlog-ttl", "3600", _COUNT, "seconds without a replica after which the backlog is dropped; 0 for never"
+    ),
+    Parameter(
+        "repl-timeout",
+        "60",
+        _POSITIVE,
+        "seconds of silence, or without reading a copy, after which a replica is disconnected",
+    ),
+    Parameter("repl-ping-replica-period", "10", _POSITIVE, "seconds from one PING of replicas to the next"),
+    Parameter(
+        "min-replicas-to-write",
+        "0",
+        _COUNT,
+        "replicas that must follow, or writes are refused (`NOREPLICAS`); 0 for none",
+    ),
+    Parameter(
+        "min-replicas-max-lag",
+        "10",
+        _COUNT,
+        "seconds of silence after which a replica does not count for that; 0 always accepts writes",
+    ),
+    Parameter(
+        "sync-replicas",
+        "0",
+        _COUNT,
+        "replicas that must hold a write before any client sees it, or writes are refused (`NOREPLICAS`)",
+    ),
+    Parameter(
+        "shutdown-timeout",
+        "10",
+        _COUNT,
+        "seconds that SHUTDOWN and SIGTERM wait at most for replicas that lag; 0 for no wait",
+    ),
+    Parameter(
+        "repl-dialect",
+        "7.0",
+        choice("7.0", "8.2", "8.6", "8.8"),
+        "version of the oldest Redis that may follow: replicas receive commands of this version only",
+    ),
+    Parameter(
+        "repl-annotate",
+        "lossy",
+        choice("lossy", "always", "never"),
+        "additional data for Millstream replicas: `lossy` sends what these commands lose, `always` also the times "
+        "of consumers, `never` nothing",
+    ),
+    Parameter("masteruser", "", text, "user of a replica at its primary; empty for the default user"),
+    Parameter("masterauth", "", text, "password of that user; empty for none"),
+    Parameter(
+        "replica-serve-stale-data",
+        "yes",
+        yes_no,
+        "`yes`: a replica without a link to its primary answers reads; `no`: it replies `MASTERDOWN`",
+    ),
+    _fixed("replica-read-only", "yes", choice("yes"), "a replica takes no writes"),
+    Parameter("replica-priority", "100", _COUNT, "for Sentinel: the lowest is preferred, 0 never"),
+    Parameter(
+        "replica-announce-ip",
+        "",
+        text,
+        "address of a replica for its primary and Sentinel; empty for that of its connection",
+    ),
+    Parameter("replica-announce-port", "0", integer(0, 65535), "port for that; 0 for the server's own"),
+    Parameter("replica-announced", "yes", yes_no, "list this replica in Sentinel"),
+    _fixed("repl-diskless-sync", "no", choice("no"), "with a data directory, a replica's copy is made in a file"),
+    Parameter(
+        "replica-keep-diverged",
+        "5",
+        _POSITIVE,
+        "newest files to keep of writes that only this server had as a primary (`diverged-...`)",
+    ),
+    Parameter(
+        "key-load-delay", "0", _COUNT, "microseconds to wait before each record while the log is read; for tests"
+    ),
+    # who may connect, and how much one connection may take
+    Parameter("requirepass", "", text, "the default user's password, for connections made later"),
+    _fixed("aclfile", "", text, "file of users (`--aclfile`)"),
+    Parameter("acllog-max-len", "128", _LONG, "refusals that ACL LOG keeps"),
+    Parameter("protected-mode", "yes", yes_no, "without a password, answer only clients on the same machine"),
+    Parameter("maxclients", "10000", integer(1, 2**32 - 1), "connections at a time"),
+    Parameter(
+        "client-output-buffer-limit",
+        "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        output_limits,
+        "bytes of replies a client may leave unread: at once, or for the given seconds; 0 for no limit",
+    ),
+    _fixed("client-query-buffer-limit", "1gb", _BYTES, "bytes received from a client and not yet run"),
+    _fixed("proto-max-bulk-len", "512mb", _BYTES, "bytes of one word of a command"),
+    _fixed("tcp-keepalive", "300", _COUNT, "seconds after which an idle connection is probed"),
+    Parameter(
+        "enable-debug-command",
+        "no",
+        choice("no", "yes", "local"),
+        "allow DEBUG: `no`, `local` (clients on the same machine) or `yes`; given by `--set` only",
+        mutable=False,
+        is_given=True,
+    ),
+    _fixed("timeout", "0", integer(0, 0), "idle clients are never closed"),
+    # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
+    Parameter("busy-reply-threshold", "5000", _COUNT, "milliseconds a Lua script may take; 0 for no limit"),
+    # from how many microseconds on SLOWLOG keeps a command, -1 for never, and how many it keeps
+    Parameter(
+        "slowlog-log-slower-than",
+        "10000",
+        integer(-1, LLONG_MAX),
+        "microseconds from which SLOWLOG keeps a command; 0 for every command, -1 for none",
+    ),
+    Parameter("slowlog-max-len", "128", _LONG, "latest commands that SLOWLOG keeps"),
+    # where the server is
+    _fixed("bind", "", text, "address of the server (`--host`)"),
+    _fixed("port", "0", integer(0, 65535), "TCP port (`--port`); 0 without unencrypted TCP"),
+    _fixed("unixsocket", "", text, "path of the unix socket (`--unixsocket`)"),
+    _fixed("tls-port", "0", integer(0, 65535), "TCP port for TLS (`--tls-port`)"),
+    _fixed("tls-cert-file", "", text, "the server's certificate"),
+    _fixed("tls-key-file", "", text, "its key"),
+    _fixed("tls-ca-cert-file", "", text, "certificates of the authorities that sign the clients'"),
+    _fixed("tls-auth-clients", "yes", choice("no", "optional", "yes"), "demand a certificate of clients"),
+    _fixed("tls-replication", "no", yes_no, "follow a primary over TLS (`--tls-replication`)"),
+    _fixed("databases", "16", integer(16, 16), "number of databases"),
+    # where the data is
+    _fixed("dir", "", text, "the data directory, an absolute path"),
+    _fixed("appendonly", "no", yes_no, "`yes` with a data directory"),
+    _fixed(
+        "appendfsync", "always", choice("always", "everysec", "no"), "time at which writes reach the disk (`--fsync`)"
+    ),
+    Parameter(
+        "disk-free-floor",
+        "32mb",
+        _BYTES,
+        "bytes of the disk to keep free, or writes are refused; 0 for none; at most 1/16 of it by default",
+    ),
+    # The log is rewritten when it has this many bytes and has grown by this percentage since the last time. Redis's
+    # 100 would be too much: writers go on meanwhile, and 50 keeps a busy log below 2.2 times its live data.
+    Parameter(
+        "auto-aof-rewrite-percentage",
+        "50",
+        _COUNT,
+        "growth in percent since the last rewriting that starts another; 0 for never",
+    ),
+    Parameter("auto-aof-rewrite-min-size", "64mb", _BYTES, "bytes below which the log is not rewritten"),
+    _fixed("aof-use-rdb-preamble", "no", choice("no"), "the log is our own"),
+    _fixed("save", "", text, "no snapshots by the clock: the log is always on"),
+    _fixed("maxmemory", "0", memory(0, 0), "memory is not limited"),
+    _fixed("maxmemory-policy", "noeviction", choice("noeviction"), "nothing is evicted"),
 )
-_SAME = {name: pair for pair in _PAIRS for name in pair}
+
+_OLD_NAMES = {
+    "busy-reply-threshold": "lua-time-limit",
+    "repl-ping-replica-period": "repl-ping-slave-period",
+    "min-replicas-to-write": "min-slaves-to-write",
+    "min-replicas-max-lag": "min-slaves-max-lag",
+    "replica-serve-stale-data": "slave-serve-stale-data",
+    "replica-read-only": "slave-read-only",
+    "replica-priority": "slave-priority",
+    "replica-announce-ip": "slave-announce-ip",
+    "replica-announce-port": "slave-announce-port",
+}
+"""Second names, each for one and the same parameter."""
+
+
+def _with_old_names() -> Iterator[Parameter]:
+    """Every parameter, under each of its names."""
+    for row in _ROWS:
+        yield row
+        if row.name in _OLD_NAMES:
+            yield replace(row, name=_OLD_NAMES[row.name], says="the same parameter under its old name")
+
+
+PARAMETERS = {row.name: row for row in _with_old_names()}
+
+_SAME = {name: pair for pair in _OLD_NAMES.items() for name in pair}
 
 
 class Config:
