@@ -25,22 +25,22 @@ def tables() -> str:
 def lines(row: Command) -> list[str]:
     """The row of a command, a row for each of its option words, and a row for what else a later version changed."""
     name = row.name.upper().replace("|", " ")
-    arguments = f"{_code(shown(row.syntax))}: " if row.syntax else ""
-    found = [f"| {name} | | {row.since} | {status(row)} | {arguments}{row.summary} |\n"]
-    inner = f"[differs](#{row.differs})" if row.differs else "same"
+    arguments = f"{_code(shown(row.document.syntax))}: " if row.document.syntax else ""
+    found = [f"| {name} | | {row.document.since} | {status(row)} | {arguments}{row.document.summary} |\n"]
+    inner = f"[differs](#{row.document.differs})" if row.document.differs else "same"
     seen: set[tuple[str, str]] = set()
-    for word, since in options(row.since, parse(row.syntax)):
+    for word, since in options(row.document.since, parse(row.document.syntax)):
         if (word, since) not in seen:
             seen.add((word, since))
             found.append(f"| | {_code(word)} | {since} | {inner} | |\n")
-    found += [f"| | | {since} | {inner} | {text} |\n" for since, text in row.history]
+    found += [f"| | | {since} | {inner} | {text} |\n" for since, text in row.document.history]
     return found
 
 
 def status(row: Command) -> str:
     """True if ours is the same, or what is missing, or where the page says what differs."""
-    differs = row.differs or ("texts" if row.name.endswith("|help") else "")
-    remarks = [f"limited: {row.limited}"] if row.limited else []
+    differs = row.document.differs or ("texts" if row.name.endswith("|help") else "")
+    remarks = [f"limited: {row.document.limited}"] if row.document.limited else []
     if differs:
         remarks.append(f"[differs](#{differs})")
     return "; ".join(remarks) or "same"

@@ -1,6 +1,7 @@
 """Names of files, directories and archives as users give them: of this machine, or of a place that is meant."""
 
 import re
+from importlib import resources
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +17,11 @@ _BUCKET = {
 }
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9_.=-]+)*")
 _LIKE = "s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs.core.windows.net/prefix"
+
+
+def packaged(package: str, name: str) -> str:
+    """The text of a file next to the modules of a package, also where the package is in a zip."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def local_path(given: str | Path) -> Path:

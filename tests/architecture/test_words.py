@@ -159,5 +159,5 @@ def test_what_differs_is_explained_on_the_page() -> None:
     page = (ROOT / "docs/compatibility.md").read_text()
     headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert {row.differs for row in every() if row.differs} <= anchors
+    assert {row.document.differs for row in every() if row.document.differs} <= anchors
     assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors

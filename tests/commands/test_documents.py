@@ -109,14 +109,14 @@ def test_broken_notation_is_refused(syntax: str) -> None:
         parse(syntax)
 
 
-@pytest.mark.parametrize("row", [row for row in every() if row.syntax], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in every() if row.document.syntax], ids=lambda row: row.name)
 def test_every_row_can_be_read(row: Command) -> None:
     """Each row: no word is lost, and nothing is older than the command or newer than the server says it is."""
-    words = [word for word in shown(row.syntax).replace("[", " ").replace("]", " ").split() if word.isupper()]
-    found = list(options(row.since, parse(row.syntax)))
+    words = [word for word in shown(row.document.syntax).replace("[", " ").replace("]", " ").split() if word.isupper()]
+    found = list(options(row.document.since, parse(row.document.syntax)))
     assert {word.strip("<>|()") for word in words} - {""} <= {word for word, _ in found}
     for since in [*(since for _, since in found), *(since for since, _ in history(row))]:
-        assert version(row.since) <= version(since) <= (8, 10, 0)
+        assert version(row.document.since) <= version(since) <= (8, 10, 0)
 
 
 # ---------------------------------------------------------------------- beside a real server
@@ -168,7 +168,7 @@ def told(arguments: object, release: tuple[int, ...], known: tuple[Argument, ...
     for argument, row in zip_longest(arguments, known):
         fields = {key.decode(): value for key, value in argument.items()}
         since = fields.get("since", b"").decode()
-        added = row.since if row else since
+        added = row.document.since if row else since
         if added and version(added) > release:
             continue
         token = fields.get("token", b"").decode()
@@ -207,14 +207,14 @@ def unlike(real: list[object], ours: list[object]) -> list[object]:
 def test_arguments_of_stream_commands_are_redis_s(both: Both, row: Command) -> None:
     """Names, types, tokens, versions, flags and order of all arguments that the real server has."""
     if row.name not in both.real:
-        assert version(row.since) > both.release
+        assert version(row.document.since) > both.release
         return
     real, ours = both.real[row.name], both.ours[row.name]
     assert (real["since"], real["group"]) == (ours["since"], ours["group"])
     if row.name == "xinfo|stream" and both.release < (7, 2):
         return  # 7.0 had the optional words of FULL in another form
     one = told(real.get("arguments", []), both.release)
-    two = told(ours.get("arguments", []), both.release, parse(row.syntax))
+    two = told(ours.get("arguments", []), both.release, parse(row.document.syntax))
     assert unlike(one, two) == []
 
 
@@ -234,10 +234,10 @@ def test_arguments_of_all_commands_have_the_form_of_redis_s(both: Both) -> None:
     """Types, tokens, versions and flags, but for commands of which something is not there; 7.0 has other names."""
     wrong = []
     for row in every():
-        if row.name not in both.real or row.group == "stream" or row.limited or row.name in OTHERWISE:
+        if row.name not in both.real or row.group == "stream" or row.document.limited or row.name in OTHERWISE:
             continue
         one = told(both.real[row.name].get("arguments", []), both.release)
-        two = told(both.ours[row.name].get("arguments", []), both.release, parse(row.syntax))
+        two = told(both.ours[row.name].get("arguments", []), both.release, parse(row.document.syntax))
         if nameless(one) != nameless(two):
             wrong.append((row.name, one, two))
     assert wrong == []
@@ -262,11 +262,11 @@ def test_every_other_option_is_named_as_redis_names_it(both: Both) -> None:
         if real is None or row.name == "debug":
             continue
         theirs = set(_tokens(real.get("arguments", [])))
-        ours = dict(options(row.since, parse(row.syntax)))
+        ours = dict(options(row.document.since, parse(row.document.syntax)))
         newer = {word for word, since in ours.items() if version(since) > both.release}
         newer |= {"YES", "NO"}  # of SKIPME; 7.0 says only that something follows it
         newer |= {"AND", "OR", "XOR", "NOT"}  # of BITOP; 7.0 says only that it takes an operation
-        if set(ours) - newer - theirs or (theirs - set(ours) and not row.limited):
+        if set(ours) - newer - theirs or (theirs - set(ours) and not row.document.limited):
             wrong.append((row.name, theirs, ours))
     assert wrong == []
 
@@ -308,9 +308,13 @@ def test_words_newer_than_any_server_here() -> None:
     }
     for name, words in newer.items():
         row = TABLE[name.encode()]
-        assert {word: since for word, since in options(row.since, parse(row.syntax)) if version(since) > (8,)} == words
+        assert {
+            word: since
+            for word, since in options(row.document.since, parse(row.document.syntax))
+            if version(since) > (8,)
+        } == words
     since = {"xdelex": "8.2.0", "xackdel": "8.2.0", "xcfgset": "8.6.0", "xidmprecord": "8.6.2", "xnack": "8.8.0"}
-    assert {row.name: row.since for row in STREAMS if version(row.since) > (8,)} == since
+    assert {row.name: row.document.since for row in STREAMS if version(row.document.since) > (8,)} == since
 
 
 @pytest.mark.parametrize(

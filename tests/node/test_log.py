@@ -198,7 +198,7 @@ def test_a_defect_in_a_command_does_not_end_the_node(world: World, caplog: pytes
     def broken(ctx: object, argv: list[bytes]) -> None:
         raise ZeroDivisionError("a defect, planted")
 
-    TABLE[b"broken"] = Command("broken", 1, frozenset(), (0, 0, 0), "0", "generic", "", "", broken)  # type: ignore[arg-type] # it never returns
+    TABLE[b"broken"] = Command("broken", 1, frozenset(), (0, 0, 0), "generic", broken)  # type: ignore[arg-type] # it never returns
     try:
         client = world.client()
         with caplog.at_level(logging.ERROR):
@@ -221,7 +221,7 @@ def test_what_a_defect_left_behind_is_logged_all_the_same(world: World) -> None:
         ctx.commit(("set", 0, b"half", b"x", None))  # type: ignore[attr-defined] # a context
         raise ZeroDivisionError("a defect, planted")
 
-    TABLE[b"broken"] = Command("broken", 1, frozenset(), (0, 0, 0), "0", "generic", "", "", broken)  # type: ignore[arg-type] # it never returns
+    TABLE[b"broken"] = Command("broken", 1, frozenset(), (0, 0, 0), "generic", broken)  # type: ignore[arg-type] # it never returns
     try:
         logging.disable(logging.CRITICAL)
         world.client().call("BROKEN")

@@ -81,7 +81,7 @@ class Grammar:
     def of(self, row: Command) -> list[bytes]:
         """A command of this row."""
         self._left = self._most
-        words = row.name.encode().split(b"|") + self._all(parse(row.syntax))
+        words = row.name.encode().split(b"|") + self._all(parse(row.document.syntax))
         if self._chance.random() < 0.1 and len(words) > 1:
             at = self._chance.randrange(1, len(words))
             words[at : at + self._chance.randrange(2)] = [self._chance.choice(WORDS + INTEGERS)]

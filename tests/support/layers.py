@@ -13,7 +13,7 @@ from support.source import Import, Module, part_of
 # patterns of keys, names of local files, text for terminals, values as text, scales and columns of drawings, the
 # choice between C and Python. All may use them, they use nobody but each other.
 LEAVES = frozenset(
-    "errors clock times ending replies glob paths packaged printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
+    "errors clock times ending replies glob paths printable texts scales logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # The compiled part, written in C, without a Python source
@@ -31,7 +31,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "glob": frozenset(),
     "paths": frozenset(),
     "printable": frozenset(),
-    "packaged": frozenset(),
     "texts": frozenset(),
     "scales": frozenset(),
     "logs": frozenset(),

@@ -16,8 +16,8 @@ whole line, the number of words being right already, and users' rights checked. 
 5. Return a reply value. The types of ``replies`` know where RESP2 and RESP3 differ; a handler looks at
    ``session.resp`` only where Redis itself does.
 
-After a change: the row's ``since``, ``syntax`` and ``history`` first, then ``make docs``, then the generator of
-tests/conformance, which compares with a real server.
+``table/documents.json`` describes each command, as COMMAND DOCS does. After a change: its ``since``, ``syntax`` and
+``history`` first, then ``make docs``, then the generator of tests/conformance, which compares with a real server.
 """
 
 import importlib

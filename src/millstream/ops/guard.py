@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from millstream import packaged
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.line import Command, Line
 from millstream.errors import Disconnected
 from millstream.ops.audit import KEY, Actor, audit_command, write_down
 from millstream.ops.plan import MOST_SHOWN, ChangePlan, ChangeRefusedError, FactCheck, Step, as_fact
+from millstream.paths import packaged
 
 #: Steps of one script.
 STEPS = MOST_SHOWN
 
-SCRIPT = packaged.text("millstream.ops", "guarded.lua")
+SCRIPT = packaged("millstream.ops", "guarded.lua")
 
 #: Beginnings of the errors with which a server refuses to run a script.
 _NO_SCRIPTS = ("NOPERM", "ERR unknown command", "ERR Lua scripts need")

@@ -427,9 +427,9 @@ def test_command_getkeys(connect: Connect, words: list[str], keys: object) -> No
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_every_command_is_described(row: Command) -> None:
     """No command without a summary, a group, a version and a handler (containers have subcommands instead)."""
-    assert row.summary.endswith(".")
+    assert row.document.summary.endswith(".")
     assert row.group
-    assert re.fullmatch(r"\d+\.\d+\.\d+", row.since)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", row.document.since)
     assert row.handler is not None or row.subcommands
     assert not {"write", "readonly"} <= row.flags
 

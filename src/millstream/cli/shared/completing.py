@@ -22,10 +22,10 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from millstream import packaged
 from millstream.cli.shared.servers import GIVEN, ServerChoice, context_url
 from millstream.client.url import EMBEDDED
 from millstream.errors import MillstreamError
+from millstream.paths import packaged
 
 if TYPE_CHECKING:
     from millstream.client.line import Line, Reply
@@ -95,7 +95,7 @@ class FishWords(NotedWords, FishComplete):
 class BashWords(NotedWords, BashComplete):
     """Click's completion for bash, for words with a colon, which bash takes for several: names of keys have them."""
 
-    source_template = packaged.text("millstream.cli.shared", "complete.bash")
+    source_template = packaged("millstream.cli.shared", "complete.bash")
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """The words before the one that is being typed, and that one."""

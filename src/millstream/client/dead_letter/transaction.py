@@ -35,12 +35,12 @@ from enum import Enum
 from hashlib import sha1
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from millstream import packaged
 from millstream.client import emulate
 from millstream.client.dead_letter.letter import DeadLetter, is_of, pack
 from millstream.client.line import Command
 from millstream.client.ranges import LAST, behind, order_of
 from millstream.errors import MillstreamError
+from millstream.paths import packaged
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -160,7 +160,7 @@ def last_id(info: object) -> bytes | None:
     return b"0-0" if text.startswith("WRONGTYPE") or "no such key" in text.lower() else None
 
 
-SCRIPT = packaged.text("millstream.client.dead_letter", "dead_letter.lua")
+SCRIPT = packaged("millstream.client.dead_letter", "dead_letter.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 #: The script's reply for a letter, if it is not an error.

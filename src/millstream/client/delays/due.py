@@ -20,12 +20,12 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import TypeAlias
 
-from millstream import packaged
 from millstream.client import emulate
 from millstream.client.line import Reply
 from millstream.client.slots import beside
+from millstream.paths import packaged
 
-SCRIPT = packaged.text("millstream.client.delays", "hold.lua")
+SCRIPT = packaged("millstream.client.delays", "hold.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 #: Makes a group, and forgets the due times of the one before it. KEYS: the stream. ARGV: group, id, the due times' key.

@@ -5,8 +5,8 @@ from hashlib import sha1
 
 from redis.exceptions import NoScriptError
 
-from millstream import packaged
 from millstream.client.line import Command, Line, Reply
+from millstream.paths import packaged
 
 Word = bytes | str | int | float
 
@@ -21,7 +21,7 @@ class ServerScript:
     @classmethod
     def beside(cls, package: str, name: str) -> "ServerScript":
         """The script in a file of a package."""
-        return cls(packaged.text(package, name))
+        return cls(packaged(package, name))
 
     def command(self, keys: Sequence[str], words: Sequence[Word], *, whole: bool = False) -> Command:
         """The command that runs it."""

@@ -34,7 +34,7 @@ _NO_FILE = (
     "users in the Redis configuration."
 )
 
-SERVER.container("acl", since="6.0.0", summary="Makes users and tells what they may do.")
+SERVER.container("acl")
 
 
 def _evict(ctx: Context, session: Session) -> None:
@@ -73,15 +73,7 @@ def _may_listen_on(user: User, session: Session) -> bool:
     )
 
 
-@SERVER.command(
-    "acl|setuser",
-    -3,
-    "admin noscript loading stale",
-    "6.0.0",
-    "username [rule [rule ...]]",
-    "Makes a user, or changes one.",
-    differs="users-and-permissions",
-)
+@SERVER.command("acl|setuser", -3, "admin noscript loading stale")
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     """All rules or none.
 
@@ -100,14 +92,7 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@SERVER.command(
-    "acl|deluser",
-    -3,
-    "admin noscript loading stale",
-    "6.0.0",
-    "username [username ...]",
-    "Deletes users and closes their connections.",
-)
+@SERVER.command("acl|deluser", -3, "admin noscript loading stale")
 def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of users deleted. The default user cannot go, and naming it refuses the whole command."""
     if DEFAULT in argv[2:]:
@@ -123,7 +108,7 @@ def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
     return [(b"commands", selector.commands_text), (b"keys", selector.keys_text), (b"channels", selector.channels_text)]
 
 
-@SERVER.command("acl|getuser", 3, "admin noscript loading stale", "6.0.0", "username", "Describes a user.")
+@SERVER.command("acl|getuser", 3, "admin noscript loading stale")
 def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     """Passwords as they are kept, which is SHA-256 in hexadecimal; null if there is no such user."""
     user = ctx.host.accounts.get(argv[2])
@@ -140,27 +125,25 @@ def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-@SERVER.command("acl|list", 2, "admin noscript loading stale", "6.0.0", "", "Describes all users as an ACL file does.")
+@SERVER.command("acl|list", 2, "admin noscript loading stale")
 def acl_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line each, by name."""
     return [bytes(user) for user in ctx.host.accounts.all()]
 
 
-@SERVER.command("acl|users", 2, "admin noscript loading stale", "6.0.0", "", "Names all users.")
+@SERVER.command("acl|users", 2, "admin noscript loading stale")
 def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """In order."""
     return [user.name for user in ctx.host.accounts.all()]
 
 
-@SERVER.command("acl|whoami", 2, "noscript loading stale", "6.0.0", "", "Names the connection's user.")
+@SERVER.command("acl|whoami", 2, "noscript loading stale")
 def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The name of the session's user."""
     return ctx.session.user
 
 
-@SERVER.command(
-    "acl|cat", -2, "noscript loading stale", "6.0.0", "[category]", "Lists the categories, or the commands of one."
-)
+@SERVER.command("acl|cat", -2, "noscript loading stale")
 def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Commands with their full names, subcommands too; a container by itself is only ``slow``."""
     if len(argv) == 2:
@@ -173,7 +156,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     return [row.name.encode() for row in every() if f"@{wanted}" in categories(row)]
 
 
-@SERVER.command("acl|genpass", -2, "noscript loading stale", "6.0.0", "[bits:integer]", "Makes up a password.")
+@SERVER.command("acl|genpass", -2, "noscript loading stale")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Random bits in hexadecimal, 256 unless the client gives a number; a part of a digit is a whole one."""
     if len(argv) > 3:
@@ -188,14 +171,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return secrets.token_hex((digits + 1) // 2)[:digits].encode()
 
 
-@SERVER.command(
-    "acl|log",
-    -2,
-    "admin noscript loading stale",
-    "6.0.0",
-    "operation=[count:integer | RESET]",
-    "Tells who was refused what.",
-)
+@SERVER.command("acl|log", -2, "admin noscript loading stale")
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
     """The latest first, ten unless the client says how many; for a negative number, no entry."""
     if len(argv) > 3:
@@ -226,14 +202,7 @@ def _entry(entry: Refusal, wall: int) -> Reply:
     )
 
 
-@SERVER.command(
-    "acl|dryrun",
-    -4,
-    "admin noscript loading stale",
-    "7.0.0",
-    "username command [arg [arg ...]]",
-    "Tells whether a user may run a command, without running it.",
-)
+@SERVER.command("acl|dryrun", -4, "admin noscript loading stale")
 def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, or the refusal as text: it is the answer to the question, not an error of the command.
 
@@ -262,15 +231,7 @@ def _file(ctx: Context) -> Path:
     return Path(path)
 
 
-@SERVER.command(
-    "acl|load",
-    2,
-    "admin noscript loading stale",
-    "6.0.0",
-    "",
-    "Reads the users from the ACL file.",
-    differs="users-and-permissions",
-)
+@SERVER.command("acl|load", 2, "admin noscript loading stale")
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
     before = ctx.host.accounts.by_name
@@ -282,7 +243,7 @@ def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-@SERVER.command("acl|save", 2, "admin noscript loading stale", "6.0.0", "", "Writes the users to the ACL file.")
+@SERVER.command("acl|save", 2, "admin noscript loading stale")
 def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """On the disk when it is answered.
 
@@ -299,33 +260,4 @@ def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-SERVER.help(
-    "acl",
-    since="6.0.0",
-    lines=(
-        "CAT [<category>]",
-        "    The categories, or the commands of one.",
-        "DELUSER <username> [<username> ...]",
-        "    Delete users and close their connections.",
-        "DRYRUN <username> <command> [<arg> ...]",
-        "    Whether a user may run a command, without running it.",
-        "GENPASS [<bits>]",
-        "    Make up a password, of 256 bits unless you say how many.",
-        "GETUSER <username>",
-        "    Describe a user.",
-        "LIST",
-        "    Describe all users as an ACL file does.",
-        "LOAD",
-        "    Read the users from the ACL file.",
-        "LOG [<count> | RESET]",
-        "    Who was refused what.",
-        "SAVE",
-        "    Write the users to the ACL file.",
-        "SETUSER <username> [<rule> [<rule> ...]]",
-        "    Make a user, or change one.",
-        "USERS",
-        "    Names of all users.",
-        "WHOAMI",
-        "    The user of this connection.",
-    ),
-)
+SERVER.help("acl")

@@ -113,16 +113,7 @@ _SUBCOMMANDS = {
 }
 
 
-@SERVER.command(
-    "debug",
-    -2,
-    "admin noscript loading stale",
-    "1.0.0",
-    "<LOADAOF | LOG message | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds:double | HELP>",
-    "For tests of servers; refused unless enable-debug-command allows it.",
-    limited="the subcommands that suites of streams use",
-    differs="debug",
-)
+@SERVER.command("debug", -2, "admin noscript loading stale")
 def debug(ctx: Context, argv: list[bytes]) -> Reply:
     """The subcommand's reply. The number of words is looked at after the permission, so a stranger learns nothing."""
     allowed = ctx.host.config.values["enable-debug-command"]

@@ -114,7 +114,7 @@ def describe(row: Command) -> Reply:
     ]
 
 
-@SERVER.command("command", -1, "loading stale", "2.8.13", "", "Describes all commands.", acl="connection")
+@SERVER.command("command", -1, "loading stale", acl="connection")
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One array each, as COMMAND INFO without names."""
     if len(argv) > 1:
@@ -122,21 +122,13 @@ def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return [described(row.name) for row in TABLE.values()]
 
 
-@SERVER.command("command|count", 2, "loading stale", "2.8.13", "", "Counts the commands.", acl="connection")
+@SERVER.command("command|count", 2, "loading stale", acl="connection")
 def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Subcommands do not count."""
     return len(TABLE)
 
 
-@SERVER.command(
-    "command|info",
-    -2,
-    "loading stale",
-    "2.8.13",
-    "[command-name [command-name ...]]",
-    "Describes some commands.",
-    acl="connection",
-)
+@SERVER.command("command|info", -2, "loading stale", acl="connection")
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null for a name there is no command of: an array of null in RESP2, which is not the null of a string."""
     if len(argv) == 2:
@@ -145,31 +137,14 @@ def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     return [NIL_ARRAY if row is None else described(row.name) for row in rows]
 
 
-@SERVER.command(
-    "command|docs",
-    -2,
-    "loading stale",
-    "7.0.0",
-    "[command-name [command-name ...]]",
-    "Documents commands.",
-    acl="connection",
-    differs="texts",
-)
+@SERVER.command("command|docs", -2, "loading stale", acl="connection")
 def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Names with what they do; names there is no command of are left out."""
     rows = [named(word) for word in argv[2:]] if len(argv) > 2 else list(TABLE.values())
     return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
 
 
-@SERVER.command(
-    "command|list",
-    -2,
-    "loading stale",
-    "7.0.0",
-    "[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
-    "Names the commands.",
-    acl="connection",
-)
+@SERVER.command("command|list", -2, "loading stale", acl="connection")
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter.
 
@@ -191,29 +166,13 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise SYNTAX
 
 
-@SERVER.command(
-    "command|getkeys",
-    -3,
-    "loading stale",
-    "2.8.13",
-    "command [arg [arg ...]]",
-    "Answers which words of a command are keys.",
-    acl="connection",
-)
+@SERVER.command("command|getkeys", -3, "loading stale", acl="connection")
 def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order."""
     return [key for key, _ in _keys(argv[2:])]
 
 
-@SERVER.command(
-    "command|getkeysandflags",
-    -3,
-    "loading stale",
-    "7.0.0",
-    "command [arg [arg ...]]",
-    "Answers which words of a command are keys, and what is done with each.",
-    acl="connection",
-)
+@SERVER.command("command|getkeysandflags", -3, "loading stale", acl="connection")
 def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order, each with the flags of its key specification."""
     return [[key, flag_set(words)] for key, words in _keys(argv[2:])]
@@ -239,24 +198,4 @@ def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
         raise
 
 
-SERVER.help(
-    "command",
-    since="5.0.0",
-    acl="connection",
-    lines=(
-        "(no subcommand)",
-        "    Describe all commands.",
-        "COUNT",
-        "    How many commands there are.",
-        "DOCS [<command> [<command> ...]]",
-        "    What commands do.",
-        "GETKEYS <command> [<arg> ...]",
-        "    Which words of a command are keys.",
-        "GETKEYSANDFLAGS <command> [<arg> ...]",
-        "    Which words of a command are keys, and what is done with each.",
-        "INFO [<command> [<command> ...]]",
-        "    Describe some commands.",
-        "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",
-        "    Names of commands.",
-    ),
-)
+SERVER.help("command", acl="connection")

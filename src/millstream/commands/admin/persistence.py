@@ -28,16 +28,14 @@ def save_log(ctx: Context) -> None:
         raise CommandError(NOTHING_KEPT)
 
 
-@SERVER.command("save", 1, "admin noscript no_multi", "1.0.0", "", "Brings everything to the disk.", differs="saving")
+@SERVER.command("save", 1, "admin noscript no_multi")
 def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK once all that was written so far would survive a power cut, in every fsync mode."""
     save_log(ctx)
     return OK
 
 
-@SERVER.command(
-    "bgsave", -1, "admin noscript", "1.0.0", "[SCHEDULE]@3.2.2", "Brings everything to the disk.", differs="saving"
-)
+@SERVER.command("bgsave", -1, "admin noscript")
 def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
     if len(argv) > 1 and (len(argv) > 2 or keyword(argv[1]) != b"SCHEDULE"):
@@ -46,14 +44,7 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     return Simple(b"Background saving started")
 
 
-@SERVER.command(
-    "bgrewriteaof",
-    1,
-    "admin noscript",
-    "1.0.0",
-    "",
-    "Begins to rewrite the log, so that it holds no more than the data.",
-)
+@SERVER.command("bgrewriteaof", 1, "admin noscript")
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends.
 

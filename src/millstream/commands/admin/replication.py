@@ -23,15 +23,7 @@ _LARGEST_PORT = 65535
 _ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
 
-@SERVER.command(
-    "psync",
-    -3,
-    "admin noscript no_async_loading no_multi",
-    "2.8.0",
-    "replicationid offset:integer",
-    "Makes the connection a replica's, which goes on where it was if it can.",
-    acl="admin dangerous",
-)
+@SERVER.command("psync", -3, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def psync(ctx: Context, argv: list[bytes]) -> Reply:
     """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream.
 
@@ -73,29 +65,13 @@ def _who(ctx: Context) -> str:
     return printable(f"{user} at {ctx.session.addr}").replace("\n", " ")
 
 
-@SERVER.command(
-    "sync",
-    1,
-    "admin noscript no_async_loading no_multi",
-    "1.0.0",
-    "",
-    "Makes the connection a replica's that knows nothing of histories.",
-    acl="admin dangerous",
-)
+@SERVER.command("sync", 1, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A copy of all data, then the stream; such a replica never says how far it is."""
     return ctx.host.replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
 
 
-@SERVER.command(
-    "replconf",
-    -1,
-    "admin noscript loading stale",
-    "3.0.0",
-    "",
-    "Tells what a replica is, or how far it has come.",
-    acl="admin dangerous",
-)
+@SERVER.command("replconf", -1, "admin noscript loading stale", acl="admin dangerous")
 def replconf(ctx: Context, argv: list[bytes]) -> Reply:
     """OK for what is known; what a replica can do that is of no use here is taken as well. ACK has no reply."""
     if not len(argv) & 1:
@@ -143,15 +119,7 @@ def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
     return Many([])
 
 
-@SERVER.command(
-    "replicaof",
-    3,
-    "admin noscript stale no_async_loading",
-    "5.0.0",
-    "args=<host-port=(host port:integer) | no-one=(NO ONE)>",
-    "Makes the server a replica of another, or a primary.",
-    acl="admin dangerous",
-)
+@SERVER.command("replicaof", 3, "admin noscript stale no_async_loading", acl="admin dangerous")
 def replicaof(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, and from then on another server's data replace these; with NO ONE what is here stays, and takes writes.
 
@@ -161,15 +129,7 @@ def replicaof(ctx: Context, argv: list[bytes]) -> Reply:
     return _follow(ctx, argv)
 
 
-@SERVER.command(
-    "slaveof",
-    3,
-    "admin noscript stale no_async_loading",
-    "1.0.0",
-    "args=<host-port=(host port:integer) | no-one=(NO ONE)>",
-    "The same as REPLICAOF, under its old name.",
-    acl="admin dangerous",
-)
+@SERVER.command("slaveof", 3, "admin noscript stale no_async_loading", acl="admin dangerous")
 def slaveof(ctx: Context, argv: list[bytes]) -> Reply:
     """As REPLICAOF."""
     return _follow(ctx, argv)
@@ -198,15 +158,7 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     return Simple(b"OK Already connected to specified master")
 
 
-@SERVER.command(
-    "failover",
-    -1,
-    "admin noscript stale",
-    "6.2.0",
-    "[TO target=(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
-    "Hands the role of the primary to a replica, without losing a write.",
-    acl="admin dangerous",
-)
+@SERVER.command("failover", -1, "admin noscript stale", acl="admin dangerous")
 def failover(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, and from then on who writes waits until a replica holds all, and leads; this server follows it.
 
@@ -262,15 +214,7 @@ class _Wanted:
         raise SYNTAX
 
 
-@SERVER.command(
-    "role",
-    1,
-    "noscript loading stale fast",
-    "2.8.12",
-    "",
-    "Tells whether this is a primary or a replica, and who follows whom.",
-    acl="admin dangerous",
-)
+@SERVER.command("role", 1, "noscript loading stale fast", acl="admin dangerous")
 def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """``master``, how far its stream is, and of each replica that follows the address, the port and the offset.
 

@@ -36,78 +36,46 @@ def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
 
-@SCRIPTING.command(
-    "eval",
-    -3,
-    "noscript stale movablekeys",
-    "2.6.0",
-    "script numkeys:integer [key [key ...]] [arg [arg ...]]",
-    "Runs a Lua script.",
-    differs="scripts",
-)
+@SCRIPTING.command("eval", -3, "noscript stale movablekeys")
 def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     """The script's result."""
     return _eval(ctx, argv, read_only=False)
 
 
-@SCRIPTING.command(
-    "eval_ro",
-    -3,
-    "noscript stale readonly movablekeys",
-    "7.0.0",
-    "script numkeys:integer [key [key ...]] [arg [arg ...]]",
-    "Runs a Lua script that may not write.",
-    differs="scripts",
-)
+@SCRIPTING.command("eval_ro", -3, "noscript stale readonly movablekeys")
 def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """The script's result."""
     return _eval(ctx, argv, read_only=True)
 
 
-@SCRIPTING.command(
-    "evalsha",
-    -3,
-    "noscript stale movablekeys",
-    "2.6.0",
-    "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
-    "Runs a Lua script that the server has, by its SHA-1.",
-    differs="scripts",
-)
+@SCRIPTING.command("evalsha", -3, "noscript stale movablekeys")
 def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     """The script's result; NOSCRIPT if the server does not have it."""
     return _evalsha(ctx, argv, read_only=False)
 
 
-@SCRIPTING.command(
-    "evalsha_ro",
-    -3,
-    "noscript stale readonly movablekeys",
-    "7.0.0",
-    "sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
-    "Runs a Lua script that the server has and that may not write, by its SHA-1.",
-    differs="scripts",
-)
+@SCRIPTING.command("evalsha_ro", -3, "noscript stale readonly movablekeys")
 def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """The script's result."""
     return _evalsha(ctx, argv, read_only=True)
 
 
-SCRIPTING.container("script", since="2.6.0", summary="Keeps Lua scripts.")
+SCRIPTING.container("script")
 
 
-@SCRIPTING.command("script|load", 3, "noscript stale", "2.6.0", "script", "Keeps a script for EVALSHA.")
+@SCRIPTING.command("script|load", 3, "noscript stale")
 def script_load(ctx: Context, argv: list[bytes]) -> Reply:
     """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
     return ctx.host.scripts.load(argv[2])
 
 
-@SCRIPTING.command("script|exists", -3, "noscript", "2.6.0", "sha1 [sha1 ...]", "Tells which scripts the server has.")
+@SCRIPTING.command("script|exists", -3, "noscript")
 def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0 for each."""
     return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]
 
 
-@SCRIPTING.command("script|flush", -2, "noscript", "2.6.0", "flush-type=[ASYNC | SYNC]@6.2.0", "Forgets all scripts.")
+@SCRIPTING.command("script|flush", -2, "noscript")
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
@@ -116,7 +84,7 @@ def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@SCRIPTING.command("script|kill", 2, "noscript", "2.6.0", "", "Ends the script that runs.", differs="scripts")
+@SCRIPTING.command("script|kill", 2, "noscript")
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """An error: while a script runs no command is read, and its time limit ends it.
 
@@ -125,34 +93,13 @@ def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
-SCRIPTING.help(
-    "script",
-    since="5.0.0",
-    lines=(
-        "EXISTS <sha1> [<sha1> ...]",
-        "    Which of these scripts the server has.",
-        "FLUSH [ASYNC|SYNC]",
-        "    Forget all scripts.",
-        "KILL",
-        "    Nothing: a script ends when its time is up.",
-        "LOAD <script>",
-        "    Keep a script for EVALSHA.",
-    ),
-)
+SCRIPTING.help("script")
 
 
-SCRIPTING.container("function", since="7.0.0", summary="Libraries of functions, of which there are none.")
+SCRIPTING.container("function")
 
 
-@SCRIPTING.command(
-    "function|flush",
-    -2,
-    "write noscript",
-    "7.0.0",
-    "flush-type=[ASYNC | SYNC]",
-    "Forgets all functions: there are none.",
-    limited="there are no functions",
-)
+@SCRIPTING.command("function|flush", -2, "write noscript")
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always OK: Redis's own test suite flushes functions before each block of tests."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
@@ -160,15 +107,7 @@ def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     return OK
 
 
-@SCRIPTING.command(
-    "function|list",
-    -2,
-    "noscript",
-    "7.0.0",
-    "[LIBRARYNAME library-name-pattern] [WITHCODE]",
-    "Lists the functions: there are none.",
-    limited="there are no functions",
-)
+@SCRIPTING.command("function|list", -2, "noscript")
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always empty; its words are checked all the same, in whichever order."""
     words = [keyword(word) for word in argv[2:]]
@@ -177,13 +116,4 @@ def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     return []
 
 
-SCRIPTING.help(
-    "function",
-    since="7.0.0",
-    lines=(
-        "FLUSH [ASYNC|SYNC]",
-        "    Forget all functions: there are none.",
-        "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
-        "    List the functions: there are none.",
-    ),
-)
+SCRIPTING.help("function")

@@ -26,7 +26,7 @@ def _text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
-@SERVER.command("time", 1, "loading stale fast", "2.6.0", "", "Tells the time.")
+@SERVER.command("time", 1, "loading stale fast")
 def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond.
 
@@ -36,36 +36,20 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     return [b"%d" % seconds, b"%d" % (ms * 1000)]
 
 
-@SERVER.command(
-    "info",
-    -1,
-    "loading stale",
-    "1.0.0",
-    "[section [section ...]]",
-    "Tells the state of the server.",
-    acl="dangerous",
-    limited="the fields that clients and tools read",
-)
+@SERVER.command("info", -1, "loading stale", acl="dangerous")
 def info(ctx: Context, argv: list[bytes]) -> Reply:
     """Text of ``name:value`` lines in sections; unknown sections are left out, as in Redis."""
     text = ctx.host.info([_text(word) for word in argv[1:]])
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
-@SERVER.command("lastsave", 1, "loading stale fast", "1.0.0", "", "Tells when all was on disk.", acl="admin dangerous")
+@SERVER.command("lastsave", 1, "loading stale fast", acl="admin dangerous")
 def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
     return ctx.host.last_save()
 
 
-@SERVER.command(
-    "shutdown",
-    -1,
-    "admin noscript loading stale no_multi",
-    "1.0.0",
-    "save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0 [ABORT]@7.0.0",
-    "Ends the server as SIGTERM does.",
-)
+@SERVER.command("shutdown", -1, "admin noscript loading stale no_multi")
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     """No reply but the end of the connection; everything is on disk first, whatever the options say.
 
@@ -87,18 +71,10 @@ def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-SERVER.container("config", since="2.0.0", summary="Looks at the server's parameters and changes them.")
+SERVER.container("config")
 
 
-@SERVER.command(
-    "config|get",
-    -3,
-    "admin noscript loading stale",
-    "2.0.0",
-    "parameter [parameter ...]",
-    "Answers parameters by name or pattern.",
-    limited="the parameters this server has, and facts tools ask for",
-)
+@SERVER.command("config|get", -3, "admin noscript loading stale")
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
     """Names with their values, each once, however many patterns fit. Case does not matter in names."""
     effort = Effort()
@@ -112,15 +88,7 @@ def _encoded(value: str) -> bytes:
     return value.encode("utf-8", "surrogateescape")
 
 
-@SERVER.command(
-    "config|set",
-    -4,
-    "admin noscript loading stale",
-    "2.0.0",
-    "parameter value [parameter value ...]",
-    "Changes parameters, all or none.",
-    differs="parameters",
-)
+@SERVER.command("config|set", -4, "admin noscript loading stale")
 def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     """They hold until the server ends; at the start they come from the command line.
 
@@ -135,50 +103,26 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@SERVER.command("config|resetstat", 2, "admin noscript loading stale", "2.0.0", "", "Sets INFO's counters to zero.")
+@SERVER.command("config|resetstat", 2, "admin noscript loading stale")
 def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Counters only: INFO's of commands, errors, lookups, the network, and of refusals. Gauges stay what they are."""
     ctx.host.reset_stats()
     return OK
 
 
-@SERVER.command(
-    "config|rewrite", 2, "admin noscript loading stale", "2.8.0", "", "Always an error: there is no file of parameters."
-)
+@SERVER.command("config|rewrite", 2, "admin noscript loading stale")
 def config_rewrite(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The error Redis gives when it runs without a file."""
     raise CommandError("ERR The server is running without a config file")
 
 
-SERVER.help(
-    "config",
-    since="5.0.0",
-    lines=(
-        "GET <pattern> [<pattern> ...]",
-        "    Parameters whose names fit, with their values.",
-        "SET <parameter> <value> [<parameter> <value> ...]",
-        "    Change parameters, all or none.",
-        "RESETSTAT",
-        "    Set the counters of INFO to zero.",
-        "REWRITE",
-        "    Not available: there is no file of parameters.",
-    ),
-)
+SERVER.help("config")
 
 
-SERVER.container("memory", since="4.0.0", summary="Tells what keys take in memory.")
+SERVER.container("memory")
 
 
-@SERVER.command(
-    "memory|usage",
-    -3,
-    "readonly",
-    "4.0.0",
-    "key [SAMPLES count:integer]",
-    "Estimates the bytes a key takes.",
-    limited="an estimate, from what is stored",
-    keys=(2, 2, 1),
-)
+@SERVER.command("memory|usage", -3, "readonly", keys=(2, 2, 1))
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
     """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing.
 
@@ -206,4 +150,4 @@ def _stream_size(stream: Stream) -> int:
     return size + sum(group.footprint for group in stream.groups.values())
 
 
-SERVER.help("memory", since="4.0.0", lines=("USAGE <key> [SAMPLES <count>]", "    Estimate the bytes a key takes."))
+SERVER.help("memory")

@@ -23,7 +23,7 @@ Test = Callable[[Session], bool]
 
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
-CONNECTION.container("client", since="2.4.0", summary="Looks at connections and acts on them.")
+CONNECTION.container("client")
 
 
 def _shown(word: bytes) -> str:
@@ -114,35 +114,19 @@ def _kind(session: Session) -> bytes:
     return b"pubsub" if session.is_subscribed else b"normal"
 
 
-@CONNECTION.command("client|id", 2, "noscript loading stale", "5.0.0", "", "Tells the connection's number.")
+@CONNECTION.command("client|id", 2, "noscript loading stale")
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Never used twice while the server runs, and ascending: the larger of two came later."""
     return ctx.session.id
 
 
-@CONNECTION.command(
-    "client|info",
-    2,
-    "noscript loading stale",
-    "6.2.0",
-    "",
-    "Describes the connection.",
-    limited="without the sizes of buffers that only Redis has",
-)
+@CONNECTION.command("client|info", 2, "noscript loading stale")
 def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Its line of CLIENT LIST."""
     return _lines([ctx.session], ctx.now.wall)
 
 
-@CONNECTION.command(
-    "client|list",
-    -2,
-    "admin noscript loading stale",
-    "2.4.0",
-    "[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
-    "Describes all connections.",
-    limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
-)
+@CONNECTION.command("client|list", -2, "admin noscript loading stale")
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     """One line each, oldest first.
 
@@ -162,7 +146,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     return _lines(sessions, ctx.now.wall)
 
 
-@CONNECTION.command("client|setname", 3, "noscript loading stale", "2.6.9", "connection-name", "Names the connection.")
+@CONNECTION.command("client|setname", 3, "noscript loading stale")
 def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
     """An empty name takes it away. Names need not be unique; they are for people who read CLIENT LIST."""
     if not is_printable(argv[2]):
@@ -171,20 +155,13 @@ def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command("client|getname", 2, "noscript loading stale", "2.6.9", "", "Tells the connection's name.")
+@CONNECTION.command("client|getname", 2, "noscript loading stale")
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null if it has none."""
     return ctx.session.name or None
 
 
-@CONNECTION.command(
-    "client|setinfo",
-    4,
-    "noscript loading stale",
-    "7.2.0",
-    "attr=<LIB-NAME libname | LIB-VER libver>",
-    "Tells the server which library the client uses.",
-)
+@CONNECTION.command("client|setinfo", 4, "noscript loading stale")
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
     """Shown in CLIENT LIST. Clients send it unasked when they connect, so it must not fail for what they are."""
     attribute = keyword(argv[2]).lower()
@@ -206,42 +183,21 @@ def _on_off(word: bytes) -> bool:
     return keyword(word) == b"ON"
 
 
-@CONNECTION.command(
-    "client|no-evict",
-    3,
-    "admin noscript loading stale",
-    "7.0.0",
-    "enabled=<ON | OFF>",
-    "Marks the connection as one to keep.",
-)
+@CONNECTION.command("client|no-evict", 3, "admin noscript loading stale")
 def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     """No connection is ever evicted for memory here; the mark is shown in CLIENT LIST."""
     ctx.session.no_evict = _on_off(argv[2])
     return OK
 
 
-@CONNECTION.command(
-    "client|no-touch",
-    3,
-    "noscript loading stale",
-    "7.2.0",
-    "enabled=<ON | OFF>",
-    "Marks the connection as one that changes no times of access.",
-)
+@CONNECTION.command("client|no-touch", 3, "noscript loading stale")
 def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     """No times of access are kept here; the mark is shown in CLIENT LIST."""
     ctx.session.no_touch = _on_off(argv[2])
     return OK
 
 
-@CONNECTION.command(
-    "client|reply",
-    3,
-    "noscript loading stale",
-    "3.2.0",
-    "action=<ON | OFF | SKIP>",
-    "Says whether the client wants replies.",
-)
+@CONNECTION.command("client|reply", 3, "noscript loading stale")
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     """OFF and SKIP are not answered; SKIP also silences the next command.
 
@@ -255,14 +211,7 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command(
-    "client|unblock",
-    -3,
-    "admin noscript loading stale",
-    "5.0.0",
-    "client-id:integer unblock-type=[TIMEOUT | ERROR]",
-    "Ends another connection's wait.",
-)
+@CONNECTION.command("client|unblock", -3, "admin noscript loading stale")
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it did wait.
 
@@ -326,16 +275,7 @@ def _close(ctx: Context, session: Session) -> None:
         ctx.host.kill(session)
 
 
-@CONNECTION.command(
-    "client|kill",
-    -3,
-    "admin noscript loading stale",
-    "2.4.0",
-    "filter=<old-format=ip:port | new-format=([ID client-id:integer] "
-    "[TYPE client-type=<NORMAL | MASTER@3.2.0 | SLAVE | REPLICA@5.0.0 | PUBSUB>] [USER username] [ADDR addr=ip:port] "
-    "[LADDR laddr=ip:port]@6.2.0 [SKIPME skipme=<YES | NO>] [MAXAGE maxage:integer]@7.4.0)@2.8.12>",
-    "Closes connections.",
-)
+@CONNECTION.command("client|kill", -3, "admin noscript loading stale")
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     """The old form answers OK; with filters, how many were closed.
 
@@ -377,14 +317,7 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     raise CommandError("ERR No such client")
 
 
-@CONNECTION.command(
-    "client|pause",
-    -3,
-    "admin noscript loading stale",
-    "3.0.0",
-    "timeout:integer mode=[WRITE | ALL]@6.2.0",
-    "Keeps commands back for some milliseconds.",
-)
+@CONNECTION.command("client|pause", -3, "admin noscript loading stale")
 def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     """Replies OK; a pause that runs is never made shorter, but the new one chooses which commands it holds back.
 
@@ -399,7 +332,7 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command("client|unpause", 2, "admin noscript loading stale", "6.2.0", "", "Ends a pause.")
+@CONNECTION.command("client|unpause", 2, "admin noscript loading stale")
 def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Replies OK, whether or not there was one.
 
@@ -409,45 +342,4 @@ def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     return OK
 
 
-CONNECTION.help(
-    "client",
-    since="5.0.0",
-    lines=(
-        "CACHING (YES|NO)",
-        "    An error: there is no tracking.",
-        "GETNAME",
-        "    The name of this connection.",
-        "GETREDIR",
-        "    Always -1: there is no tracking.",
-        "ID",
-        "    The number of this connection.",
-        "INFO",
-        "    This connection's line of CLIENT LIST.",
-        "KILL <ip:port>",
-        "    Close the connection from that address.",
-        "KILL <option> <value> [<option> <value> [...]]",
-        "    Close the connections that fit ID, ADDR, LADDR, TYPE, USER and MAXAGE; SKIPME yes|no (default yes).",
-        "LIST [TYPE <type> | ID <id> [<id> ...]]",
-        "    Describe connections, one line each.",
-        "NO-EVICT (ON|OFF)",
-        "    Mark this connection as one to keep.",
-        "NO-TOUCH (ON|OFF)",
-        "    Mark this connection as one that changes no times of access.",
-        "PAUSE <timeout> [WRITE|ALL]",
-        "    Keep commands back for so many milliseconds: those that write, or all (the default).",
-        "REPLY (ON|OFF|SKIP)",
-        "    Whether this connection wants replies.",
-        "SETINFO (LIB-NAME|LIB-VER) <value>",
-        "    Say which library is used.",
-        "SETNAME <name>",
-        "    Name this connection.",
-        "TRACKING OFF",
-        "    Accepted; ON is not supported.",
-        "TRACKINGINFO",
-        "    Always off.",
-        "UNBLOCK <client-id> [TIMEOUT|ERROR]",
-        "    End the wait of another connection.",
-        "UNPAUSE",
-        "    End a pause.",
-    ),
-)
+CONNECTION.help("client")

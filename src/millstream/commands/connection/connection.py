@@ -45,7 +45,7 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
     ctx.session.user = user
 
 
-@CONNECTION.command("ping", -1, "fast", "1.0.0", "[message]", "Answers PONG, or the message.")
+@CONNECTION.command("ping", -1, "fast")
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
     """True if anybody is there; among RESP2 messages the answer looks like one.
 
@@ -59,15 +59,13 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@CONNECTION.command("echo", 2, "loading stale fast", "1.0.0", "message", "Answers the message.")
+@CONNECTION.command("echo", 2, "loading stale fast")
 def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The same bytes."""
     return argv[1]
 
 
-@CONNECTION.command(
-    "auth", -2, "noscript loading stale fast no_auth", "1.0.0", "[username]@6.0.0 password", "Proves who the client is."
-)
+@CONNECTION.command("auth", -2, "noscript loading stale fast no_auth")
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
     """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too.
 
@@ -82,14 +80,7 @@ def auth(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command(
-    "hello",
-    -1,
-    "noscript loading stale fast no_auth",
-    "6.0.0",
-    "arguments=[protover:integer [AUTH auth=(username password)] [SETNAME clientname]]",
-    "Chooses the protocol version and tells who the server is.",
-)
+@CONNECTION.command("hello", -1, "noscript loading stale fast no_auth")
 def hello(ctx: Context, argv: list[bytes]) -> Reply:
     """All or nothing: an error leaves the connection as it was.
 
@@ -148,9 +139,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
     return name, credentials
 
 
-@CONNECTION.command(
-    "select", 2, "loading stale fast", "1.0.0", "index:integer", "Changes the database of the connection."
-)
+@CONNECTION.command("select", 2, "loading stale fast")
 def select(ctx: Context, argv: list[bytes]) -> Reply:
     """There are sixteen, 0 to 15. Inside MULTI it takes effect when EXEC comes to it."""
     index = integer(argv[1])
@@ -160,14 +149,14 @@ def select(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command("quit", -1, "noscript loading stale fast no_auth", "1.0.0", "", "Closes the connection.")
+@CONNECTION.command("quit", -1, "noscript loading stale fast no_auth")
 def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK, after all replies so far; later commands on the connection are not run."""
     ctx.session.closing = True
     return OK
 
 
-@CONNECTION.command("reset", 1, "noscript loading stale fast no_auth", "6.2.0", "", "Makes the connection as new.")
+@CONNECTION.command("reset", 1, "noscript loading stale fast no_auth")
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password.
 

@@ -46,61 +46,31 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     return Many(replies)
 
 
-@PUBSUB.command(
-    "subscribe", -2, "pubsub noscript loading stale", "2.0.0", "channel [channel ...]", "Listens to channels."
-)
+@PUBSUB.command("subscribe", -2, "pubsub noscript loading stale")
 def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Listen to channels by name. The replies are pushes, one a channel, and no reply besides."""
     return _change(ctx, argv, b"subscribe")
 
 
-@PUBSUB.command(
-    "unsubscribe",
-    -1,
-    "pubsub noscript loading stale",
-    "2.0.0",
-    "[channel [channel ...]]",
-    "Stops listening to channels.",
-)
+@PUBSUB.command("unsubscribe", -1, "pubsub noscript loading stale")
 def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Stop listening to some channels, or to all, in the order of their names."""
     return _change(ctx, argv, b"unsubscribe")
 
 
-@PUBSUB.command(
-    "psubscribe",
-    -2,
-    "pubsub noscript loading stale",
-    "2.0.0",
-    "pattern [pattern ...]",
-    "Listens to channels whose names match patterns.",
-)
+@PUBSUB.command("psubscribe", -2, "pubsub noscript loading stale")
 def psubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Listen to channels by pattern; a pattern too costly to compare with names is refused, see ``glob``."""
     return _change(ctx, argv, b"psubscribe")
 
 
-@PUBSUB.command(
-    "punsubscribe",
-    -1,
-    "pubsub noscript loading stale",
-    "2.0.0",
-    "[pattern [pattern ...]]",
-    "Stops listening to patterns.",
-)
+@PUBSUB.command("punsubscribe", -1, "pubsub noscript loading stale")
 def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Stop listening to some patterns, or to all."""
     return _change(ctx, argv, b"punsubscribe")
 
 
-@PUBSUB.command(
-    "publish",
-    3,
-    "pubsub loading stale fast",
-    "2.0.0",
-    "channel message",
-    "Sends a message to whoever listens to a channel.",
-)
+@PUBSUB.command("publish", 3, "pubsub loading stale fast")
 def publish(ctx: Context, argv: list[bytes]) -> Reply:
     """Publish; replies how many listeners got it.
 
@@ -110,12 +80,10 @@ def publish(ctx: Context, argv: list[bytes]) -> Reply:
     return ctx.host.publish(argv[1], argv[2])
 
 
-PUBSUB.container("pubsub", since="2.8.0", summary="Tells who listens to what.")
+PUBSUB.container("pubsub")
 
 
-@PUBSUB.command(
-    "pubsub|channels", -2, "pubsub loading stale", "2.8.0", "[pattern]", "Lists channels somebody listens to by name."
-)
+@PUBSUB.command("pubsub|channels", -2, "pubsub loading stale")
 def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     """Channels with listeners, all or those matching a pattern.
 
@@ -128,9 +96,7 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     return [name for name in ctx.host.channels if pattern.fits(name, effort)]
 
 
-@PUBSUB.command(
-    "pubsub|numsub", -2, "pubsub loading stale", "2.8.0", "[channel [channel ...]]", "Counts the listeners of channels."
-)
+@PUBSUB.command("pubsub|numsub", -2, "pubsub loading stale")
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
     """Name and number of listeners, for each channel asked for, 0 for one without listeners."""
     replies: list[Reply] = []
@@ -139,21 +105,10 @@ def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
     return replies
 
 
-@PUBSUB.command("pubsub|numpat", 2, "pubsub loading stale", "2.8.0", "", "Counts patterns.")
+@PUBSUB.command("pubsub|numpat", 2, "pubsub loading stale")
 def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The number of different patterns with listeners, however many listen to each."""
     return len(ctx.host.patterns)
 
 
-PUBSUB.help(
-    "pubsub",
-    since="6.2.0",
-    lines=(
-        "CHANNELS [<pattern>]",
-        "    List the channels that somebody listens to by name.",
-        "NUMPAT",
-        "    Tell how many patterns are listened to.",
-        "NUMSUB [<channel> ...]",
-        "    Tell how many listen to each channel by name.",
-    ),
-)
+PUBSUB.help("pubsub")

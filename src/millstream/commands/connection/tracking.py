@@ -35,16 +35,7 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
         at += 1
 
 
-@CONNECTION.command(
-    "client|tracking",
-    -3,
-    "noscript loading stale",
-    "6.0.0",
-    "status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] "
-    "[OPTOUT] [NOLOOP]",
-    "Only OFF: the server tells nobody which keys changed.",
-    limited="ON is an error",
-)
+@CONNECTION.command("client|tracking", -3, "noscript loading stale")
 def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
     """OK to OFF, an error to ON; options are checked before that, as in Redis."""
     _check_options(ctx, argv[3:])
@@ -56,15 +47,13 @@ def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command("client|trackinginfo", 2, "noscript loading stale", "6.2.0", "", "Always off.")
+@CONNECTION.command("client|trackinginfo", 2, "noscript loading stale")
 def client_trackinginfo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Flags, whom it goes to, and for which prefixes."""
     return Map([(b"flags", Set([b"off"])), (b"redirect", -1), (b"prefixes", [])])
 
 
-@CONNECTION.command(
-    "client|caching", 3, "noscript loading stale", "6.0.0", "mode=<YES | NO>", "Always an error: there is no tracking."
-)
+@CONNECTION.command("client|caching", 3, "noscript loading stale")
 def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     raise CommandError(
@@ -72,7 +61,7 @@ def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     )
 
 
-@CONNECTION.command("client|getredir", 2, "noscript loading stale", "6.0.0", "", "Always -1: no tracking.")
+@CONNECTION.command("client|getredir", 2, "noscript loading stale")
 def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     return -1

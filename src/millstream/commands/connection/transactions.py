@@ -16,7 +16,7 @@ from millstream.replies import OK, Reply
 EXEC_WITHOUT_MULTI = "ERR EXEC without MULTI"
 
 
-@TRANSACTIONS.command("multi", 1, "noscript loading stale fast", "1.2.0", "", "Begins a transaction.")
+@TRANSACTIONS.command("multi", 1, "noscript loading stale fast")
 def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Queue commands from now on; replies OK. A second MULTI is an error that leaves the queue as it is."""
     if ctx.session.queue is not None:
@@ -25,7 +25,7 @@ def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     return OK
 
 
-@TRANSACTIONS.command("exec", 1, "noscript loading stale", "1.2.0", "", "Runs what was queued.")
+@TRANSACTIONS.command("exec", 1, "noscript loading stale")
 def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """EXEC where no transaction was begun; the node runs the others itself.
 
@@ -34,7 +34,7 @@ def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise CommandError(EXEC_WITHOUT_MULTI)
 
 
-@TRANSACTIONS.command("discard", 1, "noscript loading stale fast", "2.0.0", "", "Drops what was queued.")
+@TRANSACTIONS.command("discard", 1, "noscript loading stale fast")
 def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """End the transaction without running it; replies OK. Watches end with it, as with EXEC."""
     if ctx.session.queue is None:
@@ -51,15 +51,7 @@ def end_transaction(ctx: Context) -> None:
     ctx.host.watches.drop(session)
 
 
-@TRANSACTIONS.command(
-    "watch",
-    -2,
-    "noscript loading stale fast",
-    "2.2.0",
-    "key [key ...]",
-    "Makes the next EXEC depend on keys staying as they are.",
-    keys=(1, -1, 1),
-)
+@TRANSACTIONS.command("watch", -2, "noscript loading stale fast", keys=(1, -1, 1))
 def watch(ctx: Context, argv: list[bytes]) -> Reply:
     """Watch keys; replies OK. A key that does not exist is watched for coming into being."""
     if ctx.session.queue is not None:
@@ -70,7 +62,7 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@TRANSACTIONS.command("unwatch", 1, "noscript loading stale fast", "2.2.0", "", "Watches nothing.")
+@TRANSACTIONS.command("unwatch", 1, "noscript loading stale fast")
 def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Forget all watched keys, and that one of them changed; replies OK, also where none was watched."""
     ctx.host.watches.drop(ctx.session)

@@ -37,16 +37,7 @@ def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], R
     raise Blocked([], timeout, argv, late=lambda: reply(there()), fulfilled=lambda: there() >= wanted)
 
 
-@GENERIC.command(
-    "wait",
-    3,
-    "blocking",
-    "3.0.0",
-    "numreplicas:integer timeout:integer",
-    "Waits until replicas hold what was written.",
-    acl="connection",
-    keys=(0, 0, 0),
-)
+@GENERIC.command("wait", 3, "blocking", acl="connection", keys=(0, 0, 0))
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of replicas that have it, at once or when enough have it, or when the time (0: never) is up.
 
@@ -60,16 +51,7 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
     return _wait(ctx, argv, wanted, int, durable=False)
 
 
-@GENERIC.command(
-    "waitaof",
-    4,
-    "blocking",
-    "7.2.0",
-    "numlocal:integer numreplicas:integer timeout:integer",
-    "Waits until what was written is on this machine's disk, or on replicas' disks.",
-    acl="connection",
-    keys=(0, 0, 0),
-)
+@GENERIC.command("waitaof", 4, "blocking", acl="connection", keys=(0, 0, 0))
 def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
     """True if it is on the disk here, and on how many replicas' disks.
 

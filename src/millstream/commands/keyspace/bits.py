@@ -31,9 +31,7 @@ def _offset(word: bytes, width: int = 0) -> int:
     return offset
 
 
-@BITS.command(
-    "setbit", 4, "write denyoom", "2.2.0", "key offset:integer value:integer", "Sets or clears a bit of a string."
-)
+@BITS.command("setbit", 4, "write denyoom")
 def setbit(ctx: Context, argv: list[bytes]) -> Reply:
     """The old bit. A change is a bit that was different, or a string that grew."""
     offset, bit = _offset(argv[2]), integer(argv[3], _BAD_BIT)
@@ -51,7 +49,7 @@ def setbit(ctx: Context, argv: list[bytes]) -> Reply:
     return before
 
 
-@BITS.command("getbit", 3, "readonly fast", "2.2.0", "key offset:integer", "Answers a bit of a string.")
+@BITS.command("getbit", 3, "readonly fast")
 def getbit(ctx: Context, argv: list[bytes]) -> Reply:
     """0 beyond the end."""
     offset = _offset(argv[2])
@@ -86,14 +84,7 @@ def _within(data: bytes, first: int, last: int, *, fill: int) -> bytearray:
     return part
 
 
-@BITS.command(
-    "bitcount",
-    -2,
-    "readonly",
-    "2.6.0",
-    "key [range=(start:integer end:integer unit=[BYTE | BIT]@7.0.0)]",
-    "Counts the bits of a string that are set.",
-)
+@BITS.command("bitcount", -2, "readonly")
 def bitcount(ctx: Context, argv: list[bytes]) -> Reply:
     """Those between two bytes, or bits, both included; negative ones count from the end. Words come before the key."""
     if len(argv) not in {2, 4, 5}:
@@ -110,14 +101,7 @@ def bitcount(ctx: Context, argv: list[bytes]) -> Reply:
     return int.from_bytes(_within(data, start * unit, end * unit + unit - 1, fill=0), "big").bit_count()
 
 
-@BITS.command(
-    "bitpos",
-    -3,
-    "readonly",
-    "2.8.7",
-    "key bit:integer [range=(start:integer [end-unit-block=(end:integer unit=[BYTE | BIT]@7.0.0)])]",
-    "Finds the first bit of a string that is set, or clear.",
-)
+@BITS.command("bitpos", -3, "readonly")
 def bitpos(ctx: Context, argv: list[bytes]) -> Reply:
     """Its position, -1 for none. After a string whose end was not given all bits are clear."""
     bit = integer(argv[2])
@@ -149,16 +133,7 @@ def bitpos(ctx: Context, argv: list[bytes]) -> Reply:
 _OPERATIONS = {b"AND": and_, b"OR": or_, b"XOR": xor, b"NOT": None}
 
 
-@BITS.command(
-    "bitop",
-    -4,
-    "write denyoom",
-    "2.6.0",
-    "operation=<AND | OR | XOR | NOT> destkey:key key [key ...]",
-    "Stores what a bitwise operation makes of strings.",
-    keys=(2, -1, 1),
-    limited="the operations DIFF, DIFF1, ANDOR and ONE of Redis 8.2 are not there",
-)
+@BITS.command("bitop", -4, "write denyoom", keys=(2, -1, 1))
 def bitop(ctx: Context, argv: list[bytes]) -> Reply:
     """The length of the result, which is that of the longest; an empty one deletes the key."""
     name = keyword(argv[1])
@@ -295,16 +270,7 @@ def _changed(ctx: Context, key: bytes, fields: list[BitField]) -> Reply:
     return replies
 
 
-@BITS.command(
-    "bitfield",
-    -2,
-    "write denyoom",
-    "3.2.0",
-    "key operation=[GET get-block=(encoding offset:integer) | write=([OVERFLOW overflow-block=<WRAP | SAT | FAIL>] "
-    "write-operation=<SET set-block=(encoding offset:integer value:integer) | "
-    "INCRBY incrby-block=(encoding offset:integer increment:integer)>)]...",
-    "Reads, sets and adds to numbers of any width in a string.",
-)
+@BITS.command("bitfield", -2, "write denyoom")
 def bitfield(ctx: Context, argv: list[bytes]) -> Reply:
     """An answer each: the number, what it was for SET, what it is for INCRBY; null where FAIL forbade it."""
     fields = _fields(argv[2:])
@@ -314,14 +280,7 @@ def bitfield(ctx: Context, argv: list[bytes]) -> Reply:
     return [field.read(value) for field in fields]
 
 
-@BITS.command(
-    "bitfield_ro",
-    -2,
-    "readonly fast",
-    "6.0.0",
-    "key [GET get-block=(encoding offset:integer)]...",
-    "Reads numbers of any width in a string.",
-)
+@BITS.command("bitfield_ro", -2, "readonly fast")
 def bitfield_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """As BITFIELD with nothing but GET."""
     fields = _fields(argv[2:])

@@ -10,7 +10,6 @@ Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, integer, keyword
-from millstream.commands.table.spec import Handler
 from millstream.commands.table.table import GENERIC
 from millstream.errors import CommandError
 from millstream.replies import Reply
@@ -95,38 +94,25 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
     return 1
 
 
-def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+def _register_setter(name: str, unit: int, *, absolute: bool) -> None:
     """Make one of the four commands that set a time."""
-    what = "seconds" if unit == 1000 else "milliseconds"
-    what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
 
-    @GENERIC.command(
-        name, -3, "write fast", since, f"key {what} condition=[NX | XX | GT | LT]@7.0.0", "Sets when a key dies."
-    )
+    @GENERIC.command(name, -3, "write fast")
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
         """1 if the time was set; a time in the past deletes the key."""
         return _expire(ctx, argv, unit, name, absolute=absolute)
 
-    return handler
+
+_register_setter("expire", 1000, absolute=False)
+_register_setter("pexpire", 1, absolute=False)
+_register_setter("expireat", 1000, absolute=True)
+_register_setter("pexpireat", 1, absolute=True)
 
 
-expire = _register_setter("expire", 1000, "1.0.0", absolute=False)
-pexpire = _register_setter("pexpire", 1, "2.6.0", absolute=False)
-expireat = _register_setter("expireat", 1000, "1.2.0", absolute=True)
-pexpireat = _register_setter("pexpireat", 1, "2.6.0", absolute=True)
-
-
-def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+def _register_getter(name: str, unit: int, *, absolute: bool) -> None:
     """Make one of the four commands that tell a time."""
 
-    @GENERIC.command(
-        name,
-        2,
-        "readonly fast",
-        since,
-        "key",
-        "Answers when a key dies." if absolute else "Answers how long a key has to live.",
-    )
+    @GENERIC.command(name, 2, "readonly fast")
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
         """The time; -1 for a key that never dies, -2 for none."""
         if ctx.lookup(argv[1]) is None:
@@ -138,16 +124,14 @@ def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Han
         # Rounded, as in Redis: 1,500 ms to live are 2 s
         return value if unit == 1 else (value + 500) // 1000
 
-    return handler
+
+_register_getter("ttl", 1000, absolute=False)
+_register_getter("pttl", 1, absolute=False)
+_register_getter("expiretime", 1000, absolute=True)
+_register_getter("pexpiretime", 1, absolute=True)
 
 
-ttl = _register_getter("ttl", 1000, "1.0.0", absolute=False)
-pttl = _register_getter("pttl", 1, "2.6.0", absolute=False)
-expiretime = _register_getter("expiretime", 1000, "7.0.0", absolute=True)
-pexpiretime = _register_getter("pexpiretime", 1, "7.0.0", absolute=True)
-
-
-@GENERIC.command("persist", 2, "write fast", "2.2.0", "key", "Lets a key live for ever.")
+@GENERIC.command("persist", 2, "write fast")
 def persist(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it had a time to die; 0 for a key that has none, or is not there."""
     if ctx.lookup(argv[1]) is None or argv[1] not in ctx.db.expires:

@@ -68,15 +68,7 @@ def _point(words: list[bytes]) -> Point:
     return longitude, latitude
 
 
-@GEO.command(
-    "geoadd",
-    -5,
-    "write denyoom",
-    "3.2.0",
-    "key condition=[NX | XX]@6.2.0 [change=CH]@6.2.0 longitude:double latitude:double member "
-    "[longitude latitude member ...]",
-    "Adds members at places to a sorted set, or moves them.",
-)
+@GEO.command("geoadd", -5, "write denyoom")
 def geoadd(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZADD with the places' scores."""
     at, chosen = 2, set()
@@ -98,13 +90,13 @@ def _places(ctx: Context, key: bytes, members: list[bytes]) -> list[Point | None
     return [_decoded(scores[member]) if member in scores else None for member in members]
 
 
-@GEO.command("geopos", -2, "readonly", "3.2.0", "key [member [member ...]]", "Answers where members are.")
+@GEO.command("geopos", -2, "readonly")
 def geopos(ctx: Context, argv: list[bytes]) -> Reply:
     """Longitude and latitude of each; a null array for one that is absent."""
     return [NIL_ARRAY if place is None else list(place) for place in _places(ctx, argv[1], argv[2:])]
 
 
-@GEO.command("geohash", -2, "readonly", "3.2.0", "key [member [member ...]]", "Answers members' places as geohashes.")
+@GEO.command("geohash", -2, "readonly")
 def geohash(ctx: Context, argv: list[bytes]) -> Reply:
     """Eleven letters as others write them, whose latitudes go to the poles; the last is 0 for want of bits."""
     found: list[Reply] = []
@@ -115,14 +107,7 @@ def geohash(ctx: Context, argv: list[bytes]) -> Reply:
     return found
 
 
-@GEO.command(
-    "geodist",
-    -4,
-    "readonly",
-    "3.2.0",
-    "key member1 member2 unit=[M | KM | FT | MI]",
-    "Answers how far two members are from each other.",
-)
+@GEO.command("geodist", -4, "readonly")
 def geodist(ctx: Context, argv: list[bytes]) -> Reply:
     """With four places; null if one is absent. The earth is a ball."""
     if len(argv) > 5:

@@ -42,20 +42,20 @@ def _put(ctx: Context, argv: list[bytes], name: str) -> int:
     return created
 
 
-@HASH.command("hset", -4, "write denyoom fast", "2.0.0", "key field value [field value ...]", "Sets fields of a hash.")
+@HASH.command("hset", -4, "write denyoom fast")
 def hset(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of new fields."""
     return _put(ctx, argv, "hset")
 
 
-@HASH.command("hmset", -4, "write denyoom fast", "2.0.0", "key field value [field value ...]", "As HSET.")
+@HASH.command("hmset", -4, "write denyoom fast")
 def hmset(ctx: Context, argv: list[bytes]) -> Reply:
     """HSET under its old name, which answers OK; its error names it all the same."""
     _put(ctx, argv, "hmset")
     return OK
 
 
-@HASH.command("hsetnx", 4, "write denyoom fast", "2.0.0", "key field value", "Sets a field if it does not exist.")
+@HASH.command("hsetnx", 4, "write denyoom fast")
 def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was set; the key is made with it if it does not exist."""
     if argv[2] in _fields(ctx, argv[1]):
@@ -65,20 +65,20 @@ def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@HASH.command("hget", 3, "readonly fast", "2.0.0", "key field", "Answers the value of a field.")
+@HASH.command("hget", 3, "readonly fast")
 def hget(ctx: Context, argv: list[bytes]) -> Reply:
     """The value, or null."""
     return _fields(ctx, argv[1]).get(argv[2])
 
 
-@HASH.command("hmget", -3, "readonly fast", "2.0.0", "key field [field ...]", "Answers the values of fields.")
+@HASH.command("hmget", -3, "readonly fast")
 def hmget(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each field that is absent."""
     found = _fields(ctx, argv[1])
     return [found.get(field) for field in argv[2:]]
 
 
-@HASH.command("hdel", -3, "write fast", "2.0.0", "key field [field ...]", "Deletes fields of a hash.")
+@HASH.command("hdel", -3, "write fast")
 def hdel(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of fields removed; the key goes with the last. A field that is named twice counts once."""
     found = _fields(ctx, argv[1])
@@ -88,45 +88,43 @@ def hdel(ctx: Context, argv: list[bytes]) -> Reply:
     return len(going)
 
 
-@HASH.command("hlen", 2, "readonly fast", "2.0.0", "key", "Counts the fields of a hash.")
+@HASH.command("hlen", 2, "readonly fast")
 def hlen(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
     return len(_fields(ctx, argv[1]))
 
 
-@HASH.command("hgetall", 2, "readonly", "2.0.0", "key", "Answers all fields and their values.")
+@HASH.command("hgetall", 2, "readonly")
 def hgetall(ctx: Context, argv: list[bytes]) -> Reply:
     """A map, in the order in which the fields came."""
     return Map(list(_fields(ctx, argv[1]).items()))
 
 
-@HASH.command("hkeys", 2, "readonly", "2.0.0", "key", "Answers the names of all fields.")
+@HASH.command("hkeys", 2, "readonly")
 def hkeys(ctx: Context, argv: list[bytes]) -> Reply:
     """In the order in which they came."""
     return list(_fields(ctx, argv[1]))
 
 
-@HASH.command("hvals", 2, "readonly", "2.0.0", "key", "Answers the values of all fields.")
+@HASH.command("hvals", 2, "readonly")
 def hvals(ctx: Context, argv: list[bytes]) -> Reply:
     """In the order of HKEYS."""
     return list(_fields(ctx, argv[1]).values())
 
 
-@HASH.command("hexists", 3, "readonly fast", "2.0.0", "key field", "Tells whether a field exists.")
+@HASH.command("hexists", 3, "readonly fast")
 def hexists(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0."""
     return int(argv[2] in _fields(ctx, argv[1]))
 
 
-@HASH.command("hstrlen", 3, "readonly fast", "3.2.0", "key field", "Answers the length of a field's value.")
+@HASH.command("hstrlen", 3, "readonly fast")
 def hstrlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if there is none."""
     return len(_fields(ctx, argv[1]).get(argv[2], b""))
 
 
-@HASH.command(
-    "hincrby", 4, "write denyoom fast", "2.0.0", "key field increment:integer", "Adds to a number kept in a field."
-)
+@HASH.command("hincrby", 4, "write denyoom fast")
 def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; what does not exist counts as 0.
 
@@ -145,14 +143,7 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     return value
 
 
-@HASH.command(
-    "hincrbyfloat",
-    4,
-    "write denyoom fast",
-    "2.6.0",
-    "key field increment:double",
-    "Adds to a number kept in a field, which may have a fraction.",
-)
+@HASH.command("hincrbyfloat", 4, "write denyoom fast")
 def hincrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value in decimal, as it is stored; see INCRBYFLOAT."""
     step = long_double.read(argv[3])
@@ -199,15 +190,7 @@ def _pairs_for(argv: list[bytes]) -> tuple[bytes, list[bytes]]:
     raise CommandError("ERR wrong number of arguments for 'hsetex' command")
 
 
-@HASH.command(
-    "hsetex",
-    -6,
-    "write denyoom fast",
-    "8.0.0",
-    "key condition=[FNX | FXX] expiration=[KEEPTTL] FIELDS fields=(numfields:integer field value [field value ...])",
-    "Sets fields of a hash if all of them, or none, exist.",
-    limited="EX, PX, EXAT and PXAT are not there: fields have no times to live",
-)
+@HASH.command("hsetex", -6, "write denyoom fast")
 def hsetex(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if they were set; KEEPTTL says what is so anyway."""
     condition, pairs = _pairs_for(argv)
@@ -219,14 +202,7 @@ def hsetex(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@HASH.command(
-    "hgetdel",
-    -5,
-    "write fast",
-    "8.0.0",
-    "key FIELDS fields=(numfields:integer field [field ...])",
-    "Answers the values of fields and deletes these.",
-)
+@HASH.command("hgetdel", -5, "write fast")
 def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each field that is absent; the key goes with the last. The type is looked at before the words."""
     found = _fields(ctx, argv[1])
@@ -240,14 +216,7 @@ def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
     return [going.pop(field, None) for field in argv[4:]]
 
 
-@HASH.command(
-    "hscan",
-    -3,
-    "readonly",
-    "2.8.0",
-    "key cursor:integer [MATCH pattern] [COUNT count:integer] [NOVALUES]@!7.4.0",
-    "Walks the fields of a hash.",
-)
+@HASH.command("hscan", -3, "readonly")
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:
     """Everything in one step, for any COUNT: hashes here are small.
 

@@ -39,8 +39,8 @@ def database(ctx: Context, word: bytes) -> Database:
     return ctx.host.keyspace.databases[index]
 
 
-@GENERIC.command("unlink", -2, "write fast", "4.0.0", "key [key ...]", "Deletes keys.", keys=(1, -1, 1))
-@GENERIC.command("del", -2, "write", "1.0.0", "key [key ...]", "Deletes keys.", keys=(1, -1, 1))
+@GENERIC.command("unlink", -2, "write fast", keys=(1, -1, 1))
+@GENERIC.command("del", -2, "write", keys=(1, -1, 1))
 def delete(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of keys deleted; a key that is named twice counts once.
 
@@ -54,12 +54,8 @@ def delete(ctx: Context, argv: list[bytes]) -> Reply:
     return count
 
 
-@GENERIC.command(
-    "touch", -2, "readonly fast", "3.2.1", "key [key ...]", "Counts which of the keys exist.", keys=(1, -1, 1)
-)
-@GENERIC.command(
-    "exists", -2, "readonly fast", "1.0.0", "key [key ...]", "Counts which of the keys exist.", keys=(1, -1, 1)
-)
+@GENERIC.command("touch", -2, "readonly fast", keys=(1, -1, 1))
+@GENERIC.command("exists", -2, "readonly fast", keys=(1, -1, 1))
 def exists(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of keys that exist; a key that is named twice counts twice.
 
@@ -68,16 +64,14 @@ def exists(ctx: Context, argv: list[bytes]) -> Reply:
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
-@GENERIC.command("type", 2, "readonly fast", "1.0.0", "key", "Answers the type of what a key holds.")
+@GENERIC.command("type", 2, "readonly fast")
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
     """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
 
-@GENERIC.command(
-    "keys", 2, "readonly", "1.0.0", "pattern", "Answers all keys that fit a pattern.", acl="dangerous", keys=(0, 0, 0)
-)
+@GENERIC.command("keys", 2, "readonly", acl="dangerous", keys=(0, 0, 0))
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
     """Looks at every key; SCAN does it in steps.
 
@@ -88,15 +82,7 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
     return [key for key in list(ctx.db.keys) if fits(key) and ctx.lookup(key) is not None]
 
 
-@GENERIC.command(
-    "scan",
-    -2,
-    "readonly",
-    "2.8.0",
-    "cursor:integer [MATCH pattern] [COUNT count:integer] [TYPE type]@6.0.0",
-    "Walks the keys in steps.",
-    keys=(0, 0, 0),
-)
+@GENERIC.command("scan", -2, "readonly", keys=(0, 0, 0))
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
     """A key that exists during the whole walk is answered at least once.
 
@@ -130,7 +116,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
     return [b"%d" % following, answer]
 
 
-@GENERIC.command("randomkey", 1, "readonly", "1.0.0", "", "Answers some key.", keys=(0, 0, 0))
+@GENERIC.command("randomkey", 1, "readonly", keys=(0, 0, 0))
 def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Any key, null if there is none.
 
@@ -147,7 +133,7 @@ def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
     return None
 
 
-@SERVER.command("dbsize", 1, "readonly fast", "1.0.0", "", "Counts the keys of the database.", acl="keyspace")
+@SERVER.command("dbsize", 1, "readonly fast", acl="keyspace")
 def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis, expired keys that no command has found yet count."""
     return len(ctx.db.keys)
@@ -166,9 +152,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     ctx.dirty += 1
 
 
-@GENERIC.command(
-    "rename", 3, "write", "1.0.0", "key newkey:key", "Renames a key, replacing what has the new name.", keys=(1, 2, 1)
-)
+@GENERIC.command("rename", 3, "write", keys=(1, 2, 1))
 def rename(ctx: Context, argv: list[bytes]) -> Reply:
     """An error if the key does not exist. Renaming a key to itself changes nothing, and causes no event."""
     if ctx.lookup(argv[1]) is None:
@@ -178,9 +162,7 @@ def rename(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@GENERIC.command(
-    "renamenx", 3, "write fast", "1.0.0", "key newkey:key", "Renames a key if nothing has the new name.", keys=(1, 2, 1)
-)
+@GENERIC.command("renamenx", 3, "write fast", keys=(1, 2, 1))
 def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was renamed; to its own name 0, since something has that name."""
     if ctx.lookup(argv[1]) is None:
@@ -191,15 +173,7 @@ def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@GENERIC.command(
-    "copy",
-    -3,
-    "write denyoom",
-    "6.2.0",
-    "source:key destination:key [DB destination-db:integer] [REPLACE]",
-    "Copies a key.",
-    keys=(1, 2, 1),
-)
+@GENERIC.command("copy", -3, "write denyoom", keys=(1, 2, 1))
 def copy(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was copied, with its time to die.
 
@@ -235,7 +209,7 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@GENERIC.command("move", 3, "write fast", "1.0.0", "key db:integer", "Moves a key to another database.")
+@GENERIC.command("move", 3, "write fast")
 def move(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was moved, 0 if it does not exist or the name is taken there. Its time to die goes with it."""
     target, key = database(ctx, argv[2]), argv[1]
@@ -260,15 +234,7 @@ def _number(word: bytes, which: str) -> int:
     return index
 
 
-@SERVER.command(
-    "swapdb",
-    3,
-    "write fast",
-    "4.0.0",
-    "index1:integer index2:integer",
-    "Exchanges two databases.",
-    acl="keyspace dangerous",
-)
+@SERVER.command("swapdb", 3, "write fast", acl="keyspace dangerous")
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     """Clients that wait in either database see the other's keys at once.
 
@@ -309,40 +275,22 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
     return OK
 
 
-@SERVER.command(
-    "flushdb",
-    -1,
-    "write",
-    "1.0.0",
-    "flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
-    "Deletes all keys of the database.",
-    acl="keyspace dangerous",
-)
+@SERVER.command("flushdb", -1, "write", acl="keyspace dangerous")
 def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK."""
     return _flush(ctx, [ctx.db], argv)
 
 
-@SERVER.command(
-    "flushall",
-    -1,
-    "write",
-    "1.0.0",
-    "flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
-    "Deletes all keys of all databases.",
-    acl="keyspace dangerous",
-)
+@SERVER.command("flushall", -1, "write", acl="keyspace dangerous")
 def flushall(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK."""
     return _flush(ctx, ctx.host.keyspace.databases, argv)
 
 
-GENERIC.container("object", since="2.2.3", summary="Tells how a key's value is kept.")
+GENERIC.container("object")
 
 
-@GENERIC.command(
-    "object|encoding", 3, "readonly", "2.2.3", "key", "Names the encoding Redis would use.", keys=(2, 2, 1)
-)
+@GENERIC.command("object|encoding", 3, "readonly", keys=(2, 2, 1))
 def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key.
 
@@ -361,21 +309,13 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     return b"embstr" if value.size <= _EMBEDDED_MAX else b"raw"
 
 
-@GENERIC.command("object|refcount", 3, "readonly", "2.2.3", "key", "Counts the users of a value.", keys=(2, 2, 1))
+@GENERIC.command("object|refcount", 3, "readonly", keys=(2, 2, 1))
 def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
     """Always 1: values are not shared. Redis says 2147483647 of small numbers, which no client should rely on."""
     return None if ctx.lookup(argv[2]) is None else 1
 
 
-@GENERIC.command(
-    "object|freq",
-    3,
-    "readonly",
-    "4.0.0",
-    "key",
-    "Always an error for a key that exists: nobody counts how often keys are used.",
-    keys=(2, 2, 1),
-)
+@GENERIC.command("object|freq", 3, "readonly", keys=(2, 2, 1))
 def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
     """As in Redis without a policy that counts; null for no key."""
     if ctx.lookup(argv[2]) is None:
@@ -386,15 +326,4 @@ def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-GENERIC.help(
-    "object",
-    since="6.2.0",
-    lines=(
-        "ENCODING <key>",
-        "    The encoding Redis would use for the key's value.",
-        "FREQ <key>",
-        "    An error: nobody counts how often keys are used.",
-        "REFCOUNT <key>",
-        "    How many users the key's value has.",
-    ),
-)
+GENERIC.help("object")

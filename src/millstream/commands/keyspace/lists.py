@@ -70,44 +70,25 @@ def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool, makes: boo
     return length
 
 
-@LIST.command("lpush", -3, "write denyoom fast", "1.0.0", "key element [element ...]", "Adds at the head of a list.")
+@LIST.command("lpush", -3, "write denyoom fast")
 def lpush(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length; the last element comes first, since each is put before those already there."""
     return _push(ctx, argv, "lpush", left=True)
 
 
-@LIST.command("rpush", -3, "write denyoom fast", "1.0.0", "key element [element ...]", "Adds at the tail of a list.")
+@LIST.command("rpush", -3, "write denyoom fast")
 def rpush(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length."""
     return _push(ctx, argv, "rpush", left=False)
 
 
-_MANY = (("4.0.0", "Several elements at once."),)
-
-
-@LIST.command(
-    "lpushx",
-    -3,
-    "write denyoom fast",
-    "2.2.0",
-    "key element [element ...]",
-    "Adds at the head of a list that exists.",
-    history=_MANY,
-)
+@LIST.command("lpushx", -3, "write denyoom fast")
 def lpushx(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length; 0 if the key does not exist."""
     return _push(ctx, argv, "lpush", left=True, makes=False)
 
 
-@LIST.command(
-    "rpushx",
-    -3,
-    "write denyoom fast",
-    "2.2.0",
-    "key element [element ...]",
-    "Adds at the tail of a list that exists.",
-    history=_MANY,
-)
+@LIST.command("rpushx", -3, "write denyoom fast")
 def rpushx(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length; 0 if the key does not exist."""
     return _push(ctx, argv, "rpush", left=False, makes=False)
@@ -138,21 +119,19 @@ def _pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
     return list(_take(ctx, argv[1], min(count, len(value)), left=left)) if count else []
 
 
-@LIST.command("lpop", -2, "write fast", "1.0.0", "key [count:integer]@6.2.0", "Takes elements from the head of a list.")
+@LIST.command("lpop", -2, "write fast")
 def lpop(ctx: Context, argv: list[bytes]) -> Reply:
     """One element, or an array of them where a count is given; null for no key."""
     return _pop(ctx, argv, left=True)
 
 
-@LIST.command("rpop", -2, "write fast", "1.0.0", "key [count:integer]@6.2.0", "Takes elements from the tail of a list.")
+@LIST.command("rpop", -2, "write fast")
 def rpop(ctx: Context, argv: list[bytes]) -> Reply:
     """As LPOP."""
     return _pop(ctx, argv, left=False)
 
 
-@LIST.command(
-    "lrange", 4, "readonly", "1.0.0", "key start:integer stop:integer", "Answers the elements between two positions."
-)
+@LIST.command("lrange", 4, "readonly")
 def lrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Both ends included; negative positions count from the tail."""
     rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
@@ -160,7 +139,7 @@ def lrange(ctx: Context, argv: list[bytes]) -> Reply:
     return [] if value is None else list(value.between(*rank_range(argv[2], argv[3], len(value))))
 
 
-@LIST.command("llen", 2, "readonly fast", "1.0.0", "key", "Answers the length of a list.")
+@LIST.command("llen", 2, "readonly fast")
 def llen(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], ListValue)
@@ -170,7 +149,7 @@ def llen(ctx: Context, argv: list[bytes]) -> Reply:
 # ---------------------------------------------------------------------- in the middle
 
 
-@LIST.command("lindex", 3, "readonly", "1.0.0", "key index:integer", "Answers the element at a position.")
+@LIST.command("lindex", 3, "readonly")
 def lindex(ctx: Context, argv: list[bytes]) -> Reply:
     """Null if there is none; negative positions count from the tail. A missing key hides a bad position."""
     value = ctx.lookup_as(argv[1], ListValue)
@@ -200,14 +179,7 @@ def _ranked(argv: list[bytes]) -> tuple[int, int | None, int]:
     return rank, count, most
 
 
-@LIST.command(
-    "lpos",
-    -3,
-    "readonly",
-    "6.0.6",
-    "key element [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN len:integer]",
-    "Answers the positions of an element.",
-)
+@LIST.command("lpos", -3, "readonly")
 def lpos(ctx: Context, argv: list[bytes]) -> Reply:
     """The first one, or null; with COUNT an array, of all for 0."""
     rank, count, most = _ranked(argv)
@@ -222,7 +194,7 @@ def lpos(ctx: Context, argv: list[bytes]) -> Reply:
     return list(places)
 
 
-@LIST.command("lset", 4, "write denyoom", "1.0.0", "key index:integer element", "Sets the element at a position.")
+@LIST.command("lset", 4, "write denyoom")
 def lset(ctx: Context, argv: list[bytes]) -> Reply:
     """A key or position that is not there is an error."""
     value = ctx.lookup_as(argv[1], ListValue)
@@ -237,14 +209,7 @@ def lset(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@LIST.command(
-    "linsert",
-    5,
-    "write denyoom",
-    "2.2.0",
-    "key where=<BEFORE | AFTER> pivot element",
-    "Adds an element before or after another.",
-)
+@LIST.command("linsert", 5, "write denyoom")
 def linsert(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length, -1 if the other is not there, 0 if the key is not."""
     where = keyword(argv[2])
@@ -262,7 +227,7 @@ def linsert(ctx: Context, argv: list[bytes]) -> Reply:
     return length
 
 
-@LIST.command("lrem", 4, "write", "1.0.0", "key count:integer element", "Deletes elements equal to one.")
+@LIST.command("lrem", 4, "write")
 def lrem(ctx: Context, argv: list[bytes]) -> Reply:
     """The number removed: at most ``count`` from the head, from the tail if it is negative; all for 0."""
     count = _negatable(argv[2])
@@ -275,14 +240,7 @@ def lrem(ctx: Context, argv: list[bytes]) -> Reply:
     return going
 
 
-@LIST.command(
-    "ltrim",
-    4,
-    "write",
-    "1.0.0",
-    "key start:integer stop:integer",
-    "Deletes all but the elements between two positions.",
-)
+@LIST.command("ltrim", 4, "write")
 def ltrim(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK; it causes an event, and breaks WATCHes, even where nothing went."""
     rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
@@ -327,32 +285,13 @@ def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> byte
     return bytes(item)
 
 
-_ENDS = "wherefrom=<LEFT | RIGHT> whereto=<LEFT | RIGHT>"
-
-
-@LIST.command(
-    "lmove",
-    5,
-    "write denyoom",
-    "6.2.0",
-    f"source:key destination:key {_ENDS}",
-    "Moves an element from one list to another.",
-    keys=(1, 2, 1),
-)
+@LIST.command("lmove", 5, "write denyoom", keys=(1, 2, 1))
 def lmove(ctx: Context, argv: list[bytes]) -> Reply:
     """The element, or null."""
     return _move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
 
 
-@LIST.command(
-    "rpoplpush",
-    3,
-    "write denyoom",
-    "1.2.0",
-    "source:key destination:key",
-    "Moves an element from the tail of one list to the head of another.",
-    keys=(1, 2, 1),
-)
+@LIST.command("rpoplpush", 3, "write denyoom", keys=(1, 2, 1))
 def rpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
     """The element, or null."""
     return _move(ctx, argv, left=False, to_left=True)
@@ -393,31 +332,13 @@ def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
     raise Blocked(keys, wait, argv, kind=ListValue)
 
 
-@LIST.command(
-    "blpop",
-    -3,
-    "write blocking",
-    "2.0.0",
-    "key [key ...] timeout:double",
-    "Takes an element from the head of the first list that has one, waiting for one if none has.",
-    keys=(1, -2, 1),
-    history=DOUBLE,
-)
+@LIST.command("blpop", -3, "write blocking", keys=(1, -2, 1))
 def blpop(ctx: Context, argv: list[bytes]) -> Reply:
     """Key and element; a null array when the time is up."""
     return _blocking_pop(ctx, argv, left=True)
 
 
-@LIST.command(
-    "brpop",
-    -3,
-    "write blocking",
-    "2.0.0",
-    "key [key ...] timeout:double",
-    "Takes an element from the tail of the first list that has one, waiting for one if none has.",
-    keys=(1, -2, 1),
-    history=DOUBLE,
-)
+@LIST.command("brpop", -3, "write blocking", keys=(1, -2, 1))
 def brpop(ctx: Context, argv: list[bytes]) -> Reply:
     """As BLPOP."""
     return _blocking_pop(ctx, argv, left=False)
@@ -432,30 +353,13 @@ def _blocking_move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool
     raise Blocked([argv[1]], wait, argv, kind=ListValue)
 
 
-@LIST.command(
-    "blmove",
-    6,
-    "write denyoom blocking",
-    "6.2.0",
-    f"source:key destination:key {_ENDS} timeout:double",
-    "Moves an element from one list to another, waiting for one.",
-    keys=(1, 2, 1),
-)
+@LIST.command("blmove", 6, "write denyoom blocking", keys=(1, 2, 1))
 def blmove(ctx: Context, argv: list[bytes]) -> Reply:
     """The element."""
     return _blocking_move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
 
 
-@LIST.command(
-    "brpoplpush",
-    4,
-    "write denyoom blocking",
-    "2.2.0",
-    "source:key destination:key timeout:double",
-    "Moves an element from the tail of one list to the head of another, waiting for one.",
-    keys=(1, 2, 1),
-    history=DOUBLE,
-)
+@LIST.command("brpoplpush", 4, "write denyoom blocking", keys=(1, 2, 1))
 def brpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
     """The element."""
     return _blocking_move(ctx, argv, left=False, to_left=True)
@@ -488,33 +392,14 @@ def _pop_of_many(ctx: Context, keys: list[bytes], *, left: bool, count: int) -> 
     return NIL_ARRAY
 
 
-_OF_MANY = "numkeys:integer key [key ...] where=<LEFT | RIGHT> [COUNT count:integer]"
-
-
-@LIST.command(
-    "lmpop",
-    -4,
-    "write movablekeys",
-    "7.0.0",
-    _OF_MANY,
-    "Takes elements of the first list that has any.",
-    keys=(0, 0, 0),
-)
+@LIST.command("lmpop", -4, "write movablekeys", keys=(0, 0, 0))
 def lmpop(ctx: Context, argv: list[bytes]) -> Reply:
     """The key and its elements."""
     keys, left, count = counted_pop(argv, 1, (b"LEFT", b"RIGHT"))
     return _pop_of_many(ctx, keys, left=left, count=count)
 
 
-@LIST.command(
-    "blmpop",
-    -5,
-    "write blocking movablekeys",
-    "7.0.0",
-    f"timeout:double {_OF_MANY}",
-    "Takes elements of the first list that has any, waiting for one.",
-    keys=(0, 0, 0),
-)
+@LIST.command("blmpop", -5, "write blocking movablekeys", keys=(0, 0, 0))
 def blmpop(ctx: Context, argv: list[bytes]) -> Reply:
     """The key and its elements; a null array when the time is up. The time is read last."""
     keys, left, count = counted_pop(argv, 2, (b"LEFT", b"RIGHT"))

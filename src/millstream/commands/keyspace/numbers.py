@@ -40,14 +40,7 @@ def _add(ctx: Context, key: bytes, step: int) -> Reply:
     return value
 
 
-@STRING.command(
-    "incrbyfloat",
-    3,
-    "write denyoom fast",
-    "2.6.0",
-    "key increment:double",
-    "Adds to a number kept as a string, which may have a fraction.",
-)
+@STRING.command("incrbyfloat", 3, "write denyoom fast")
 def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value in decimal, as it is stored.
 
@@ -67,29 +60,25 @@ def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     return data
 
 
-@STRING.command("incr", 2, "write denyoom fast", "1.0.0", "key", "Adds one to a number kept as a string.")
+@STRING.command("incr", 2, "write denyoom fast")
 def incr(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; a key that does not exist counts as 0."""
     return _add(ctx, argv[1], 1)
 
 
-@STRING.command("decr", 2, "write denyoom fast", "1.0.0", "key", "Takes one from a number kept as a string.")
+@STRING.command("decr", 2, "write denyoom fast")
 def decr(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; a key that does not exist counts as 0."""
     return _add(ctx, argv[1], -1)
 
 
-@STRING.command(
-    "incrby", 3, "write denyoom fast", "1.0.0", "key increment:integer", "Adds to a number kept as a string."
-)
+@STRING.command("incrby", 3, "write denyoom fast")
 def incrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value."""
     return _add(ctx, argv[1], integer(argv[2]))
 
 
-@STRING.command(
-    "decrby", 3, "write denyoom fast", "1.0.0", "key decrement:integer", "Takes from a number kept as a string."
-)
+@STRING.command("decrby", 3, "write denyoom fast")
 def decrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; the smallest number has no opposite and is refused."""
     step = integer(argv[2])
@@ -167,16 +156,7 @@ def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | float:
     return (_real if asked.floats else _whole)(word, name)
 
 
-@STRING.command(
-    "increx",
-    -2,
-    "write denyoom fast",
-    "8.8.0",
-    "key increment=[BYFLOAT float:double | BYINT integer:integer] [SATURATE] [LBOUND lowerbound] "
-    "[UBOUND upperbound] expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
-    "PXAT unix-time-milliseconds:unix-time | PERSIST] [ENX]",
-    "Adds to a number kept as a string, within bounds, and says when the key dies.",
-)
+@STRING.command("increx", -2, "write denyoom fast")
 def increx(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value and what was added; beyond a bound nothing is done, or with SATURATE the bound is put.
 

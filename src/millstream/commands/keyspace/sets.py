@@ -24,7 +24,7 @@ def _members(ctx: Context, key: bytes) -> SetValue:
     return ctx.lookup_as(key, SetValue) or SetValue()
 
 
-@SET.command("sadd", -3, "write denyoom fast", "1.0.0", "key member [member ...]", "Adds members to a set.")
+@SET.command("sadd", -3, "write denyoom fast")
 def sadd(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of new members. Only these go into the log, so adding what is there costs no record."""
     present = _members(ctx, argv[1])
@@ -35,7 +35,7 @@ def sadd(ctx: Context, argv: list[bytes]) -> Reply:
     return len(new)
 
 
-@SET.command("srem", -3, "write fast", "1.0.0", "key member [member ...]", "Deletes members of a set.")
+@SET.command("srem", -3, "write fast")
 def srem(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members removed."""
     present = _members(ctx, argv[1])
@@ -45,40 +45,32 @@ def srem(ctx: Context, argv: list[bytes]) -> Reply:
     return len(going)
 
 
-@SET.command("smembers", 2, "readonly", "1.0.0", "key", "Answers all members of a set.")
+@SET.command("smembers", 2, "readonly")
 def smembers(ctx: Context, argv: list[bytes]) -> Reply:
     """Numbers in order; others in the order in which they came."""
     return Set(list(_members(ctx, argv[1])))
 
 
-@SET.command("sismember", 3, "readonly fast", "1.0.0", "key member", "Tells whether a set has a member.")
+@SET.command("sismember", 3, "readonly fast")
 def sismember(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0."""
     return int(argv[2] in _members(ctx, argv[1]))
 
 
-@SET.command("scard", 2, "readonly fast", "1.0.0", "key", "Counts the members of a set.")
+@SET.command("scard", 2, "readonly fast")
 def scard(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
     return len(_members(ctx, argv[1]))
 
 
-@SET.command("smismember", -3, "readonly fast", "6.2.0", "key member [member ...]", "Tells which members a set has.")
+@SET.command("smismember", -3, "readonly fast")
 def smismember(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0 for each."""
     present = _members(ctx, argv[1])
     return [int(member in present) for member in argv[2:]]
 
 
-@SET.command(
-    "smove",
-    4,
-    "write fast",
-    "1.0.0",
-    "source:key destination:key member",
-    "Moves a member from one set to another.",
-    keys=(1, 2, 1),
-)
+@SET.command("smove", 4, "write fast", keys=(1, 2, 1))
 def smove(ctx: Context, argv: list[bytes]) -> Reply:
     """1, or 0 where it is not in the first."""
     source, target, member = argv[1:]
@@ -133,56 +125,43 @@ def _store(ctx: Context, argv: list[bytes], combine: Combining) -> Reply:
     return len(found)
 
 
-_STORED = "destination:key key [key ...]"
-
-
-@SET.command("sinter", -2, "readonly", "1.0.0", "key [key ...]", "Answers what is in all sets.", keys=(1, -1, 1))
+@SET.command("sinter", -2, "readonly", keys=(1, -1, 1))
 def sinter(ctx: Context, argv: list[bytes]) -> Reply:
     """No key is an empty set."""
     return Set(list(_combined(ctx, argv[1:], _common)))
 
 
-@SET.command("sunion", -2, "readonly", "1.0.0", "key [key ...]", "Answers what is in any set.", keys=(1, -1, 1))
+@SET.command("sunion", -2, "readonly", keys=(1, -1, 1))
 def sunion(ctx: Context, argv: list[bytes]) -> Reply:
     """Each member once."""
     return Set(list(_combined(ctx, argv[1:], _all)))
 
 
-@SET.command(
-    "sdiff", -2, "readonly", "1.0.0", "key [key ...]", "Answers what is in the first set only.", keys=(1, -1, 1)
-)
+@SET.command("sdiff", -2, "readonly", keys=(1, -1, 1))
 def sdiff(ctx: Context, argv: list[bytes]) -> Reply:
     """Without the members of the others."""
     return Set(list(_combined(ctx, argv[1:], _only_first)))
 
 
-@SET.command("sinterstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in all sets.", keys=(1, -1, 1))
+@SET.command("sinterstore", -3, "write denyoom", keys=(1, -1, 1))
 def sinterstore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored."""
     return _store(ctx, argv, _common)
 
 
-@SET.command("sunionstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in any set.", keys=(1, -1, 1))
+@SET.command("sunionstore", -3, "write denyoom", keys=(1, -1, 1))
 def sunionstore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored."""
     return _store(ctx, argv, _all)
 
 
-@SET.command("sdiffstore", -3, "write denyoom", "1.0.0", _STORED, "Stores what is in the first only.", keys=(1, -1, 1))
+@SET.command("sdiffstore", -3, "write denyoom", keys=(1, -1, 1))
 def sdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored."""
     return _store(ctx, argv, _only_first)
 
 
-@SET.command(
-    "sintercard",
-    -3,
-    "readonly movablekeys",
-    "7.0.0",
-    "numkeys:integer key [key ...] [LIMIT limit:integer]",
-    "Counts what is in all sets.",
-    keys=(0, 0, 0),
-)
+@SET.command("sintercard", -3, "readonly movablekeys", keys=(0, 0, 0))
 def sintercard(ctx: Context, argv: list[bytes]) -> Reply:
     """As many as the limit at most, 0 for no limit."""
     count = key_count(argv, 1)

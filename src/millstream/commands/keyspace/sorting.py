@@ -147,35 +147,13 @@ def _sort(ctx: Context, argv: list[bytes], *, stores: bool) -> Reply:
     return len(items)
 
 
-_SYNTAX = (
-    "key [BY by-pattern=pattern] [LIMIT limit=(offset:integer count:integer)] [GET get-pattern=pattern]... "
-    "order=[ASC | DESC] [sorting=ALPHA]"
-)
-
-
-@GENERIC.command(
-    "sort",
-    -2,
-    "write denyoom movablekeys",
-    "1.0.0",
-    f"{_SYNTAX} [STORE destination:key]",
-    "Sorts a list, a set or a sorted set, and perhaps stores the result.",
-    acl="set sortedset list dangerous",
-)
+@GENERIC.command("sort", -2, "write denyoom movablekeys", acl="set sortedset list dangerous")
 def sort(ctx: Context, argv: list[bytes]) -> Reply:
     """The elements, or what GET names for each; with STORE how many."""
     return _sort(ctx, argv, stores=True)
 
 
-@GENERIC.command(
-    "sort_ro",
-    -2,
-    "readonly movablekeys",
-    "7.0.0",
-    _SYNTAX,
-    "Sorts a list, a set or a sorted set.",
-    acl="set sortedset list dangerous",
-)
+@GENERIC.command("sort_ro", -2, "readonly movablekeys", acl="set sortedset list dangerous")
 def sort_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """SORT without STORE."""
     return _sort(ctx, argv, stores=False)

@@ -112,17 +112,7 @@ def _set_options(words: list[bytes], *, gets: bool = True) -> _SetOptions:
     return options
 
 
-@STRING.command(
-    "set",
-    -3,
-    "write denyoom",
-    "1.0.0",
-    "key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
-    "expiration=[EX seconds:integer@2.6.12 | PX milliseconds:integer@2.6.12 | "
-    "EXAT unix-time-seconds:unix-time@6.2.0 | PXAT unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
-    "Sets a key to a string.",
-    limited="the conditions IFEQ, IFNE, IFDEQ and IFDNE of Redis 8.4 are not there",
-)
+@STRING.command("set", -3, "write denyoom")
 def set_(ctx: Context, argv: list[bytes]) -> Reply:
     """Put a string, perhaps only if the key is new or old, perhaps answering what was there.
 
@@ -157,13 +147,13 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@STRING.command("get", 2, "readonly fast", "1.0.0", "key", "Answers the string at a key.")
+@STRING.command("get", 2, "readonly fast")
 def get(ctx: Context, argv: list[bytes]) -> Reply:
     """The string, or null."""
     return get_string(ctx, argv[1])
 
 
-@STRING.command("setnx", 3, "write denyoom fast", "1.0.0", "key value", "Sets a key to a string if it does not exist.")
+@STRING.command("setnx", 3, "write denyoom fast")
 def setnx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was set, 0 if the key holds a value of any type."""
     if ctx.lookup(argv[1]) is not None:
@@ -183,35 +173,19 @@ def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
     return OK
 
 
-@STRING.command(
-    "setex",
-    4,
-    "write denyoom",
-    "2.0.0",
-    "key seconds:integer value",
-    "Sets a key to a string that dies after some seconds.",
-)
+@STRING.command("setex", 4, "write denyoom")
 def setex(ctx: Context, argv: list[bytes]) -> Reply:
     """SET with EX, in the old order of words."""
     return _set_for(ctx, argv, 1000, "setex")
 
 
-@STRING.command(
-    "psetex",
-    4,
-    "write denyoom",
-    "2.6.0",
-    "key milliseconds:integer value",
-    "Sets a key to a string that dies after some milliseconds.",
-)
+@STRING.command("psetex", 4, "write denyoom")
 def psetex(ctx: Context, argv: list[bytes]) -> Reply:
     """SET with PX, in the old order of words."""
     return _set_for(ctx, argv, 1, "psetex")
 
 
-@STRING.command(
-    "getset", 3, "write denyoom fast", "1.0.0", "key value", "Sets a key to a string and answers the one before."
-)
+@STRING.command("getset", 3, "write denyoom fast")
 def getset(ctx: Context, argv: list[bytes]) -> Reply:
     """SET with GET, under its old name; the type is checked, and the time to live goes."""
     before = get_string(ctx, argv[1])
@@ -220,7 +194,7 @@ def getset(ctx: Context, argv: list[bytes]) -> Reply:
     return before
 
 
-@STRING.command("getdel", 2, "write fast", "6.2.0", "key", "Answers a string and deletes its key.")
+@STRING.command("getdel", 2, "write fast")
 def getdel(ctx: Context, argv: list[bytes]) -> Reply:
     """The string that was there, or null; another type is an error, and stays."""
     found = get_string(ctx, argv[1])
@@ -247,15 +221,7 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, Death | None]:
     return persist, expires
 
 
-@STRING.command(
-    "getex",
-    -2,
-    "write fast",
-    "6.2.0",
-    "key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
-    "PXAT unix-time-milliseconds:unix-time | PERSIST]",
-    "Answers a string and changes when its key dies.",
-)
+@STRING.command("getex", -2, "write fast")
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
     """The string; a time in the past deletes the key after answering.
 
@@ -278,15 +244,7 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
     return found
 
 
-@STRING.command(
-    "mset",
-    -3,
-    "write denyoom",
-    "1.0.1",
-    "key value [key value ...]",
-    "Sets several keys to strings at once.",
-    keys=(1, -1, 2),
-)
+@STRING.command("mset", -3, "write denyoom", keys=(1, -1, 2))
 def mset(ctx: Context, argv: list[bytes]) -> Reply:
     """All or nothing, never an error but for the count of words.
 
@@ -301,15 +259,7 @@ def mset(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@STRING.command(
-    "msetnx",
-    -3,
-    "write denyoom",
-    "1.0.1",
-    "key value [key value ...]",
-    "Sets several keys to strings if none of them exists.",
-    keys=(1, -1, 2),
-)
+@STRING.command("msetnx", -3, "write denyoom", keys=(1, -1, 2))
 def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if all were set, 0 if none was. Events and counts are those of MSET."""
     if len(argv) % 2 == 0:
@@ -320,25 +270,14 @@ def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@STRING.command(
-    "mget", -2, "readonly fast", "1.0.0", "key [key ...]", "Answers the strings at several keys.", keys=(1, -1, 1)
-)
+@STRING.command("mget", -2, "readonly fast", keys=(1, -1, 1))
 def mget(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for what is absent or no string: the only reader of strings that does not mind other types."""
     found = (ctx.lookup(key) for key in argv[1:])
     return [value.data if isinstance(value, StringValue) else None for value in found]
 
 
-@STRING.command(
-    "msetex",
-    -4,
-    "write denyoom movablekeys",
-    "8.4.0",
-    "numkeys:integer key value [key value ...] condition=[NX | XX] expiration=[EX seconds:integer | "
-    "PX milliseconds:integer | EXAT unix-time-seconds:unix-time | PXAT unix-time-milliseconds:unix-time | KEEPTTL]",
-    "Sets several keys to strings at once, and when they die.",
-    keys=(0, 0, 0),
-)
+@STRING.command("msetex", -4, "write denyoom movablekeys", keys=(0, 0, 0))
 def msetex(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if all were set; 0 if NX or XX forbade it for one, and then none was."""
     count = read_integer(argv[1])
@@ -360,15 +299,7 @@ def msetex(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@STRING.command(
-    "delex",
-    -2,
-    "write fast",
-    "8.4.0",
-    "key condition=[IFEQ ifeq-value | IFNE ifne-value]",
-    "Deletes a key if its string is, or is not, a given one.",
-    limited="IFDEQ and IFDNE, and DIGEST, are not there",
-)
+@STRING.command("delex", -2, "write fast")
 def delex(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was deleted. Without a condition a key of any type is."""
     if len(argv) not in {2, 4}:
@@ -392,9 +323,7 @@ def _meets(there: object, argv: list[bytes]) -> bool:
     return (there.data == argv[3]) == (condition == b"IFEQ")
 
 
-@STRING.command(
-    "append", 3, "write denyoom fast", "2.0.0", "key value", "Appends to a string; creates it if it does not exist."
-)
+@STRING.command("append", 3, "write denyoom fast")
 def append(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes; a key that does not exist is made, also by an empty word."""
     value = ctx.lookup_as(argv[1], StringValue)
@@ -404,15 +333,15 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
     return size
 
 
-@STRING.command("strlen", 2, "readonly fast", "2.2.0", "key", "Answers the length of a string.")
+@STRING.command("strlen", 2, "readonly fast")
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], StringValue)
     return 0 if value is None else value.size
 
 
-@STRING.command("substr", 4, "readonly", "1.0.0", "key start:integer end:integer", "GETRANGE under its old name.")
-@STRING.command("getrange", 4, "readonly", "2.4.0", "key start:integer end:integer", "Answers a part of a string.")
+@STRING.command("substr", 4, "readonly")
+@STRING.command("getrange", 4, "readonly")
 def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     """The bytes from one position to another, both included; negative ones count from the end."""
     start, end = integer(argv[2]), integer(argv[3])
@@ -426,14 +355,7 @@ def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     return value.part(start, end + 1)
 
 
-@STRING.command(
-    "setrange",
-    4,
-    "write denyoom",
-    "2.2.0",
-    "key offset:integer value",
-    "Overwrites a part of a string; what is missing before it becomes zero bytes.",
-)
+@STRING.command("setrange", 4, "write denyoom")
 def setrange(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes; an empty value changes nothing.
 

@@ -86,15 +86,13 @@ def _count(ctx: Context, key: bytes, ranks: Ranks) -> Reply:
     return behind - first
 
 
-@ZSET.command(
-    "zcount", 4, "readonly fast", "2.0.0", "key min:double max:double", "Counts the members in a range of scores."
-)
+@ZSET.command("zcount", 4, "readonly fast")
 def zcount(ctx: Context, argv: list[bytes]) -> Reply:
     """Bounds are as in ZRANGEBYSCORE."""
     return _count(ctx, argv[1], _by_score(argv[2], argv[3]))
 
 
-@ZSET.command("zlexcount", 4, "readonly fast", "2.8.9", "key min max", "Counts the members in a range of members.")
+@ZSET.command("zlexcount", 4, "readonly fast")
 def zlexcount(ctx: Context, argv: list[bytes]) -> Reply:
     """Bounds are as in ZRANGEBYLEX."""
     return _count(ctx, argv[1], _by_member(argv[2], argv[3]))
@@ -173,85 +171,43 @@ def _range(ctx: Context, argv: list[bytes], by: bytes = b"", *, reverse: bool = 
     return shown_rows(ctx, rows) if options.with_scores else [member for _, member in rows]
 
 
-_LIMIT = "[LIMIT limit=(offset:integer count:integer)]"
-
-
-@ZSET.command(
-    "zrange",
-    -4,
-    "readonly",
-    "1.2.0",
-    "key start stop sortby=[BYSCORE | BYLEX]@6.2.0 [REV]@6.2.0 [LIMIT limit=(offset:integer count:integer)]@6.2.0 "
-    "[WITHSCORES]",
-    "Answers the members in a range of ranks, scores or members.",
-)
+@ZSET.command("zrange", -4, "readonly")
 def zrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Lowest first, unless REV."""
     return _range(ctx, argv, free=True)
 
 
-@ZSET.command("zrevrange", -4, "readonly", "1.2.0", "key start:integer stop:integer [WITHSCORES]", "ZRANGE with REV.")
+@ZSET.command("zrevrange", -4, "readonly")
 def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Ranks count from the highest score."""
     return _range(ctx, argv, reverse=True)
 
 
-@ZSET.command(
-    "zrangebyscore",
-    -4,
-    "readonly",
-    "1.0.5",
-    f"key min:double max:double [WITHSCORES]@2.0.0 {_LIMIT}",
-    "Answers the members in a range of scores.",
-)
+@ZSET.command("zrangebyscore", -4, "readonly")
 def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     """``(`` before a bound leaves it out; ``-inf`` and ``+inf`` are bounds too."""
     return _range(ctx, argv, b"BYSCORE")
 
 
-@ZSET.command(
-    "zrevrangebyscore",
-    -4,
-    "readonly",
-    "2.2.0",
-    f"key max:double min:double [WITHSCORES] {_LIMIT}",
-    "Answers the members in a range of scores, highest first.",
-)
+@ZSET.command("zrevrangebyscore", -4, "readonly")
 def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZRANGEBYSCORE, the upper bound first."""
     return _range(ctx, argv, b"BYSCORE", reverse=True)
 
 
-@ZSET.command(
-    "zrangebylex", -4, "readonly", "2.8.9", f"key min max {_LIMIT}", "Answers the members in a range of members."
-)
+@ZSET.command("zrangebylex", -4, "readonly")
 def zrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
     """A bound begins with ``[``, or with ``(`` to be left out; ``-`` and ``+`` are below and above all."""
     return _range(ctx, argv, b"BYLEX")
 
 
-@ZSET.command(
-    "zrevrangebylex",
-    -4,
-    "readonly",
-    "2.8.9",
-    f"key max min {_LIMIT}",
-    "Answers the members in a range of members, highest first.",
-)
+@ZSET.command("zrevrangebylex", -4, "readonly")
 def zrevrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZRANGEBYLEX, the upper bound first."""
     return _range(ctx, argv, b"BYLEX", reverse=True)
 
 
-@ZSET.command(
-    "zrangestore",
-    -5,
-    "write denyoom",
-    "6.2.0",
-    f"dst:key src:key min max sortby=[BYSCORE | BYLEX] [REV] {_LIMIT}",
-    "Stores what is in a range of another sorted set.",
-    keys=(1, 2, 1),
-)
+@ZSET.command("zrangestore", -5, "write denyoom", keys=(1, 2, 1))
 def zrangestore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored; none deletes the key."""
     options = _RangeOptions()
@@ -269,23 +225,19 @@ def _remove_range(ctx: Context, argv: list[bytes], ranks: Ranks) -> Reply:
     return remove_members(ctx, argv[1], [member for _, member in rows], argv[0].decode().lower())
 
 
-@ZSET.command(
-    "zremrangebyscore", 4, "write", "1.2.0", "key min:double max:double", "Deletes the members in a range of scores."
-)
+@ZSET.command("zremrangebyscore", 4, "write")
 def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members removed."""
     return _remove_range(ctx, argv, _by_score(argv[2], argv[3]))
 
 
-@ZSET.command(
-    "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
-)
+@ZSET.command("zremrangebyrank", 4, "write")
 def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members removed; ranks count from the lowest score, negative ones from the highest."""
     return _remove_range(ctx, argv, _by_rank(argv[2], argv[3]))
 
 
-@ZSET.command("zremrangebylex", 4, "write", "2.8.9", "key min max", "Deletes the members in a range of members.")
+@ZSET.command("zremrangebylex", 4, "write")
 def zremrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members removed."""
     return _remove_range(ctx, argv, _by_member(argv[2], argv[3]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from millstream.commands.context.context import WRONGTYPE, Blocked, Context
 from millstream.commands.keyspace.collections import Family
-from millstream.commands.keyspace.lists import DOUBLE, counted_pop, positive, timeout
+from millstream.commands.keyspace.lists import counted_pop, positive, timeout
 from millstream.commands.table.args import SYNTAX, integer, keyword, read_double
 from millstream.engine.collection_ops import pack_scores
 from millstream.engine.collections import SetValue, ZSetValue
@@ -113,15 +113,7 @@ def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: li
     return created + updated if b"CH" in conditions else created
 
 
-@ZSET.command(
-    "zadd",
-    -4,
-    "write denyoom fast",
-    "1.2.0",
-    "key condition=[NX | XX]@3.0.2 comparison=[GT | LT]@6.2.0 [change=CH]@3.0.2 [increment=INCR]@3.0.2 "
-    "score:double member [score member ...]",
-    "Adds members with scores to a sorted set, or changes scores.",
-)
+@ZSET.command("zadd", -4, "write denyoom fast")
 def zadd(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of new members (CH: or changed); with INCR the new score, null if a condition forbade it.
 
@@ -132,9 +124,7 @@ def zadd(ctx: Context, argv: list[bytes]) -> Reply:
     return add_scores(ctx, argv[1], conditions, pairs)
 
 
-@ZSET.command(
-    "zincrby", 4, "write denyoom fast", "1.2.0", "key increment:integer member", "Adds to the score of a member."
-)
+@ZSET.command("zincrby", 4, "write denyoom fast")
 def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new score; a member that does not exist counts as 0."""
     return add_scores(ctx, argv[1], frozenset({b"INCR"}), [(argv[3], _score(argv[2]))])
@@ -143,21 +133,21 @@ def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
 # ---------------------------------------------------------------------- looking
 
 
-@ZSET.command("zscore", 3, "readonly fast", "1.2.0", "key member", "Answers the score of a member.")
+@ZSET.command("zscore", 3, "readonly fast")
 def zscore(ctx: Context, argv: list[bytes]) -> Reply:
     """The score, or null."""
     value = zset_at(ctx, argv[1])
     return None if value is None else value.scores.get(argv[2])
 
 
-@ZSET.command("zmscore", -3, "readonly fast", "6.2.0", "key member [member ...]", "Answers the scores of members.")
+@ZSET.command("zmscore", -3, "readonly fast")
 def zmscore(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each that is absent."""
     value = zset_at(ctx, argv[1])
     return [None if value is None else value.scores.get(member) for member in argv[2:]]
 
 
-@ZSET.command("zcard", 2, "readonly fast", "1.2.0", "key", "Counts the members of a sorted set.")
+@ZSET.command("zcard", 2, "readonly fast")
 def zcard(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
     value = zset_at(ctx, argv[1])
@@ -179,17 +169,13 @@ def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
     return [rank, value.scores[argv[2]]] if len(argv) == 4 else rank
 
 
-@ZSET.command(
-    "zrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@!7.2.0", "Tells how many members score less."
-)
+@ZSET.command("zrank", -3, "readonly fast")
 def zrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the lowest score, or null."""
     return _rank(ctx, argv, reverse=False)
 
 
-@ZSET.command(
-    "zrevrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@!7.2.0", "Tells how many members score more."
-)
+@ZSET.command("zrevrank", -3, "readonly fast")
 def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the highest score, or null."""
     return _rank(ctx, argv, reverse=True)
@@ -233,7 +219,7 @@ def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -
     return len(members)
 
 
-@ZSET.command("zrem", -3, "write fast", "1.2.0", "key member [member ...]", "Deletes members of a sorted set.")
+@ZSET.command("zrem", -3, "write fast")
 def zrem(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members removed."""
     value = zset_at(ctx, argv[1])
@@ -265,13 +251,13 @@ def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
     return shown_rows(ctx, rows)
 
 
-@ZSET.command("zpopmin", -2, "write fast", "5.0.0", "key [count:integer]", "Takes the members with the lowest scores.")
+@ZSET.command("zpopmin", -2, "write fast")
 def zpopmin(ctx: Context, argv: list[bytes]) -> Reply:
     """Members and scores, lowest first."""
     return _pop(ctx, argv, highest=False)
 
 
-@ZSET.command("zpopmax", -2, "write fast", "5.0.0", "key [count:integer]", "Takes the members with the highest scores.")
+@ZSET.command("zpopmax", -2, "write fast")
 def zpopmax(ctx: Context, argv: list[bytes]) -> Reply:
     """Members and scores, highest first."""
     return _pop(ctx, argv, highest=True)
@@ -298,37 +284,16 @@ def _blocking_pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
     raise Blocked(argv[1:-1], wait, argv, kind=ZSetValue)
 
 
-@ZSET.command(
-    "bzpopmin",
-    -3,
-    "write blocking fast",
-    "5.0.0",
-    "key [key ...] timeout:double",
-    "Takes the member with the lowest score of the first sorted set that there is, waiting for one.",
-    keys=(1, -2, 1),
-    history=DOUBLE,
-)
+@ZSET.command("bzpopmin", -3, "write blocking fast", keys=(1, -2, 1))
 def bzpopmin(ctx: Context, argv: list[bytes]) -> Reply:
     """Key, member and score; a null array when the time is up."""
     return _blocking_pop(ctx, argv, highest=False)
 
 
-@ZSET.command(
-    "bzpopmax",
-    -3,
-    "write blocking fast",
-    "5.0.0",
-    "key [key ...] timeout:double",
-    "Takes the member with the highest score of the first sorted set that there is, waiting for one.",
-    keys=(1, -2, 1),
-    history=DOUBLE,
-)
+@ZSET.command("bzpopmax", -3, "write blocking fast", keys=(1, -2, 1))
 def bzpopmax(ctx: Context, argv: list[bytes]) -> Reply:
     """As BZPOPMIN."""
     return _blocking_pop(ctx, argv, highest=True)
-
-
-_OF_MANY = "numkeys:integer key [key ...] where=<MIN | MAX> [COUNT count:integer]"
 
 
 def _pop_of_many(ctx: Context, keys: list[bytes], *, highest: bool, count: int) -> Reply:
@@ -337,30 +302,14 @@ def _pop_of_many(ctx: Context, keys: list[bytes], *, highest: bool, count: int) 
     return NIL_ARRAY if found is None else [found[0], [[member, score] for score, member in found[1]]]
 
 
-@ZSET.command(
-    "zmpop",
-    -4,
-    "write movablekeys",
-    "7.0.0",
-    _OF_MANY,
-    "Takes members of the first sorted set that there is.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zmpop", -4, "write movablekeys", keys=(0, 0, 0))
 def zmpop(ctx: Context, argv: list[bytes]) -> Reply:
     """The key, and its members with scores."""
     keys, lowest, count = counted_pop(argv, 1, (b"MIN", b"MAX"))
     return _pop_of_many(ctx, keys, highest=not lowest, count=count)
 
 
-@ZSET.command(
-    "bzmpop",
-    -5,
-    "write blocking movablekeys",
-    "7.0.0",
-    f"timeout:double {_OF_MANY}",
-    "Takes members of the first sorted set that there is, waiting for one.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("bzmpop", -5, "write blocking movablekeys", keys=(0, 0, 0))
 def bzmpop(ctx: Context, argv: list[bytes]) -> Reply:
     """The key, and its members with scores; a null array when the time is up. The time is read last."""
     keys, lowest, count = counted_pop(argv, 2, (b"MIN", b"MAX"))
@@ -472,8 +421,6 @@ def _difference(sources: _Sources) -> list[Row]:
 
 
 _SCORING = {b"WEIGHTS", b"AGGREGATE"}
-_COMBINED = "numkeys:integer key [key ...]"
-_SCORED = f"{_COMBINED} [WEIGHTS weight:integer [weight ...]] [AGGREGATE aggregate=<SUM | MIN | MAX>]"
 
 
 def _shown(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[Row]], words: set[bytes]) -> Reply:
@@ -488,86 +435,43 @@ def _stored(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[
     return store_rows(ctx, argv[1], combine(_read_sources(ctx, argv, 2, words)), argv[0].decode().lower())
 
 
-@ZSET.command(
-    "zunion",
-    -3,
-    "readonly movablekeys",
-    "6.2.0",
-    f"{_SCORED} [WITHSCORES]",
-    "Answers what is in any of several sets.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zunion", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zunion(ctx: Context, argv: list[bytes]) -> Reply:
     """Scores of a member that is in several are added up, unless AGGREGATE says otherwise."""
     return _shown(ctx, argv, _union, _SCORING)
 
 
-@ZSET.command(
-    "zinter",
-    -3,
-    "readonly movablekeys",
-    "6.2.0",
-    f"{_SCORED} [WITHSCORES]",
-    "Answers what is in all of several sets.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zinter", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zinter(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZUNION."""
     return _shown(ctx, argv, _intersection, _SCORING)
 
 
-@ZSET.command(
-    "zdiff",
-    -3,
-    "readonly movablekeys",
-    "6.2.0",
-    f"{_COMBINED} [WITHSCORES]",
-    "Answers what is in the first of several sets only.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zdiff", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zdiff(ctx: Context, argv: list[bytes]) -> Reply:
     """With the scores of the first."""
     return _shown(ctx, argv, _difference, set())
 
 
-@ZSET.command(
-    "zunionstore", -4, "write denyoom movablekeys", "2.0.0", f"destination:key {_SCORED}", "Stores what is in any set."
-)
+@ZSET.command("zunionstore", -4, "write denyoom movablekeys")
 def zunionstore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored."""
     return _stored(ctx, argv, _union, _SCORING)
 
 
-@ZSET.command(
-    "zinterstore", -4, "write denyoom movablekeys", "2.0.0", f"destination:key {_SCORED}", "Stores what is in all sets."
-)
+@ZSET.command("zinterstore", -4, "write denyoom movablekeys")
 def zinterstore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored."""
     return _stored(ctx, argv, _intersection, _SCORING)
 
 
-@ZSET.command(
-    "zdiffstore",
-    -4,
-    "write denyoom movablekeys",
-    "6.2.0",
-    f"destination:key {_COMBINED}",
-    "Stores what is in the first set only.",
-)
+@ZSET.command("zdiffstore", -4, "write denyoom movablekeys")
 def zdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of members stored."""
     return _stored(ctx, argv, _difference, set())
 
 
-@ZSET.command(
-    "zintercard",
-    -3,
-    "readonly movablekeys",
-    "7.0.0",
-    f"{_COMBINED} [LIMIT limit:integer]",
-    "Counts what is in all of several sets.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zintercard", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zintercard(ctx: Context, argv: list[bytes]) -> Reply:
     """As many as the limit at most, 0 for no limit."""
     sources = _read_sources(ctx, argv, 1, {b"LIMIT"})

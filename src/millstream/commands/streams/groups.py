@@ -24,7 +24,7 @@ KEY_REQUIRED = (
     "to create an empty stream automatically."
 )
 
-STREAM.container("xgroup", since="5.0.0", summary="Manages the consumer groups of a stream.")
+STREAM.container("xgroup")
 
 
 def _existing(ctx: Context, key: bytes) -> Stream:
@@ -68,15 +68,7 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
     return make, entries_read
 
 
-@STREAM.command(
-    "xgroup|create",
-    -5,
-    "write denyoom",
-    "5.0.0",
-    "key group id-selector=<id | $> [MKSTREAM] [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
-    "Creates a consumer group.",
-    keys=(2, 2, 1),
-)
+@STREAM.command("xgroup|create", -5, "write denyoom", keys=(2, 2, 1))
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a group; replies OK.
 
@@ -105,15 +97,7 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@STREAM.command(
-    "xgroup|setid",
-    -5,
-    "write",
-    "5.0.0",
-    "key group id-selector=<id | $> [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
-    "Sets a group's position.",
-    keys=(2, 2, 1),
-)
+@STREAM.command("xgroup|setid", -5, "write", keys=(2, 2, 1))
 def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     """Move a group's position; replies OK.
 
@@ -142,15 +126,7 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@STREAM.command(
-    "xgroup|destroy",
-    4,
-    "write",
-    "5.0.0",
-    "key group",
-    "Deletes a consumer group with its pending entries.",
-    keys=(2, 2, 1),
-)
+@STREAM.command("xgroup|destroy", 4, "write", keys=(2, 2, 1))
 def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a group; replies 1, or 0 if there is none.
 
@@ -168,9 +144,7 @@ def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@STREAM.command(
-    "xgroup|createconsumer", 5, "write denyoom", "6.2.0", "key group consumer", "Creates a consumer.", keys=(2, 2, 1)
-)
+@STREAM.command("xgroup|createconsumer", 5, "write denyoom", keys=(2, 2, 1))
 def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a consumer; replies 1, or 0 if it exists.
 
@@ -186,15 +160,7 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@STREAM.command(
-    "xgroup|delconsumer",
-    5,
-    "write",
-    "5.0.0",
-    "key group consumer",
-    "Deletes a consumer and its pending records.",
-    keys=(2, 2, 1),
-)
+@STREAM.command("xgroup|delconsumer", 5, "write", keys=(2, 2, 1))
 def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete a consumer; replies how many pending records went with it.
 
@@ -211,21 +177,4 @@ def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     return dropped
 
 
-STREAM.help(
-    "xgroup",
-    since="5.0.0",
-    lines=(
-        "CREATE <key> <groupname> <id|$> [option]",
-        "    Create a new consumer group. Options are:",
-        "    * MKSTREAM: create the empty stream if it does not exist.",
-        "    * ENTRIESREAD entries_read: set the group's entries_read counter (internal use).",
-        "CREATECONSUMER <key> <groupname> <consumer>",
-        "    Create a consumer in a group.",
-        "DELCONSUMER <key> <groupname> <consumer>",
-        "    Remove a consumer, and its pending entries, from a group.",
-        "DESTROY <key> <groupname>",
-        "    Remove a group.",
-        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
-        "    Set a group's last delivered id and, optionally, its entries_read counter.",
-    ),
-)
+STREAM.help("xgroup")

@@ -21,7 +21,7 @@ from millstream.replies import Map, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
-STREAM.container("xinfo", since="5.0.0", summary="Tells the state of streams, groups and consumers.")
+STREAM.container("xinfo")
 
 
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
@@ -45,22 +45,7 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
     ]
 
 
-@STREAM.command(
-    "xinfo|stream",
-    -3,
-    "readonly",
-    "5.0.0",
-    "key full-block=[FULL [COUNT count:integer]]@!6.0.0",
-    "Tells the state of a stream.",
-    differs="radix-trees",
-    history=(
-        ("7.0.0", "max-deleted-entry-id, entries-added, recorded-first-entry-id; of groups entries-read and lag."),
-        ("7.2.0", "active-time of consumers; seen-time is that of the last attempt."),
-        ("8.6.0", "Six fields of idempotent adding."),
-        ("8.8.0", "nacked-count of groups."),
-    ),
-    keys=(2, 2, 1),
-)
+@STREAM.command("xinfo|stream", -3, "readonly", keys=(2, 2, 1))
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or everything in it (FULL)."""
     stream = existing_stream(ctx, argv[2])
@@ -143,16 +128,7 @@ def _full_consumer(consumer: Consumer, count: int) -> Reply:
     )
 
 
-@STREAM.command(
-    "xinfo|groups",
-    3,
-    "readonly",
-    "5.0.0",
-    "key",
-    "Lists the consumer groups of a stream.",
-    history=(("7.0.0", "entries-read and lag."),),
-    keys=(2, 2, 1),
-)
+@STREAM.command("xinfo|groups", 3, "readonly", keys=(2, 2, 1))
 def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     """Every group, by name. The lag is null where deleted entries make it impossible to know (see ``Stream.lag``)."""
     stream = existing_stream(ctx, argv[2])
@@ -169,16 +145,7 @@ def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     ]
 
 
-@STREAM.command(
-    "xinfo|consumers",
-    4,
-    "readonly",
-    "5.0.0",
-    "key group",
-    "Lists the consumers of a group.",
-    history=(("7.2.0", "inactive."),),
-    keys=(2, 2, 1),
-)
+@STREAM.command("xinfo|consumers", 4, "readonly", keys=(2, 2, 1))
 def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     """Every consumer, by name.
 
@@ -200,15 +167,4 @@ def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     ]
 
 
-STREAM.help(
-    "xinfo",
-    since="5.0.0",
-    lines=(
-        "CONSUMERS <key> <groupname>",
-        "    List the consumers of a group.",
-        "GROUPS <key>",
-        "    List the groups of a stream.",
-        "STREAM <key> [FULL [COUNT <count>]]",
-        "    Tell the state of a stream; FULL with its entries, groups and consumers.",
-    ),
-)
+STREAM.help("xinfo")

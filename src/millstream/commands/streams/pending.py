@@ -62,7 +62,7 @@ def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group
     return found
 
 
-@STREAM.command("xack", -4, "write fast", "5.0.0", "key group id [id ...]", "Acknowledges pending entries of a group.")
+@STREAM.command("xack", -4, "write fast")
 def xack(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge; replies how many were pending.
 
@@ -86,14 +86,7 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
     ctx.dirty += len(there)
 
 
-@STREAM.command(
-    "xackdel",
-    -6,
-    "write fast",
-    "8.2.0",
-    "key group condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
-    "Acknowledges entries and deletes them, in one step.",
-)
+@STREAM.command("xackdel", -6, "write fast")
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group.
 
@@ -168,14 +161,7 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
     return options
 
 
-@STREAM.command(
-    "xnack",
-    -7,
-    "write fast",
-    "8.8.0",
-    "key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) [RETRYCOUNT count:integer] [FORCE]",
-    "Releases pending entries so that any consumer may claim them at once.",
-)
+@STREAM.command("xnack", -7, "write fast")
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
     """Release; replies how many were released, repetitions included.
 
@@ -221,15 +207,7 @@ def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
     return MAX_DELIVERIES if mode == b"FATAL" else count
 
 
-@STREAM.command(
-    "xpending",
-    -3,
-    "readonly",
-    "5.0.0",
-    "key group filters=[[IDLE min-idle-time:integer]@6.2.0 start end count:integer [consumer]]",
-    "Lists what is pending in a group.",
-    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
-)
+@STREAM.command("xpending", -3, "readonly")
 def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     """The summary of a group's pending entries, or rows of a range of them.
 
@@ -323,16 +301,7 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
     return options
 
 
-@STREAM.command(
-    "xclaim",
-    -6,
-    "write fast",
-    "5.0.0",
-    "key group consumer min-idle-time id [id ...] [IDLE ms:integer] "
-    "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
-    "[LASTID lastid]",
-    "Makes a consumer the holder of pending entries.",
-)
+@STREAM.command("xclaim", -6, "write fast")
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim given entries; replies those that changed hands, or only their ids.
 
@@ -447,15 +416,7 @@ class _Claimer:
         return array_of(self._count, self._rows)
 
 
-@STREAM.command(
-    "xautoclaim",
-    -6,
-    "write fast",
-    "6.2.0",
-    "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
-    "Makes a consumer the holder of whatever has been pending too long.",
-    history=(("7.0.0", "The reply has a third element: ids of deleted entries, which leave the pending list."),),
-)
+@STREAM.command("xautoclaim", -6, "write fast")
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone.
 

@@ -82,29 +82,13 @@ def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
     return array_of(number, buffers)
 
 
-@STREAM.command(
-    "xrange",
-    -4,
-    "readonly",
-    "5.0.0",
-    "key start end [COUNT count:integer]",
-    "Replies the entries between two ids, oldest first.",
-    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
-)
+@STREAM.command("xrange", -4, "readonly")
 def xrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries between two ids, oldest first."""
     return _range(ctx, argv, backwards=False)
 
 
-@STREAM.command(
-    "xrevrange",
-    -4,
-    "readonly",
-    "5.0.0",
-    "key end start [COUNT count:integer]",
-    "Replies the entries between two ids, newest first.",
-    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
-)
+@STREAM.command("xrevrange", -4, "readonly")
 def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries between two ids, newest first."""
     return _range(ctx, argv, backwards=True)
@@ -298,17 +282,7 @@ class _Answer:
         return [[key, entries] for key, entries in self.streams]
 
 
-@STREAM.command(
-    "xread",
-    -4,
-    "readonly blocking movablekeys",
-    "5.0.0",
-    "[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 "
-    "[BLOCK milliseconds:integer] STREAMS streams=(key [key ...] id [id ...])",
-    "Replies entries above the given ids, waiting for some if asked to.",
-    history=(("7.4.0", "The id + asks for the last entry."),),
-    keys=(0, 0, 0),
-)
+@STREAM.command("xread", -4, "readonly blocking movablekeys", keys=(0, 0, 0))
 def xread(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries above an id, of several streams.
 
@@ -377,17 +351,7 @@ def meaningless(sign: str) -> str:
     )
 
 
-@STREAM.command(
-    "xreadgroup",
-    -7,
-    "write blocking movablekeys",
-    "5.0.0",
-    "GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 "
-    "[MAXSIZE maxsize:integer]@8.10.0 [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer]@8.4.0 "
-    "[NOACK] STREAMS streams=(key [key ...] id [id ...])",
-    "Delivers new, stale or own pending entries of streams to a consumer of a group.",
-    keys=(0, 0, 0),
-)
+@STREAM.command("xreadgroup", -7, "write blocking movablekeys", keys=(0, 0, 0))
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id).
 

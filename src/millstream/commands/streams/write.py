@@ -141,18 +141,7 @@ def _take_id(options: _AddOptions, word: bytes, *, obeys: bool) -> None:
         raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
 
 
-@STREAM.command(
-    "xadd",
-    -5,
-    "write denyoom fast",
-    "5.0.0",
-    "key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@!8.2.0 "
-    "idmp=[IDMPAUTO pid | IDMP idmp=(pid iid)]@8.6.0 "
-    "trim=[strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0] "
-    "id-selector=<* | id> field value [field value ...]",
-    "Adds an entry to a stream.",
-    history=(("7.0.0", "The sequence of an id may be left to the server: ms-*."),),
-)
+@STREAM.command("xadd", -5, "write denyoom fast")
 def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     """Add an entry; replies its id, or null where NOMKSTREAM found no stream.
 
@@ -259,15 +248,7 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     return new_id
 
 
-@STREAM.command(
-    "xtrim",
-    -4,
-    "write",
-    "5.0.0",
-    "key trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0 "
-    "condition=[KEEPREF | DELREF | ACKED]@!8.2.0)",
-    "Removes the oldest entries of a stream.",
-)
+@STREAM.command("xtrim", -4, "write")
 def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     """Trim; replies how many entries went.
 
@@ -286,7 +267,7 @@ def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     return removed
 
 
-@STREAM.command("xdel", -3, "write fast", "5.0.0", "key id [id ...]", "Deletes entries by id; pending records stay.")
+@STREAM.command("xdel", -3, "write fast")
 def xdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete entries; replies how many were there.
 
@@ -340,14 +321,7 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     return policy or b"KEEPREF", words
 
 
-@STREAM.command(
-    "xdelex",
-    -5,
-    "write fast",
-    "8.2.0",
-    "key condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
-    "Deletes entries by id, with a choice of what happens to their pending records.",
-)
+@STREAM.command("xdelex", -5, "write fast")
 def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
     """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED).
 
@@ -390,21 +364,14 @@ def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
     return True
 
 
-@STREAM.command("xlen", 2, "readonly fast", "5.0.0", "key", "Counts the entries of a stream.")
+@STREAM.command("xlen", 2, "readonly fast")
 def xlen(ctx: Context, argv: list[bytes]) -> Reply:
     """The number of entries; 0 for a missing key. Deleted entries that still lie in a node are not counted."""
     stream = ctx.lookup_as(argv[1], Stream)
     return 0 if stream is None else stream.length
 
 
-@STREAM.command(
-    "xsetid",
-    -3,
-    "write denyoom fast",
-    "5.0.0",
-    "key last-id [ENTRIESADDED entries-added:integer]@7.0.0 [MAXDELETEDID max-deleted-id]@7.0.0",
-    "Sets the last id of a stream, and its counters.",
-)
+@STREAM.command("xsetid", -3, "write denyoom fast")
 def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
     """Set the last id; replies OK.
 
@@ -452,14 +419,7 @@ def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
             raise CommandError("ERR The entries_added specified in XSETID is smaller than the target stream length")
 
 
-@STREAM.command(
-    "xcfgset",
-    -2,
-    "write fast",
-    "8.6.0",
-    "key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
-    "Sets how long and how many messages a stream remembers for idempotent adding.",
-)
+@STREAM.command("xcfgset", -2, "write fast")
 def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     """Configure idempotence; replies OK.
 
@@ -494,14 +454,7 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@STREAM.command(
-    "xidmprecord",
-    5,
-    "write denyoom fast",
-    "8.6.2",
-    "key pid iid stream-id",
-    "Records which entry a producer's message became.",
-)
+@STREAM.command("xidmprecord", 5, "write denyoom fast")
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
     """Record one mapping; replies OK. A primary has forgotten already the mapping that it names again."""
     _, key, producer, message, word = argv

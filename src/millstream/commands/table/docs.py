@@ -13,10 +13,10 @@ from millstream.replies import Map, Reply, Set, Simple
 
 def document(row: Command) -> Reply:
     """One command as COMMAND DOCS answers it."""
-    arguments = parse(row.syntax)
+    arguments = parse(row.document.syntax)
     pairs: list[tuple[Reply, Reply]] = [
-        (b"summary", row.summary.encode()),
-        (b"since", row.since.encode()),
+        (b"summary", row.document.summary.encode()),
+        (b"since", row.document.since.encode()),
         (b"group", row.group.encode()),
     ]
     if changes := history(row):
@@ -32,11 +32,11 @@ def document(row: Command) -> Reply:
 def history(row: Command) -> list[tuple[str, str]]:
     """The changes of later versions than a row's own, oldest first: the words they brought, then all else."""
     words: dict[str, list[str]] = defaultdict(list)
-    for word, since in options(row.since, parse(row.syntax)):
-        if since != row.since and word not in words[since]:
+    for word, since in options(row.document.since, parse(row.document.syntax)):
+        if since != row.document.since and word not in words[since]:
             words[since].append(word)
     changes = {since: f"Added {', '.join(found)}." for since, found in words.items() if found}
-    for version, text in row.history:
+    for version, text in row.document.history:
         changes[version] = f"{changes[version]} {text}" if version in changes else text
     return sorted(changes.items(), key=lambda change: [int(part) for part in change[0].split(".")])
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.commands.table.documents import Document, documents
 from millstream.errors import CommandError
 from millstream.replies import Reply
 
@@ -36,20 +37,12 @@ class Command:
     # ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``, ``no_async_loading``)
     flags: frozenset[str]
     keys: tuple[int, int, int]  # First key, last key (negative counts from the end), step; (0, 0, 0) for none
-    since: str  # The Redis version that introduced it
     group: str  # COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``)
-    syntax: str  # The arguments, without the name, in the notation of :mod:`millstream.commands.table.syntax`
-    summary: str  # One line, our own words
     handler: Handler | None  # Called with the context and the whole argument list
     # For a container, by lower-case name without the container's
     subcommands: dict[bytes, "Command"] = field(default_factory=dict)
     # ACL categories besides those that follow from flags and group, see :mod:`millstream.commands.users.categories`
     acl: frozenset[str] = frozenset()
-    # Versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed
-    history: tuple[tuple[str, str], ...] = ()
-    limited: str = ""  # Missing parts of Redis's command; empty if nothing is missing
-    # The heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not
-    differs: str = ""
     # INFO counts the keys that it looks up as hits and misses, as it does of what reads
     counts_lookups: bool = field(init=False)
     # A key that it looks up and does not find is an event (``keymiss``), if a client wants it
@@ -60,6 +53,11 @@ class Command:
             "readonly" in self.flags or self.name in _READERS
         ) and self.name not in _LOOKING_ELSEWHERE
         self.tells_misses = self.counts_lookups and not self.name.startswith("object|")
+
+    @property
+    def document(self) -> Document:
+        """Its description; the file is read when the first one is wanted."""
+        return documents()[self.name]
 
     def takes(self, argc: int) -> bool:
         """True if a command line of this number of words suits this command."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from millstream.commands.table.args import shown
+from millstream.commands.table.documents import documents
 from millstream.commands.table.spec import Command, Handler
 from millstream.errors import CommandError
 from millstream.replies import Reply, Simple
@@ -21,21 +23,9 @@ class CommandGroup:
     keys: tuple[int, int, int] = (0, 0, 0)
 
     def command(
-        self,
-        name: str,
-        arity: int,
-        flags: str,
-        since: str,
-        syntax: str,
-        summary: str,
-        *,
-        keys: tuple[int, int, int] | None = None,
-        acl: str = "",
-        history: tuple[tuple[str, str], ...] = (),
-        limited: str = "",
-        differs: str = "",
+        self, name: str, arity: int, flags: str, *, keys: tuple[int, int, int] | None = None, acl: str = ""
     ) -> Callable[[Handler], Handler]:
-        """Register the decorated handler as a command.
+        """Register the decorated handler as a command; ``documents.json`` describes it.
 
         Several rows may be stacked on one handler (DEL and UNLINK); the lowest is registered first. A name with ``|``
         goes under its container, which must have been registered by :meth:`container` before.
@@ -46,8 +36,7 @@ class CommandGroup:
         keys = self.keys if keys is None else keys
 
         def register(handler: Handler) -> Handler:
-            row = Command(name, arity, frozenset(flags.split()), keys, since, self.group, syntax, summary, handler)
-            row.acl, row.history, row.limited, row.differs = frozenset(acl.split()), history, limited, differs
+            row = Command(name, arity, frozenset(flags.split()), keys, self.group, handler, acl=frozenset(acl.split()))
             head, _, sub = name.partition("|")
             home = TABLE[head.encode()].subcommands if sub else TABLE
             home[(sub or head).encode()] = row
@@ -55,18 +44,19 @@ class CommandGroup:
 
         return register
 
-    def container(self, name: str, *, since: str, summary: str = "", flags: str = "") -> None:
+    def container(self, name: str) -> None:
         """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...)."""
-        row = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, self.group, "", summary, None)
-        TABLE[name.encode()] = row
+        TABLE[name.encode()] = Command(name, -2, frozenset(), (0, 0, 0), self.group, None)
 
-    def help(self, name: str, *, since: str, lines: tuple[str, ...], acl: str = "") -> None:
+    def help(self, name: str, *, acl: str = "") -> None:
         """Register a container's HELP, which every container has, in Redis's form."""
-        head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
-        whole: Reply = [Simple(line.encode()) for line in (head, *lines, "HELP", "    Print this help.")]
-        summary = f"Tells the subcommands of {name.upper()}."
-        row = self.command(f"{name}|help", 2, "loading stale", since, "", summary, keys=(0, 0, 0), acl=acl)
-        row(lambda _ctx, _argv: whole)
+
+        def answer(_ctx: Any, _argv: list[bytes]) -> Reply:
+            head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+            lines = (head, *documents()[name].help, "HELP", "    Print this help.")
+            return [Simple(line.encode()) for line in lines]
+
+        self.command(f"{name}|help", 2, "loading stale", keys=(0, 0, 0), acl=acl)(answer)
 
 
 STREAM = CommandGroup("stream", keys=(1, 1, 1))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream import packaged
 from millstream.errors import UsageError
 from millstream.failpoints import reach
+from millstream.paths import packaged
 from millstream.spark.archiving.manifest import ArchivePosition
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router, absent, pairs
@@ -24,7 +24,7 @@ CHUNK = 100
 CHECKS = 3
 """Checks of the first entry without a cut after them; a stream whose head moves faster is trimmed the next time."""
 
-SCRIPT = packaged.text("millstream.spark.archiving", "trim.lua")
+SCRIPT = packaged("millstream.spark.archiving", "trim.lua")
 
 
 class ReplacedError(UsageError):

@@ -36,8 +36,8 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from millstream import packaged
 from millstream.errors import ConfigError
+from millstream.paths import packaged
 from millstream.spark.oldest import spark_problem
 from millstream.spark.sessions.java_output import held_back
 
@@ -82,7 +82,7 @@ def worker_python() -> str:
     """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
     if "PYSPARK_PYTHON" in os.environ:
         return os.environ["PYSPARK_PYTHON"]
-    text = packaged.text("millstream.spark.sessions", "worker.sh")
+    text = packaged("millstream.spark.sessions", "worker.sh")
     text = text.replace("@VERSION@", "{}.{}".format(*sys.version_info[:2]))
     text = text.replace("@PYTHON@", shlex.quote(sys.executable))
     path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -18,10 +18,11 @@ handled it before do not repeat theirs.
 import asyncio
 from collections.abc import Sequence
 
-from millstream import packaged, times
+from millstream import times
 from millstream.client.line import Command
 from millstream.client.slots import beside
 from millstream.errors import UsageError
+from millstream.paths import packaged
 from millstream.worker.handlers.message import Message
 
 #: Seconds a marker is kept: a week, as long as the record of failures. An entry delivered again after that has its
@@ -31,7 +32,7 @@ KEEP_SECONDS = 7 * 24 * 3600
 #: KEYS[1]: the marker. ARGV: seconds it lives, then each command as the number of its words and the words.
 #: Returns 1 when commands ran, 0 when all had run before, or the error of the one that was refused. The marker comes
 #: first: where it cannot be written, nothing has run.
-SCRIPT = packaged.text("millstream.worker.handlers", "once.lua")
+SCRIPT = packaged("millstream.worker.handlers", "once.lua")
 
 
 def marker(msg: Message) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from redis.exceptions import ResponseError
 
-from millstream import packaged
 from millstream.client.line import Line
 from millstream.errors import MillstreamError
+from millstream.paths import packaged
 
 log = logging.getLogger("millstream.worker")
 
@@ -20,7 +20,7 @@ log = logging.getLogger("millstream.worker")
 DEFAULT_AFTER = 3600.0
 
 #: Returns the names it removed. KEYS: the stream; ARGV: group, idle milliseconds, names that are alive.
-SCRIPT = packaged.text("millstream.worker.registry", "reap.lua")
+SCRIPT = packaged("millstream.worker.registry", "reap.lua")
 
 
 class ReapError(MillstreamError):

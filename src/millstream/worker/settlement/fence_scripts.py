@@ -7,7 +7,7 @@ and the commands themselves. The one that writes dead letters is ``client/dead_l
 
 from hashlib import sha1
 
-from millstream import packaged
+from millstream.paths import packaged
 
 #: In place of a delivery count: the owner is enough.
 ANY = 0
@@ -15,5 +15,5 @@ ANY = 0
 #: A row of the failure log that is to be forgotten; an empty one is left as it is.
 FORGET = "-"
 
-MOVE = packaged.text("millstream.worker.settlement", "fence.lua")
+MOVE = packaged("millstream.worker.settlement", "fence.lua")
 MOVE_SHA = sha1(MOVE.encode(), usedforsecurity=False).hexdigest()
