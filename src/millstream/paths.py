@@ -1,7 +1,6 @@
 """Names of files, directories and archives as users give them: of this machine, or of a place that is meant."""
 
 import re
-from importlib import resources
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +20,8 @@ _LIKE = "s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs
 
 def packaged(package: str, name: str) -> str:
     """The text of a file next to the modules of a package, also where the package is in a zip."""
+    from importlib import resources  # noqa: PLC0415 - a server that starts reads no such file
+
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 

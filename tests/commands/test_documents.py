@@ -168,7 +168,7 @@ def told(arguments: object, release: tuple[int, ...], known: tuple[Argument, ...
     for argument, row in zip_longest(arguments, known):
         fields = {key.decode(): value for key, value in argument.items()}
         since = fields.get("since", b"").decode()
-        added = row.document.since if row else since
+        added = row.since if row else since
         if added and version(added) > release:
             continue
         token = fields.get("token", b"").decode()
@@ -329,7 +329,7 @@ def test_words_newer_than_any_server_here() -> None:
 )
 def test_arguments_of_commands_newer_than_any_server_here(name: str, expected: str) -> None:
     """Token, name and type as Redis's published descriptions of these commands have them; ``?`` is optional."""
-    found = parse(TABLE[name.encode()].syntax)
+    found = parse(TABLE[name.encode()].document.syntax)
     words = [f"{each.token}{'?' if each.optional else ' '}{each.name}={each.type}".strip() for each in found]
     assert " ".join(words) == expected
     ids = [each for each in found if each.token == "IDS"]
