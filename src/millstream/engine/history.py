@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-NO_DATABASE = -1
-"""Nothing is selected: the next bytes begin with SELECT."""
+NO_DATABASE = -1  # Nothing is selected: the next bytes begin with SELECT
 NO_OFFSET = -1
+# Number of names kept of histories before the last but one: each start or promotion of a primary makes one.
 EARLIER_MAX = 32
-"""Number of names kept of histories before the last but one: each start or promotion of a primary makes one."""
 
 
 _PAIR = re.compile(rb"([0-9a-zA-Z]{40}):(-?[0-9]{1,18})")

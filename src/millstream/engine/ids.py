@@ -20,8 +20,8 @@ MIN_ID = 0
 MAX_ID = 2**128 - 1
 
 PACKED_SIZE = 16
+# An argument of a transition that is one id; see :mod:`millstream.node.log.foreign`, which reads such hints.
 PackedId = Annotated[bytes, PACKED_SIZE]
-"""An argument of a transition that is one id; see :mod:`millstream.node.log.foreign`, which reads such hints."""
 
 INVALID = "ERR Invalid stream ID specified as stream command argument"
 

@@ -14,16 +14,14 @@ number of its order, the lower half the place.
 import zlib
 from collections.abc import Mapping
 
-SLICE = 20_000
-"""Keys put in order at one step of a walk: some milliseconds."""
-MOST = 10_000
-"""Most keys of one step, even if the client asks for more: its COUNT is a wish, also with Redis."""
+SLICE = 20_000  # Keys put in order at one step of a walk: some milliseconds
+MOST = 10_000  # Most keys of one step, even if the client asks for more: its COUNT is a wish, also with Redis
 
 # Approximate number of keys that stay together unsorted until a walk comes to them
 _TOGETHER = 32
 _PLACES = 33  # bits of a place
+# Orders until their numbers start over: a cursor fits 63 bits, and an old one waits for the next order at most.
 NUMBERS = 2**30
-"""Orders until their numbers start over: a cursor fits 63 bits, and an old one waits for the next order at most."""
 
 
 def place(key: bytes) -> int:

@@ -16,8 +16,7 @@ from millstream.errors import ConfigError
 OutputMode = Literal["append", "complete", "update"]
 Session: TypeAlias = Any
 Query: TypeAlias = Any
-Frame: TypeAlias = Any
-"""PySpark's ``SparkSession``, ``StreamingQuery`` and ``DataFrame``."""
+Frame: TypeAlias = Any  # PySpark's ``SparkSession``, ``StreamingQuery`` and ``DataFrame``
 
 AVAILABLE_NOW = "availableNow"
 _FORMAT = "millstream"

@@ -16,8 +16,8 @@ _NONE, _FALSE, _TRUE, _INT, _NEGATIVE, _BYTES, _LIST = range(7)
 _MOST_BITS = 133
 _DEEPEST = 8
 
+# The earliest time that a payload may name: the idle time of an older one would not fit a reply's number.
 OLDEST = -(2**62)
-"""The earliest time that a payload may name: the idle time of an older one would not fit a reply's number."""
 
 
 class MalformedError(Exception):

@@ -17,8 +17,7 @@ from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
 
 UNKNOWN = -1
-ATTEMPTS = 10
-"""XAUTOCLAIM looks at this many records for each one it may claim, as in Redis."""
+ATTEMPTS = 10  # XAUTOCLAIM looks at this many records for each one it may claim, as in Redis
 
 
 # Bytes of a group, a consumer, a record and a time of records, measured on CPython 3.11

@@ -15,8 +15,8 @@ from millstream.worker.model.answers import Nack, PayloadError, Reject
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
 
+# What became of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then.
 Settled = Literal["ack", "nack", "dead", "lost"]
-"""What became of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then."""
 
 _SETTLED: dict[State, Settled] = {
     State.ACKED: "ack",

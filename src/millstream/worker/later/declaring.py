@@ -19,8 +19,7 @@ from millstream.worker.registering import Registering
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-_KEEP = 1_000
-"""Entries that the stream of a schedule with a handler keeps, about."""
+_KEEP = 1_000  # Entries that the stream of a schedule with a handler keeps, about
 
 
 @dataclass(frozen=True)

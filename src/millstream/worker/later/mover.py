@@ -21,8 +21,7 @@ from millstream.client.line import Disconnected, Line, passes
 
 log = logging.getLogger("millstream.worker")
 
-_SEARCH = 1.0
-"""Seconds between two searches for streams with schedules, on a server that has some."""
+_SEARCH = 1.0  # Seconds between two searches for streams with schedules, on a server that has some
 
 _LOOK = 0.25
 _LONGEST_PAUSE = 10.0

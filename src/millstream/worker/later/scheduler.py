@@ -16,11 +16,9 @@ from millstream.client.line import Disconnected, Line, passes
 
 log = logging.getLogger("millstream.worker")
 
-_DECLARE = 60.0
-"""Seconds between two declarations of what code declares."""
+_DECLARE = 60.0  # Seconds between two declarations of what code declares
 
-_SEARCH = 5.0
-"""Seconds between two searches for schedules that were put on the server."""
+_SEARCH = 5.0  # Seconds between two searches for schedules that were put on the server
 
 _LONGEST = 60.0
 

@@ -18,8 +18,7 @@ from millstream.clock import SystemClock
 
 _PATIENCE = 3.0
 
-Record: TypeAlias = dict[str, Any]
-"""One of XINFO's maps; names and ids are bytes."""
+Record: TypeAlias = dict[str, Any]  # One of XINFO's maps; names and ids are bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Declared:
         return name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
 
 
+# What a worker process counted and holds.
 WORKER: dict[str, Declared] = {
     "millstream_build": Declared("info", "The version.", ("version",)),
     "millstream_entries_received": Declared(
@@ -83,8 +84,8 @@ WORKER: dict[str, Declared] = {
         "counter", "Firings of a recurring schedule that were not made up for, as catch_up says.", ("schedule",)
     ),
 }
-"""What a worker process counted and holds."""
 
+# What the server says about the streams and groups that a worker reads.
 STREAMS: dict[str, Declared] = {
     "redis_stream_length": Declared("gauge", "Entries in the stream.", _STREAM),
     "redis_stream_groups": Declared("gauge", "Groups of the stream.", _STREAM),
@@ -125,8 +126,8 @@ STREAMS: dict[str, Declared] = {
     ),
     "millstream_dead_letters_waiting": Declared("gauge", "Entries in the dead-letter stream.", _STREAM),
 }
-"""What the server says about the streams and groups that a worker reads."""
 
+# What is known of the pipelines of a process.
 PIPELINES: dict[str, Declared] = {
     "millstream_pipeline_up": Declared("gauge", "1 while its query runs.", _PIPELINE),
     "millstream_pipeline_restarts": Declared("counter", "Restarts of its query.", _PIPELINE),
@@ -136,7 +137,6 @@ PIPELINES: dict[str, Declared] = {
     "millstream_pipeline_last_batch_seconds": Declared("gauge", "Time the last batch took.", _PIPELINE),
     "millstream_pipeline_rows_per_second": Declared("gauge", "Rows a second of the last batch.", _PIPELINE),
 }
-"""What is known of the pipelines of a process."""
 
 
 def family(name: str) -> Any:

@@ -16,15 +16,13 @@ from millstream.errors import ConfigError
 from millstream.printable import printable
 from millstream.worker.outbox.rows import Row, table
 
-BATCH = 100
-"""Rows of a turn."""
+BATCH = 100  # Rows of a turn
 
-_KEY = 5_713_120_311_854_277_633
-"""Of the advisory lock."""
+_KEY = 5_713_120_311_854_277_633  # Of the advisory lock
 _NAMED = "CONCAT('millstream_outbox:', MD5(DATABASE()))"
 _ERROR_LENGTH = 1_000
+# Milliseconds until a row that was put aside is tried again: at first, and at most.
 _AGAIN_MS, _LONGEST_MS = 60_000, 3_600_000
-"""Milliseconds until a row that was put aside is tried again: at first, and at most."""
 
 DIALECTS = ("postgresql", "mariadb", "mysql", "sqlite")
 

@@ -26,14 +26,11 @@ from millstream.worker.outbox.rows import Row, check, fields_in
 T = TypeVar("T")
 log = logger("millstream.worker")
 
-_LOOK = 0.25
-"""Seconds between two looks for rows, while there are none."""
+_LOOK = 0.25  # Seconds between two looks for rows, while there are none
 _WHILE_LOCKED = 1.0
 _LONGEST_PAUSE = 10.0
-_TURN = 1.0
-"""Seconds after which a turn publishes no further row: on SQLite it keeps all writers waiting."""
-_TRY = "2s"
-"""Time for which one publish is repeated."""
+_TURN = 1.0  # Seconds after which a turn publishes no further row: on SQLite it keeps all writers waiting
+_TRY = "2s"  # Time for which one publish is repeated
 _STOP = 15.0
 
 

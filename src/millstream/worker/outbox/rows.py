@@ -22,6 +22,7 @@ from millstream.worker.model.answers import PayloadError
 
 _NAME_LENGTH = 500
 
+# The table of an outbox, for ``metadata.create_all`` and migrations.
 table = Table(
     "millstream_outbox",
     MetaData(),
@@ -41,7 +42,6 @@ table = Table(
     mariadb_engine="InnoDB",
     mariadb_charset="utf8mb4",
 )
-"""The table of an outbox, for ``metadata.create_all`` and migrations."""
 
 
 class Row(NamedTuple):

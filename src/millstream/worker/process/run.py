@@ -36,24 +36,22 @@ CONNECT_SECONDS = 10.0
 
 #: Seconds beyond the grace time that a process has to store its last outcomes and end in order; then it is killed.
 KILL_AFTER = 10.0
+# Seconds without a sign of life from the event loop after which a process that is to end does not wait for it.
 _STILL = 1.0
-"""Seconds without a sign of life from the event loop after which a process that is to end does not wait for it."""
 
-_ORPHANED_SECONDS = 5.0
-"""The same for a process whose parent is gone."""
+_ORPHANED_SECONDS = 5.0  # The same for a process whose parent is gone
 
 READY = b"ready\n"
 PIPELINES = b"pipelines\n"
+# Lines of a worker process to its supervisor: it reads, its app has pipelines too, the seconds of its app's grace.
 GRACE = b"grace "
-"""Lines of a worker process to its supervisor: it reads, its app has pipelines too, the seconds of its app's grace."""
 
 ALONE = b"alone\n"
+# Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over.
 BESIDE = b"beside\n"
-"""Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over."""
 
 SPARE = b"spare\n"
-FATAL = b"fatal\n"
-"""Two more: the spare process has work; a subscriber cannot go on, and the process ends in order."""
+FATAL = b"fatal\n"  # Two more: the spare process has work; a subscriber cannot go on, and the process ends in order
 
 
 class RunnableApp(Watched, Protocol):

@@ -44,18 +44,17 @@ _QUICK_LIMIT = 5
 _BACKOFF_LIMIT = 30.0
 #: The same after an end that an entry was charged for: the other groups wait for the worker.
 _CHARGED_LIMIT = 4.0
-_DRIVER = 0
-"""The slot of the process that runs the pipelines; workers are numbered from 1."""
+_DRIVER = 0  # The slot of the process that runs the pipelines; workers are numbered from 1
 
+# The slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker calls for it.
 _SPARE = -1
-"""The slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker calls for it."""
 
 _NAMES = {_DRIVER: "the process of the pipelines", _SPARE: "the spare process"}
+# The consequence where such a process cannot be started.
 _BESIDE = {
     _DRIVER: "the subscribers go on without the pipelines",
     _SPARE: "the workers go on, and run by themselves what it does not take",
 }
-"""The consequence where such a process cannot be started."""
 _UNTIL = " before a worker has work for it"
 
 _MODULE = "millstream.worker.child"

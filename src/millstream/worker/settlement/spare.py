@@ -18,21 +18,18 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence, FenceStep, by_count
 
-PATIENCE_MS = 30_000
-"""Milliseconds for which an entry is given away without a run in between."""
+PATIENCE_MS = 30_000  # Milliseconds for which an entry is given away without a run in between
 
-_KNOWN = 10_000
-"""Entries of which that time is known; the oldest is forgotten first."""
+_KNOWN = 10_000  # Entries of which that time is known; the oldest is forgotten first
 
-IDLE = 10.0
-"""Seconds without work after which the spare ends."""
+IDLE = 10.0  # Seconds without work after which the spare ends
 
+# Removes the spare's consumer: in one step, since a worker may give it an entry at any moment.
 LEAVE = """
 if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) == 0 then
   redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])
 end
 """
-"""Removes the spare's consumer: in one step, since a worker may give it an entry at any moment."""
 
 
 class Spare(NamedTuple):

@@ -19,8 +19,7 @@ from millstream.engine.serialization.rdb.streams import ACTIVE_TIMES
 from millstream.engine.serialization.rdb.unheld import pass_key_metadata, pass_module_aux, passing
 from millstream.engine.serialization.rdb.values import EmptyError, is_read, read_value
 
-OLDEST_VERSION = 6
-"""The version of Redis 2.6; those before it are of 2011 at the latest."""
+OLDEST_VERSION = 6  # The version of Redis 2.6; those before it are of 2011 at the latest
 
 _KEY_META, _SLOT_INFO, _FUNCTION, _MODULE_AUX = 243, 244, 245, 247
 _IDLE, _FREQ, _AUX, _RESIZE, _EXPIRE_MS, _EXPIRE, _SELECT, _END = range(248, 256)

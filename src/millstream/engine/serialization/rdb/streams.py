@@ -19,8 +19,8 @@ from millstream.engine.streams.group import UNKNOWN
 from millstream.engine.streams.pending import MAX_DELIVERIES
 from millstream.engine.streams.stream import Stream
 
+# The numbers of the types, named by the addition of each.
 _FIRST, COUNTERS, ACTIVE_TIMES, PRODUCERS, RELEASED = STREAM_TYPES = (15, 19, 21, 26, 27)
-"""The numbers of the types, named by the addition of each."""
 
 # Redis's maxima for the two limits of a stream's memory of its producers
 _MOST_SECONDS, _MOST_MESSAGES = 86400, 10000

@@ -16,8 +16,8 @@ from millstream.engine.streams.idempotence import Idempotence
 from millstream.engine.streams.pending import Pending
 from millstream.engine.streams.stream import Stream
 
+# The type that streams are written as, by the version of the file.
 STREAM_TYPE = {10: COUNTERS, 11: ACTIVE_TIMES, 12: ACTIVE_TIMES, 13: PRODUCERS, 14: RELEASED}
-"""The type that streams are written as, by the version of the file."""
 
 
 def pack_size(number: int) -> bytes:
