@@ -51,7 +51,7 @@ class _Order:
         self._done += count
         if self._done < len(self._listed):
             return False
-        self._listed = []
+        self._listed = []  # all keys are in the groups now, and the list may be large
         return True
 
     def between(self, first: int, count: int) -> tuple[int, list[bytes]]:

@@ -124,7 +124,7 @@ class App(Declaring, Publishing):
         """
         given = None if patience is None else times.configured("App.running(patience=", patience, "s")
         limit = None if grace is None else times.configured("App.running(grace=", grace, "s")
-        before = self._url, self._clock, self.middlewares
+        before = self._url, self._clock, self.middlewares  # the next run of this app may have another server
         self._url, self._clock = url or self._url, clock or self._clock
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)
@@ -166,6 +166,7 @@ class App(Declaring, Publishing):
             for subscription in self._subscriptions
         ]
         try:
+            # All groups first: one that cannot be made ends the start before any entry is read
             for loop in self._loops:
                 await loop.prepare()
             self._hooked = True
@@ -193,23 +194,25 @@ class App(Declaring, Publishing):
                 self._scheduler.start()
             self._reading = True
             await run_hooks(self._hooks["after_startup"])
-        except BaseException:
+        except BaseException:  # a cancelled start, too, leaves no connection and no task
             await self.stop(0)
             raise
 
     async def stop(self, grace: float | str | None = None) -> bool:
         """Finish or hand back everything, then disconnect; False if an entry could not be finished in time."""
         seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
-        private, self._private = self._private, None
+        private, self._private = self._private, None  # at once, so that a second stop finds nothing to do
         running = self._loops if private is not None else []
         heartbeat, self._heartbeat = self._heartbeat, None
         later, self._mover, self._scheduler = (self._scheduler, self._mover), None, None
+        # These move entries to their streams: nothing new is to come while the rest is finished
         for part in later:
             if part is not None:
                 await part.stop()
         self._ending = heartbeat
         if heartbeat is not None:
             await heartbeat.stopping()
+        # A subscriber that fails must not keep the others from handing back their entries
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):

@@ -152,6 +152,7 @@ class Registering:
                     "it before the app starts, at the import of its module."
                 )
             self._check_open(f"the subscriber {name_of(handler)}")
+            # a logger that a handler asks for is that of its module
             own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
             check_handler(handler)
             if dependencies_of(handler) and self._provider is None:
@@ -360,7 +361,7 @@ class Registering:
         for one in self._subscriptions:
             stream = one.sub.stream
             for key in (one.dead, failure_log.key(stream, one.group)):
-                if slot_of(key) != slot_of(stream):
+                if slot_of(key) != slot_of(stream):  # one step changes both keys
                     raise ConfigError(
                         f"{one.name}: on a cluster {key!r} must be in the slot of {stream!r}: subscriber(dead="
                         f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "

@@ -235,6 +235,7 @@ def _memory_of(content: object) -> Stream:
         producer, pairs = part(each, 2)
         _want(pairs, list)
         messages = stream.idempotence.producers.setdefault(_want(producer, bytes), {})
+        # A client made these bytes: RESTORE takes none that the server would not have written
         if len(pairs) % 2 or len(pairs) // 2 > stream.idempotence.maxsize:
             raise MalformedError("too many messages")
         for at in range(0, len(pairs), 2):

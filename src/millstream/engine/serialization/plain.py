@@ -149,7 +149,7 @@ def _take_size(data: bytes, at: int) -> tuple[int, int]:
             raise MalformedError("cut short")
         byte = data[at]
         at += 1
-        number |= (byte & 127) << shift
+        number |= (byte & 127) << shift  # seven bits a byte, the lowest first; the high bit says that more follow
         if byte < 128:
             return number, at
         shift += 7

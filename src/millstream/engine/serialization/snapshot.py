@@ -64,7 +64,7 @@ def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
             yield ("zadd", db, key, [member for _, member in ranked], scores)
     elif isinstance(value, ListValue):
         for items in _parts(value.between(0, len(value)), len):
-            yield ("lpush", db, key, items, False)
+            yield ("lpush", db, key, items, False)  # at the tail, so that the parts keep their order
     else:
         assert isinstance(value, SetValue)
         for members in _parts(value.in_order(), len):

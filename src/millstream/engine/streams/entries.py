@@ -58,7 +58,7 @@ class PyEntryStore:
         block = self._blocks[-1]
         if block.size + added >= _node_bytes(max_bytes):
             return True
-        return max_entries != 0 and len(block.ids) >= max_entries
+        return max_entries != 0 and len(block.ids) >= max_entries  # 0 means unlimited
 
     def append(self, entry_id: int, fields: list[bytes], *, fresh: bool, dead: bool = False) -> None:
         """Add an entry with an id above all others."""
@@ -121,11 +121,12 @@ class PyEntryStore:
 
     def _find(self, entry_id: int) -> tuple[int, int] | None:
         """Index of the block and position in it of a live entry."""
-        index = bisect_right(self._firsts, entry_id) - 1
+        index = bisect_right(self._firsts, entry_id) - 1  # the last block that begins at or below the id
         if index < 0:
             return None
         block = self._blocks[index]
         position = block.left(entry_id)
+        # an id in `dead` is a tombstone: its entry was deleted
         if position == len(block.ids) or block.ids[position] != entry_id or position in block.dead:
             return None
         return index, position

@@ -104,12 +104,13 @@ def integer_element(value: int) -> bytes:
 def _element(data: bytes) -> bytes:
     """A string as an element, or the integer that it reads as."""
     length = len(data)
-    if length <= 20:
+    if length <= 20:  # the longest integer of 64 bits has 20 characters
         value = _canonical(data)
         if value is not None:
             return integer_element(value)
     if length < 64:
         return b"%c%b%c" % (0x80 | length, data, length + 1)
+    # Twelve bits of length, or a byte that announces four bytes of it
     head = (0xE000 | length).to_bytes(2, "big") if length < 4096 else b"\xf0" + length.to_bytes(4, "little")
     return head + data + back(len(head) + length)
 

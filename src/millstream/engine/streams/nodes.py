@@ -136,6 +136,7 @@ def _read_entry(wire: bytes, at: int) -> tuple[bytes, list[bytes], int]:
         raise ValueError("a packed node is damaged: an entry has no two parts")
     (name,), at = _read_words(wire, at, 1)
     count, at = _read_head(wire, at, b"*")
+    # Looked at before the words are read: a damaged count may be any number
     if not count or count % 2 or count > len(wire):
         raise ValueError("a packed node is damaged: an entry has the wrong number of words")
     fields, at = _read_words(wire, at, count)

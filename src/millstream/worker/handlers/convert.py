@@ -101,7 +101,7 @@ def _of_type(annotation: Any) -> Convert:
     if annotation in _SIMPLE:
         return _SIMPLE[annotation]
     origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
+    if origin in (Union, types.UnionType):  # `X | None` and `Optional[X]` have different origins
         return _union(get_args(annotation))
     if origin is Literal:
         return _one_of({word: item for item in get_args(annotation) for word in _words(item)})
@@ -109,6 +109,7 @@ def _of_type(annotation: Any) -> Convert:
         return _mapping(origin or annotation, get_args(annotation))
     if origin in _LISTS or annotation in _LISTS:
         return _items(annotation)
+    # Told apart by their attributes, since none of these libraries has to be installed
     if isinstance(annotation, type):
         if hasattr(annotation, "model_validate"):
             return _model(annotation)
@@ -179,6 +180,7 @@ def _constrained(annotation: Any) -> Convert:
     of_msgspec = tuple(mark for mark in marks if type(mark).__module__ == "msgspec")
     others = tuple(mark for mark in marks if type(mark).__module__ != "msgspec")
     checks = [_msgspec_check(kind, mark) for mark in of_msgspec]
+    # such a mark sees the value as it came
     if others and not _BEFORE.isdisjoint(type(mark).__name__ for mark in others):
         make = _by_pydantic(Annotated[(kind, *others)])
     else:
@@ -421,7 +423,7 @@ def _items(annotation: Any) -> Convert:
     kind = get_origin(annotation) or annotation
     given = get_args(annotation)
     args = tuple(arg for arg in given if arg is not Ellipsis)
-    if kind is tuple and len(given) > 1 and Ellipsis not in given:
+    if kind is tuple and len(given) > 1 and Ellipsis not in given:  # `tuple[int, str]`: a type for each place
         return _sequence(args, tuple)
     item = builder(args[0]) if args else lenient
 
@@ -499,6 +501,7 @@ def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mappin
         found = kind(**made)
         for name, build in later.items():
             if name in value:
+                # a frozen dataclass has this way only
                 object.__setattr__(found, name, _named(name, build, value[name]))
         return found
 

@@ -166,7 +166,7 @@ def _flat(content: Mapping[Any, Any], *, typed: bool = False) -> list[bytes]:
         if value is None:
             continue
         try:
-            if type(name) is str and name.isascii():
+            if type(name) is str and name.isascii():  # the common case, without a call
                 key = name.encode()
             else:
                 key, odd = _name(name), True
@@ -176,8 +176,9 @@ def _flat(content: Mapping[Any, Any], *, typed: bool = False) -> list[bytes]:
             raise error.under(name) from None
     if not flat:
         raise PayloadError("an entry needs at least one field with a value")
-    if odd and len(set(flat[::2])) < len(flat) // 2:
+    if odd and len(set(flat[::2])) < len(flat) // 2:  # 1 and "1" are two names in Python, and one as text
         raise PayloadError(f"{_first(content)}: two of the names are the same as text, so one value would be lost")
+    # A single field of this name is how a whole object is written
     if len(flat) == 2 and flat[0] == JSON_FIELD and flat[1][:1] in (b"{", b"[") and not typed:
         value = next(value for value in content.values() if value is not None)
         if not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, *_LISTS)) and not is_model(value):
@@ -244,8 +245,8 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, Enum):
         return _member(value)
     if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, bool):
+        return str.__str__(value)  # of a subclass, whose own `__str__` may show something else
+    if isinstance(value, bool):  # before int, of which it is a kind
         return value
     if isinstance(value, int):
         return int.__int__(value)
@@ -332,7 +333,7 @@ def _tree(value: Any, typed: bool) -> Any:
         made: dict[str, Any] = {}
         for name, item in value.items():
             key = name if type(name) is str and name.isascii() else _key(name)
-            if key in made:
+            if key in made:  # 1 and "1" are two keys in Python, and one in JSON
                 raise _UnfitError(f"two of the keys are {_said(key)!r} as text, so one value would be lost")
             made[key] = item if type(item) in _AS_IS else _under(name, item, typed)
         return made
@@ -559,7 +560,7 @@ def _same(found: Any, value: Any) -> bool:
     """True for equal values; NaN equals NaN here, and a model without a comparison is compared part by part."""
     if type(found) is float and type(value) is float and math.isnan(found):
         return math.isnan(value)
-    if type(found) is not type(value):
+    if type(found) is not type(value):  # there is nothing to compare part by part
         return bool(found == value)
     if bool(found == value):
         return True

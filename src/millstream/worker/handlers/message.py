@@ -15,7 +15,7 @@ from millstream.worker.model.answers import Nack, PayloadError, Reject
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
 
-# What became of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then.
+# Outcomes of a delivery: acknowledged, given back for another, in the dead-letter stream, or another's by then.
 Settled = Literal["ack", "nack", "dead", "lost"]
 
 _SETTLED: dict[State, Settled] = {
@@ -147,7 +147,7 @@ class Message:
                     raise
                 log.exception("%s %s: a function given to when_settled failed", self.stream, self.id)
 
-        if held.state in _SETTLED:
+        if held.state in _SETTLED:  # too late to be called back: it is decided already
             settled()
         else:
             held.then(settled)
@@ -190,7 +190,7 @@ class Message:
         try:
             here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
-            here = None
+            here = None  # a plain function, which runs in a thread
         if here is loop:
             decide()
             return _Storing(self._outcomes.acks.stored(self._held), self._check_ours)
@@ -199,7 +199,7 @@ class Message:
             decide()
             await self._outcomes.acks.stored(self._held)
 
-        asyncio.run_coroutine_threadsafe(settle(), loop).result()
+        asyncio.run_coroutine_threadsafe(settle(), loop).result()  # acks belong to the loop
         self._check_ours()
         return _Done()
 

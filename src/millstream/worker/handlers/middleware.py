@@ -137,7 +137,7 @@ def _linked(hook: Callable[[Any, Any], Any], inner: Callable[[Any], Coroutine[An
     """A hook around a call; an error if it ended before the call did, since the entry would be acked unhandled."""
 
     async def link(subject: Any) -> Any:
-        made: list[Coroutine[Any, Any, Any]] = []
+        made: list[Coroutine[Any, Any, Any]] = []  # what was asked for, to see whether it also ran
 
         def call_next(given: Any) -> Coroutine[Any, Any, Any]:
             made.append(inner(given))

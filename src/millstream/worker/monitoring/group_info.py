@@ -111,6 +111,7 @@ async def _undelivered(
     delivered = {group: row["last-delivered-id"] for group, row in groups.items() if row is not None}
     behind = [group for group, entry in delivered.items() if last and order_of(last[0]) > order_of(entry)]
     found: dict[str, float | None] = dict.fromkeys(delivered.keys() - behind, 0.0)
+    # The entry after the last delivered one is the oldest that is not delivered
     asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
     replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
     for group, entries in zip(behind, map(_unless_refused, replies), strict=True):

@@ -18,7 +18,7 @@ from millstream.worker.outbox.rows import Row, table
 
 BATCH = 100  # Rows of a turn
 
-_KEY = 5_713_120_311_854_277_633  # Of the advisory lock
+_KEY = 5_713_120_311_854_277_633  # The number of the advisory lock
 _NAMED = "CONCAT('millstream_outbox:', MD5(DATABASE()))"
 _ERROR_LENGTH = 1_000
 # Milliseconds until a row that was put aside is tried again: at first, and at most.
@@ -61,11 +61,11 @@ class Turn:
                 if failures:
                     connection.execute(_ASIDE, [_aside(one) for one in failures])
                 connection.commit()
-                if self.locked and self._name in {"mariadb", "mysql"}:
+                if self.locked and self._name in {"mariadb", "mysql"}:  # MySQL keeps a named lock beyond the commit
                     connection.execute(text(f"SELECT RELEASE_LOCK({_NAMED})"))
                     connection.commit()
             except BaseException:
-                connection.invalidate()
+                connection.invalidate()  # its lock and its transaction end with it
                 raise
 
     def _lock(self) -> bool:

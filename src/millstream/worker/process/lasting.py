@@ -39,6 +39,7 @@ def run_lasting(main: Coroutine[Any, Any, int]) -> int:
             try:
                 code = _run(runner.get_loop(), main)
             finally:
+                # The end of the runner waits for threads, and a handler in one may never end
                 late = threading.Timer(_CLEAN_UP_SECONDS, _end_now, (code,))
                 late.daemon = True
                 late.start()

@@ -50,8 +50,8 @@ ALONE = b"alone\n"
 # Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over.
 BESIDE = b"beside\n"
 
-SPARE = b"spare\n"
-FATAL = b"fatal\n"  # Two more: the spare process has work; a subscriber cannot go on, and the process ends in order
+SPARE = b"spare\n"  # the spare process has work
+FATAL = b"fatal\n"  # a subscriber cannot go on, and the process ends in order
 
 
 class RunnableApp(Watched, Protocol):
@@ -163,7 +163,7 @@ def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
         first = not ending.asked
         if ending.at_once(number):
             os._exit(128 + number)
-        if first:
+        if first:  # in a thread: the loop may be what is blocked
             threading.Thread(target=_end_if_blocked, args=(app, loop), name="end", daemon=True).start()
             loop.call_soon_threadsafe(stop)
 

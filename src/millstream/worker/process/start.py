@@ -32,7 +32,7 @@ async def start_patiently(
                 limit = "until it can be reached" if patience is None else f"for {patience:g} s"
                 log.warning("cannot reach %s yet, trying again %s: %s", without_password(url), limit, error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), _PAUSE)
+                await asyncio.wait_for(stopping.wait(), _PAUSE)  # a stop ends the pause
             if stopping.is_set():
                 return False
         else:

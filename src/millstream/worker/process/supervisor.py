@@ -164,7 +164,7 @@ class Supervisor:
         while True:
             before = loop.time()
             await asyncio.sleep(tick(limit))
-            ran = min(loop.time() - before, 2 * tick(limit))
+            ran = min(loop.time() - before, 2 * tick(limit))  # more than two ticks are a machine that slept
             for slot, voice in self._voices.items():
                 action = voice.listen(ran, limit)
                 if action == "warn":
@@ -173,7 +173,7 @@ class Supervisor:
                         "stacks follow; it is killed in %.1f s",
                         *(_who(slot), voice.silent, limit - voice.silent),
                     )
-                    voice.send(STACKS)
+                    voice.send(STACKS)  # while the worker can still print them
                 elif action == "kill":
                     log.error("%s has reported nothing for %.1f s; killing it", _who(slot), voice.silent)
                     voice.kill()

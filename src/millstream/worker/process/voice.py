@@ -69,7 +69,7 @@ class Voice:
             self._hear(line)
 
     def _hear(self, line: bytes) -> None:
-        self.silent, self._warned = 0.0, False
+        self.silent, self._warned = 0.0, False  # any line is a sign of life
         if line in (READY, PIPELINES):
             self.said.add(line)
             self.spoke.set()
@@ -80,12 +80,13 @@ class Voice:
         elif line == SPARE:
             self._on_spare()
         elif line.startswith(GRACE):
-            with suppress(ValueError):
+            with suppress(ValueError):  # a line may be cut short by the end of the process
                 self.grace = float(line.removeprefix(GRACE))
         else:
             self._watched, self._debugged = True, line == DEBUGGED
             self.killed = self.killed or line == KILLING
             if line in (ENDING, KILLING):
+                # an orderly end may take this much longer
                 self.silent = -KILL_AFTER - (grace_of([self]) if line == ENDING else 0.0)
 
     def listen(self, ran: float, limit: float) -> str | None:

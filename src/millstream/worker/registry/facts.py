@@ -46,7 +46,7 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         parsed = parse_record(record)
     except ValueError:
         return None
-    if not _fits(parsed, _WORKER) or parsed.get("id") != worker:
+    if not _fits(parsed, _WORKER) or parsed.get("id") != worker:  # Any client of the server may write such a record
         return None
     if parsed["last_error"] is not None and not _fits(parsed["last_error"], _ERROR):
         return None

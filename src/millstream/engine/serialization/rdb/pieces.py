@@ -22,9 +22,9 @@ def string(source: Payload) -> bytes:
     size, is_special = source.size_or_special()
     if not is_special:
         return _take(source, size)
-    if size <= 2:
+    if size <= 2:  # an integer of 1, 2 or 4 bytes: Redis writes numbers so to save space
         return b"%d" % source.little(1 << size, signed=True)
-    if size == 3:
+    if size == 3:  # compressed by LZF
         packed, full = source.size(), source.size()
         return decompress(_take(source, packed), full)
     raise MalformedError("an unknown string")
@@ -79,7 +79,7 @@ class PiecedSource(Payload):
         while there < size and (piece := next(self._pieces, None)) is not None:
             more.append(piece)
             there += len(piece)
-        if more:
+        if more:  # joined once, however many pieces it took
             self._drop()
             self.data = b"".join([self.data, *more])
 

@@ -121,6 +121,7 @@ class _File:
     def _head(self) -> None:
         magic = self.source.take(9)
         self._is_valkey = magic.startswith(b"VALKEY")
+        # Valkey's name is a letter longer, and its version a digit shorter
         digits = magic[6:] if self._is_valkey else magic[5:]
         if not (self._is_valkey or magic.startswith(b"REDIS")) or not digits.isdigit():
             raise MalformedError("not an RDB file: it begins neither with REDIS nor with VALKEY")

@@ -82,6 +82,7 @@ def intset_elements(packed: bytes) -> list[bytes]:
     if width not in {2, 4, 8} or len(packed) != 8 + width * count:
         raise MalformedError("not an intset")
     numbers = [source.little(width, signed=True) for _ in range(count)]
+    # Redis searches it by halves, and would miss members that are out of order
     if any(one >= other for one, other in pairwise(numbers)):
         raise MalformedError("an intset out of order")
     return [b"%d" % each for each in numbers]

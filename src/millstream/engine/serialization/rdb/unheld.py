@@ -23,7 +23,7 @@ def pass_module_parts(source: Payload) -> None:
     """Skip the data of a module; each part of it begins with its type."""
     while (part := source.size()) != _MODULE_END:
         if part in {_SIGNED, _UNSIGNED}:
-            source.size()
+            source.size()  # a module writes its integers as sizes
         elif part in {_FLOAT, _DOUBLE}:
             source.take(4 if part == _FLOAT else 8)
         elif part == _TEXT:

@@ -64,7 +64,7 @@ def _hash(items: Iterable[bytes]) -> HashValue:
     """A hash of fields and values in turn."""
     value, rest = HashValue(), iter(items)
     for field in rest:
-        content = next(rest, None)
+        content = next(rest, None)  # the same iterator: the value follows its field
         if content is None:
             raise MalformedError("a field without its value")
         if field in value.fields:
@@ -115,7 +115,7 @@ def _quicklist(source: Payload) -> Iterator[bytes]:
 def _zset(items: Iterable[tuple[bytes, float]]) -> ZSetValue:
     scores: dict[bytes, float] = {}
     for member, score in items:
-        if math.isnan(score) or member in scores:
+        if math.isnan(score) or member in scores:  # NaN has no place in an order
             raise MalformedError("a member twice, or with no score")
         scores[member] = score
     _some(len(scores))

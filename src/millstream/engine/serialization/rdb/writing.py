@@ -39,7 +39,7 @@ def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= _TOGETHER:
+        if size >= _TOGETHER:  # each small piece would be a system call
             yield b"".join(waiting)
             waiting, size = [], 0
     yield b"".join(waiting)
@@ -82,7 +82,7 @@ def _value(value: Value, version: int) -> Iterator[bytes]:
     elif isinstance(value, ZSetValue):
         yield pack_size(len(value))
         for score, member in value.between(0, len(value)):
-            yield pack_string(member) + struct.pack("<d", score)
+            yield pack_string(member) + struct.pack("<d", score)  # a double, since a score as text would be rounded
     elif isinstance(value, HashValue):
         yield pack_size(len(value))
         for field, content in value.fields.items():
