@@ -32,7 +32,7 @@ class Declared:
         return name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
 
 
-# What a worker process counted and holds.
+# Counts of a worker process, and its holdings.
 WORKER: dict[str, Declared] = {
     "millstream_build": Declared("info", "The version.", ("version",)),
     "millstream_entries_received": Declared(
@@ -85,7 +85,7 @@ WORKER: dict[str, Declared] = {
     ),
 }
 
-# What the server says about the streams and groups that a worker reads.
+# The server's figures of the streams and groups that a worker reads.
 STREAMS: dict[str, Declared] = {
     "redis_stream_length": Declared("gauge", "Entries in the stream.", _STREAM),
     "redis_stream_groups": Declared("gauge", "Groups of the stream.", _STREAM),
@@ -127,7 +127,7 @@ STREAMS: dict[str, Declared] = {
     "millstream_dead_letters_waiting": Declared("gauge", "Entries in the dead-letter stream.", _STREAM),
 }
 
-# What is known of the pipelines of a process.
+# Figures of the pipelines of a process.
 PIPELINES: dict[str, Declared] = {
     "millstream_pipeline_up": Declared("gauge", "1 while its query runs.", _PIPELINE),
     "millstream_pipeline_restarts": Declared("counter", "Restarts of its query.", _PIPELINE),
