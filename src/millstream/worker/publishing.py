@@ -10,18 +10,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from redis.exceptions import ResponseError
-
 from millstream import times
 from millstream.client.connect import async_client
 from millstream.client.later import schedule
 from millstream.client.line import Line
+from millstream.client.partitions.declared import declare
 from millstream.client.url import check_shared, find_url
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.background import Background
 from millstream.worker.handlers.calling import add_publisher, check_handler, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
-from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
+from millstream.worker.handlers.publish import fields_of, need_idmp, trimming
 from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique
 from millstream.worker.later.schedules import Schedules
 
@@ -145,6 +144,7 @@ class Publishing:
         expires: float | str | None = None,
         unique: str | None = None,
         within: float | str | None = None,
+        key: str | bytes | float | None = None,
     ) -> str:
         """Add one entry and return its id.
 
@@ -174,6 +174,8 @@ class Publishing:
             unique: a name: while an entry that was published with it is there and a group has yet to handle it, the
                 publish adds nothing and returns that entry's id. The name is remembered for a day.
             within: seconds, or a text, for which ``unique`` counts, whether its entry was handled or not.
+            key: of a partitioned stream (:meth:`partition`): entries of one key are in one partition. None takes the
+                field by which the stream is partitioned.
 
         Raises:
             ConfigError: options that do not fit together, or a time that is not one.
@@ -184,7 +186,7 @@ class Publishing:
             Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
-        how = _how(trimming(maxlen, minid), idempotent, retry, later, single)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key)
         return await self._publish(self._sending(), Publication(stream, content, headers), how)
 
     def publish_sync(
@@ -204,6 +206,7 @@ class Publishing:
         expires: float | str | None = None,
         unique: str | None = None,
         within: float | str | None = None,
+        key: str | bytes | float | None = None,
     ) -> str:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
@@ -225,6 +228,7 @@ class Publishing:
             expires: that the schedule may be late.
             unique: name of the entry.
             within: for which that name counts.
+            key: that chooses the partition.
 
         Raises:
             UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
@@ -239,7 +243,7 @@ class Publishing:
                 "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
             )
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
-        how = _how(trimming(maxlen, minid), idempotent, retry, later, single)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key)
         publication = Publication(stream, content, headers)
         return self._background.run(self._connecting(), lambda sender: self._publish(sender, publication, how))
 
@@ -274,6 +278,7 @@ class Publishing:
         id: Callable[[Any], str] | None = None,  # noqa: A002 - as for publish
         replace: bool = False,
         expires: float | str | None = None,
+        key: Callable[[Any], str | bytes | float] | None = None,
     ) -> list[str]:
         """Add many entries in one round trip and return their ids, in order.
 
@@ -289,6 +294,7 @@ class Publishing:
             id: gives the schedule's id of each content; None for random ones.
             replace: as for :meth:`publish`.
             expires: as for :meth:`publish`.
+            key: gives the key of each content, as for :meth:`publish`.
 
         With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
 
@@ -301,7 +307,11 @@ class Publishing:
         trim, contents = trimming(maxlen, minid), list(contents)
         ids = [None if id is None else id(content) for content in contents]
         laters = [_later(at, delay, ident, replace, expires, None) for ident in ids]
-        hows = [_how(trim, None if idempotent is None else "", None, later, None) for later in laters]
+        names = [None if idempotent is None else idempotent(content) for content in contents]
+        keys = [None if key is None else key(content) for content in contents]
+        hows = [
+            _how(trim, name, None, later, None, chosen) for name, later, chosen in zip(names, laters, keys, strict=True)
+        ]
         if idempotent is not None:
             need_idmp(await self._sending().server())
         if chain(self.middlewares, "publish", _plain) is not _plain:
@@ -311,27 +321,36 @@ class Publishing:
                 *(
                     later(
                         content,
-                        idempotent=idempotent and idempotent(content),
+                        idempotent=name,
                         headers=None if headers is None else dict(headers),
                         id=ident,
+                        key=chosen,
                     )
-                    for content, ident in zip(contents, ids, strict=True)
+                    for content, name, ident, chosen in zip(contents, names, ids, keys, strict=True)
                 )
             )
             return added
-        if at is not None or delay is not None:
-            rows = [fields_of(content, headers) for content in contents]
-            return await self._sending().add_batch_later(stream, rows, ids, hows[0]) if rows else []
-        replies = await self._shared().calls(
-            [
-                xadd(stream, fields_of(content, headers), trim, idempotent and idempotent(content))
-                for content in contents
-            ]
-        )
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply
-        return [str(reply, "ascii") for reply in replies]
+        rows = [fields_of(content, headers) for content in contents]
+        return await self._sending().add_batch(stream, rows, hows) if rows else []
+
+    async def partition(self, stream: str, number: int, *, by: str | None = None) -> None:
+        """Make one logical stream of ``number`` streams, so that many processes share its keys, each in order.
+
+        Publishes choose the partition by the entry's key, and subscribers of ``stream`` share the partitions. A second
+        call with the same arguments does nothing, so a startup hook may make it.
+
+        Args:
+            stream: its name, without braces; the key must not be in use.
+            number: of partitions, 1 to 1024: 4 times the most workers that you will have, and the nodes of a cluster.
+            by: the field that has an entry's key; None lets each publish give one.
+
+        Raises:
+            UsageError: the arguments are invalid, the key is in use, or the stream has other partitions.
+            LayoutError: another program wrote its descriptor.
+            ResponseError: the server refused a command, or scripts.
+            Disconnected: no answer came; call it again.
+        """
+        await declare(self._shared(), stream, number, by)
 
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""
@@ -424,7 +443,12 @@ def _unique(name: str | None, within: float | str | None) -> Unique | None:
 
 
 def _how(
-    trim: Trim, idempotent: str | None, retry: float | str | None, later: Later | None, unique: Unique | None
+    trim: Trim,
+    idempotent: str | None,
+    retry: float | str | None,
+    later: Later | None,
+    unique: Unique | None,
+    key: str | bytes | float | None,
 ) -> How:
     if idempotent is not None and (later is not None or unique is not None):
         raise ConfigError(
@@ -433,7 +457,7 @@ def _how(
         )
     if later is not None and unique is not None and unique.within is not None:
         raise ConfigError("publish(within=) is invalid with at= or delay=: the name counts while the schedule waits.")
-    return How(trim, idempotent, retry, later, None if later is not None else unique)
+    return How(trim, idempotent, retry, later, None if later is not None else unique, key=key)
 
 
 async def _plain(_: Publication) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, TypeAlias
 
 from millstream import times
 from millstream.client.cluster_line import ClusterLine
+from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import HIGHEST_ID, Layout, described, descriptor_key, first_layout
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.errors import UsageError
 from millstream.ops.actions import Together, Word, action
@@ -118,6 +120,39 @@ async def trim(
     facts = await trim_facts(change.line, stream, minid=minid, maxlen=maxlen, tell=change.tell)
     change.settle(minid=facts.oldest, maxlen=None, before=None)
     return plan_trim(facts, approximately=approx)
+
+
+@action("stream partition", "Make a stream of many streams, for many workers to share in order.", "SET")
+async def partition(
+    change: ActionCall,
+    stream: Stream,
+    number: Annotated[
+        int, Word("argument", "NUMBER", title="partitions", hint="16", read=number(1), least=1, needed=True)
+    ],
+    by: Annotated[
+        str | None,
+        Word("option", "FIELD", "Field that has an entry's key; a publish may give another.", hint="customer"),
+    ] = None,
+) -> ChangePlan:  # fmt: skip
+    """Make STREAM of NUMBER streams, its partitions; the key of the name must not be in use.
+
+    An entry's key chooses its partition, and the workers of a group share the partitions: entries of one key are
+    handled in order, by one worker. The key STREAM is sealed: a program that adds to it without the layout fails.
+    Take 4 times the most workers that you will have, and at least 4 times the nodes of a cluster.
+
+    \b
+    Examples:
+      millstream stream partition orders 16 --by customer
+      millstream stream partition orders 64 --dry-run
+    """
+    layout = first_layout(stream, number, by)
+    if await find_layout(change.line, stream) is not None:
+        raise ChangeRefusedError(f"The stream {stream!r} is partitioned already: its number of partitions is fixed.")
+    if not await is_missing(change.line, stream):
+        raise ChangeRefusedError(
+            f"The key {stream!r} is in use. Choose another name, or remove the key once nothing needs it."
+        )
+    return plan_partition(layout)
 
 
 @action("stream rm", "Remove a stream with its entries and its groups.", "DEL", loses=True)
@@ -274,6 +309,31 @@ def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
     if facts.entries and order(facts.oldest) > order(facts.stream.last_id):
         notes.append("The stream is empty afterwards, unless entries are added meanwhile.")
     return tuple(notes)
+
+
+def plan_partition(layout: Layout) -> ChangePlan:
+    """Make a partitioned stream."""
+    stream, keys, key = layout.stream, layout.keys, descriptor_key(layout.stream)
+    commands: tuple[Words, ...] = (
+        ("XGROUP", "CREATE", stream, "millstream", "0", "MKSTREAM"),
+        ("XGROUP", "DESTROY", stream, "millstream"),
+        ("XSETID", stream, HIGHEST_ID),
+        ("SET", key, described(layout)),
+    )
+    notes = (
+        f"Partitions are {keys[0]!r} to {keys[-1]!r}; the key {key!r} describes them.",
+        f"The key {stream!r} takes no entry: a program that adds to it fails.",
+        "The field with an entry's key is "
+        + (f"{layout.by!r}." if layout.by else "not set: each publish gives its key."),
+    )
+    undo = Undo(
+        commands=(("DEL", key), ("DEL", stream)), note="Remove the partitions too, once nothing needs their entries."
+    )
+    question = f"Make {stream!r} of {len(keys)} partitions?"
+    steps = (Step(commands, (no_stream_check(stream), key_check(key, there=False))),)
+    facts: dict[str, object] = {"partitions": len(keys), "by": layout.by}
+    table = (BeforeAfter("partitions", 0, len(keys)),)
+    return ChangePlan("stream partition", stream, "", question, table, notes, steps, undo, facts)
 
 
 def plan_add(

@@ -79,6 +79,16 @@ def unwrap(fields: Sequence[bytes]) -> Any:
     }
 
 
+def key_of(fields: Sequence[bytes], name: str) -> bytes | None:
+    """The value of one field, by which entries are ordered and partitioned; None where there is none."""
+    body = unwrap(fields)
+    value = body.get(name) if isinstance(body, Mapping) else None
+    if value is None or isinstance(value, bytes):
+        return value
+    # Numbers of JSON and of fields are the same key
+    return value.encode() if isinstance(value, str) else repr(value).encode()
+
+
 def _open(value: bytes) -> Any:
     found = envelope.parse(value)
     kind = found.headers.get("content-type", "")

@@ -5,9 +5,10 @@ from typing import Any
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
+from millstream.client.partitions.layout import Layout, key_bytes
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
-from millstream.worker.handlers.fields import encode, to_body
+from millstream.worker.handlers.fields import encode, key_of, to_body
 from millstream.worker.model.answers import PayloadError
 
 #: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
@@ -50,6 +51,22 @@ def xadd(
     if idempotent is not None:
         words = ("IDMP", producer or producer_of(idempotent), idempotent)
     return ("XADD", stream, *words, *trim, "*", *fields)
+
+
+def partition_of(layout: Layout, fields: list[bytes], key: str | bytes | float | None) -> str:
+    """The partition that gets an entry.
+
+    Raises:
+        UsageError: the entry has no key.
+    """
+    found = key_bytes(key) if key is not None else None if layout.by is None else key_of(fields, layout.by)
+    if found is None:
+        field = "" if layout.by is None else f", or the field {layout.by!r} by which it is partitioned"
+        raise UsageError(
+            f"publish({layout.stream!r}) is invalid: the stream is partitioned, and the entry has no key. Write "
+            f"key=...{field}."
+        )
+    return layout.place(found)
 
 
 def need_idmp(found: Capabilities) -> None:

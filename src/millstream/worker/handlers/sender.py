@@ -27,9 +27,11 @@ from millstream.client.later.schedule import WORDS_LIMIT
 from millstream.client.later.scripts import ServerScript, Word
 from millstream.client.line import Command, Line, Reply, passes
 from millstream.client.open import open_line
+from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import Layout, is_sealed
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
-from millstream.worker.handlers.publish import PRODUCER, xadd
+from millstream.worker.handlers.publish import PRODUCER, partition_of, xadd
 
 #: Adds an entry unless its mark, or the marker of its unique name, names one that counts.
 #: KEYS: the stream, the mark, the marker. ARGV: milliseconds of the mark and of the marker, 0 for none; 1 if the marker
@@ -79,6 +81,7 @@ class How(NamedTuple):
     later: Later | None = None
     unique: Unique | None = None
     mark: str | None = None  # The mark of a publish that other processes may repeat; the server keeps it for a day
+    key: str | bytes | float | None = None  # Chooses the partition; None for the stream's own field
 
 
 class Sender:
@@ -94,6 +97,7 @@ class Sender:
         self._made = 0
         self._scheduled = scheduled  # Called when a stream gets a schedule for the first time
         self._noted: dict[str, float] = {}  # Streams whose schedules movers know of, and since when
+        self._layouts: dict[str, Layout] = {}  # Of streams that are known to be partitioned
 
     async def server(self, deadline: float | None = None) -> Capabilities:
         """The server's capabilities, asked once unless it does not report all of them now."""
@@ -106,7 +110,36 @@ class Sender:
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
         """Add one entry and return its id, or the schedule's if it is for later."""
-        trim, idempotent, given, later, unique, shared = how
+        known = self._layouts.get(stream)
+        place = stream
+        # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
+        if known is not None or how.key is not None or how.later is not None:
+            known = known or await self.layout(stream, needed=how.key is not None)
+            place = stream if known is None else partition_of(known, fields, how.key)
+        try:
+            return await self._add(place, fields, how)
+        except ResponseError as refused:
+            if not is_sealed(refused):
+                raise
+            found = await self.layout(stream)
+            if found is None or found == known:
+                raise
+        return await self._add(partition_of(found, fields, how.key), fields, how)
+
+    async def layout(self, stream: str, *, needed: bool = False) -> Layout | None:
+        """Ask for a stream's layout; None if it is not partitioned."""
+        found = await find_layout(self.line, stream)
+        if found is not None:
+            self._layouts[stream] = found
+        elif needed:
+            raise UsageError(
+                f"publish({stream!r}, key=) is invalid: the stream is not partitioned. Omit key=, or partition it: "
+                f"`millstream stream partition {stream} 16`."
+            )
+        return found
+
+    async def _add(self, stream: str, fields: list[bytes], how: How) -> str:
+        trim, idempotent, given, later, unique, shared, _ = how
         if given is None:
             if later is not None:
                 return await self._schedule(None, 0.0, stream, fields, how)
@@ -199,7 +232,35 @@ class Sender:
         content = schedule.packed((*how.trim, "*", *fields))
         return ident, ("add", ident, mark_ms, *later.when.words, int(later.replace), expires, content)
 
-    async def add_batch_later(
+    async def add_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
+        """Add many entries in one round trip and return their ids, or those of their schedules."""
+        known = self._layouts.get(stream)
+        if known is None and any(how.key is not None or how.later is not None for how in hows):
+            known = await self.layout(stream, needed=any(how.key is not None for how in hows))
+        rows = list(zip(contents, hows, strict=True))
+        places = [stream if known is None else partition_of(known, fields, how.key) for fields, how in rows]
+        if hows and hows[0].later is not None:
+            added: list[str] = [""] * len(rows)
+            for place in dict.fromkeys(places):
+                at = [one for one, found in enumerate(places) if found == place]
+                ids = [later.id for one in at if (later := hows[one].later) is not None]
+                found_ids = await self._add_batch_later(place, [contents[one] for one in at], ids, hows[0])
+                for one, ident in zip(at, found_ids, strict=True):
+                    added[one] = ident
+            return added
+        replies = await self.line.calls(
+            [xadd(place, fields, how.trim, how.idempotent) for place, (fields, how) in zip(places, rows, strict=True)]
+        )
+        # What a sealed stream refused goes to where the stream's entries go by now
+        for at, reply in enumerate(replies):
+            if isinstance(reply, ResponseError) and is_sealed(reply):
+                replies[at] = (await self.add(stream, *rows[at])).encode()
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+        return [str(reply, "ascii") for reply in replies]
+
+    async def _add_batch_later(
         self, stream: str, contents: Sequence[list[bytes]], ids: Sequence[str | None], how: How
     ) -> list[str]:
         """Have many entries wait on the server; the ids of their schedules."""

@@ -7,11 +7,11 @@ one key; where that matters, run one worker, or a stream for each shard of the k
 
 import heapq
 import inspect
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
-from millstream.worker.handlers.fields import unwrap
+from millstream.worker.handlers.fields import key_of
 from millstream.worker.handlers.message import Message
 from millstream.worker.model.answers import PayloadError
 from millstream.worker.model.error_text import summarize, tame
@@ -88,9 +88,7 @@ class KeyOrdering:
                 own = None if key is None else _OwnKey(key)
                 own in self._queues  # noqa: B015 - its comparison raises here or not at all
                 return own
-            body = unwrap(held.fields)
-            value = body.get(self._key) if isinstance(body, Mapping) else None
-            return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else _plain(value)
+            return key_of(held.fields, self._key)
         except BaseException as error:
             if self._apart.ends(error):
                 raise
@@ -116,8 +114,3 @@ def _checked(key: Hashable) -> Hashable:
     if inspect.isawaitable(key):
         raise TypeError("the key function returned an awaitable: make it a plain function")
     return key
-
-
-def _plain(value: object) -> bytes | None:
-    """Numbers of JSON and of fields are the same key."""
-    return None if value is None else repr(value).encode()

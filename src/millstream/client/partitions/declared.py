@@ -1,0 +1,60 @@
+"""Look up a stream's layout on its server, and declare a stream partitioned."""
+
+from redis.exceptions import NoPermissionError, ResponseError
+
+from millstream.client.later.scripts import ServerScript
+from millstream.client.line import Line
+from millstream.client.partitions.layout import (
+    HIGHEST_ID,
+    Layout,
+    LayoutError,
+    described,
+    descriptor_key,
+    first_layout,
+    parse_layout,
+)
+from millstream.errors import UsageError
+
+SCRIPT = ServerScript.beside("millstream.client.partitions", "partition.lua")
+
+
+async def find_layout(line: Line, stream: str) -> Layout | None:
+    """The layout of a stream; None if it is not partitioned, or the user may not read the descriptor.
+
+    Raises:
+        LayoutError: the descriptor is not one of ours.
+    """
+    key = descriptor_key(stream)
+    try:
+        found = await line.near(key).call("GET", key)
+    except NoPermissionError:
+        return None
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        raise LayoutError(f"{key} does not describe a partitioned stream: it is not a string") from None
+    return parse_layout(stream, found)
+
+
+async def declare(line: Line, stream: str, number: int, by: str | None) -> Layout:
+    """Make a stream partitioned; nothing is done to one that has this layout already.
+
+    Raises:
+        UsageError: the layout is invalid, the name is in use, or the stream has other partitions.
+    """
+    wanted = first_layout(stream, number, by)
+    key = descriptor_key(stream)
+    found = await SCRIPT.call(line.near(key), (key, stream), (described(wanted), HIGHEST_ID))
+    if found is None:
+        raise UsageError(
+            f"partition({stream!r}) is invalid: the key {stream!r} is in use. Choose another name, or remove the key "
+            "once nothing needs its entries and groups."
+        )
+    layout = parse_layout(stream, found)
+    if layout is None or (len(layout.keys), layout.by) != (number, by):
+        have = f"{len(layout.keys)} partitions by {layout.by!r}" if layout else "none"
+        raise UsageError(
+            f"partition({stream!r}, {number}, by={by!r}) is invalid: it has {have} already. Write these, or choose "
+            "another name."
+        )
+    return layout

@@ -1,0 +1,180 @@
+"""The layout of a partitioned stream: its partitions, and the one of a key. Pure.
+
+::
+
+    millstream:{orders}:partitions     string: {"stream": "orders", "hash": "crc32", "by": "customer", "generations":
+                                       [{"g": 1, "n": 16, "keys": ["orders{0}", ...], "from": [], "sealed": false}]}
+    orders{0} ... orders{15}           the streams; partitions of one number share a slot of a cluster
+    orders                             empty, and sealed by the highest last id: an XADD there is an error
+
+Any program finds the partition of a key: ``keys[crc32(utf8(key)) % n]`` of the last generation. The descriptor is any
+client's to write. One that is not as :func:`described` writes it is refused, and none of its keys is used.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.jsontext import parse_record
+from millstream.client.slots import tag_of
+from millstream.errors import MillstreamError, UsageError
+
+HIGHEST_ID = "18446744073709551615-18446744073709551615"
+"""The last id of a sealed stream: no entry can follow it."""
+
+MOST = 1_024
+"""Most partitions of one generation."""
+
+_SEALED = "exhausted the last possible ID"
+_PART = re.compile(r"(.+?)(?:~[1-9]\d{0,8})?\{\d{1,4}\}", re.DOTALL)
+
+
+class LayoutError(MillstreamError):
+    """The descriptor of a partitioned stream cannot be used.
+
+    What to do: compare the key that the text names with ``docs/worker/partitions.md``; remove it if no version of
+    Millstream wrote it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The partitions of a stream between two changes of their number."""
+
+    number: int  # Counted from 1
+    keys: tuple[str, ...]  # Of the partitions, in order
+    parents: tuple[str, ...] = ()  # Keys of the streams that these follow
+    sealed: bool = False  # The next generation takes the new entries
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A partitioned stream."""
+
+    stream: str  # Its name
+    by: str | None  # The field that has an entry's key, unless a publish gives one
+    generations: tuple[Generation, ...]  # The oldest first
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the partitions that take new entries."""
+        return self.generations[-1].keys
+
+    def place(self, key: bytes) -> str:
+        """The partition of a key."""
+        return self.keys[zlib.crc32(key) % len(self.keys)]
+
+
+def descriptor_key(stream: str) -> str:
+    """Key of the descriptor, in the slot of the stream's name."""
+    return f"millstream:{{{tag_of(stream)}}}:partitions"
+
+
+def part_key(stream: str, generation: int, number: int) -> str:
+    """Key of one partition."""
+    return f"{stream}{'' if generation == 1 else f'~{generation}'}{{{number}}}"
+
+
+def logical(key: str) -> str | None:
+    """The stream of which a key may be a partition, by its form."""
+    found = _PART.fullmatch(key)
+    return None if found is None else found[1]
+
+
+def first_layout(stream: str, number: int, by: str | None) -> Layout:
+    """The layout of a new partitioned stream.
+
+    Raises:
+        UsageError: it cannot have this name, number of partitions or field.
+    """
+    if not isinstance(stream, str) or not stream or "{" in stream or "}" in stream:
+        raise UsageError(
+            f"partition({stream!r}) is invalid: the name becomes keys such as 'orders{{0}}'. Write a text without "
+            "braces."
+        )
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MOST:
+        raise UsageError(
+            f"partition({stream!r}, {number!r}) is invalid: it is a number of 1 to {MOST}. Write 4 times the most "
+            "workers that you will have."
+        )
+    if by is not None and (not isinstance(by, str) or not by):
+        raise UsageError(
+            f'partition({stream!r}, by={by!r}) is invalid: it is the name of a field. Write by="customer", or omit it.'
+        )
+    keys = tuple(part_key(stream, 1, at) for at in range(number))
+    return Layout(stream, by, (Generation(1, keys),))
+
+
+def described(layout: Layout) -> str:
+    """The descriptor of a layout."""
+    generations = [
+        {"g": one.number, "n": len(one.keys), "keys": one.keys, "from": one.parents, "sealed": one.sealed}
+        for one in layout.generations
+    ]
+    record = {"stream": layout.stream, "hash": "crc32", "by": layout.by, "generations": generations}
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_layout(stream: str, descriptor: bytes | None) -> Layout | None:
+    """The layout in a descriptor; None if there is none.
+
+    Raises:
+        LayoutError: the descriptor is not one of ours.
+    """
+    if descriptor is None:
+        return None
+    try:
+        return _layout(stream, parse_record(descriptor))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise LayoutError(f"{descriptor_key(stream)} does not describe a partitioned stream: {error}") from None
+
+
+def _layout(stream: str, record: Any) -> Layout:
+    _require(isinstance(record, Mapping), "it is not a record")
+    _require(record.get("stream") == stream, "it is another stream's")
+    _require(record.get("hash") == "crc32", "its hash is not crc32")
+    by, rows = record.get("by"), record.get("generations")
+    _require(by is None or (isinstance(by, str) and by), "its field is not a text")
+    _require(isinstance(rows, list) and rows, "it has no generations")
+    generations = tuple(_generation(stream, row) for row in rows)
+    numbers = [one.number for one in generations]
+    _require(numbers == sorted(set(numbers)), "its generations are not in order")
+    return Layout(stream, by, generations)
+
+
+def _generation(stream: str, row: Any) -> Generation:
+    _require(isinstance(row, Mapping), "a generation is not a record")
+    number, keys, parents = row.get("g"), row.get("keys"), row.get("from", [])
+    _require(type(number) is int and 1 <= number <= MOST, "a generation's number is invalid")
+    _require(isinstance(keys, list) and 1 <= len(keys) <= MOST, "a generation has no keys")
+    _require(keys == [part_key(stream, number, at) for at in range(len(keys))], "its keys are not those of partitions")
+    _require(isinstance(parents, list) and all(isinstance(one, str) for one in parents), "its parents are not keys")
+    return Generation(number, tuple(keys), tuple(parents), row.get("sealed") is True)
+
+
+def _require(holds: object, fault: str) -> None:
+    if not holds:
+        raise ValueError(fault)
+
+
+def is_sealed(error: Exception) -> bool:
+    """True if an XADD was refused since its stream is sealed."""
+    return _SEALED in str(error)
+
+
+def key_bytes(key: object) -> bytes:
+    """A key that a publisher gave.
+
+    Raises:
+        UsageError: it is neither text, bytes nor a number.
+    """
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode("utf-8", "surrogateescape")
+    if isinstance(key, int | float) and not isinstance(key, bool):
+        return repr(key).encode()
+    raise UsageError(f"publish(key={key!r}) is invalid: a key is text, bytes or a number. Write key=str(...).")
