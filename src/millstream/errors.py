@@ -60,6 +60,8 @@
     ├── WrongReplyError      a server's reply is not of its command's kind (client)
     ├── LettersRefusedError  the server takes no dead letters; entries without one stay pending (client)
     ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (client)
+    ├── LayoutError          the descriptor of a partitioned stream cannot be used (client)
+    ├── LeaseLost            a partition is another's by now (worker)
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
     ├── NotThereError        nothing has that name there (worker)

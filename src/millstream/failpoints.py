@@ -26,6 +26,7 @@ from millstream.errors import ConfigError
 
 #: The worker's, in the order that an entry passes them.
 WORKER = (
+    "before_fenced_read",
     "after_read",
     "after_claim",
     "before_uncharge",  # entries of a crashed worker are claimed; that they are not charged is not stored yet

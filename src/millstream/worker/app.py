@@ -8,7 +8,10 @@ from typing import Any
 from redis.asyncio import Redis
 
 from millstream import times
+from millstream.client.line import Line
 from millstream.client.open import open_line
+from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import PartitionLayout, logical
 from millstream.client.url import CLUSTERS
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
@@ -18,6 +21,7 @@ from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.later.declaring import Declaring, RecurringSchedules
 from millstream.worker.later.mover import Mover
 from millstream.worker.later.scheduler import Scheduler
+from millstream.worker.partitions.loop import PartitionedLoop, Runner, totals
 from millstream.worker.process.run import run_in_process
 from millstream.worker.process.start import start_patiently
 from millstream.worker.publishing import Publishing
@@ -27,7 +31,7 @@ from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.settlement import spare
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, totals
+from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress
 from millstream.worker.subscriber.standstill import Standstill
 
 log = logger("millstream.worker")
@@ -88,10 +92,10 @@ class App(Declaring, Publishing):
         self._clock = clock or SystemClock()
         self._hooked = False  # the startup hooks were begun
         self._reading = False
-        self._loops: list[SubscriberLoop] = []  # kept after a stop, for their counters
+        self._loops: list[Runner] = []  # kept after a stop, for their counters
 
     @property
-    def loops(self) -> tuple[SubscriberLoop, ...]:
+    def loops(self) -> tuple[Runner, ...]:
         """The subscribers at work in this process, or that were until the last stop."""
         return tuple(self._loops)
 
@@ -149,16 +153,19 @@ class App(Declaring, Publishing):
         if self._private is not None:
             raise UsageError("this app is running already")
         mend_default_threads(asyncio.get_running_loop())
-        if self.url.startswith(CLUSTERS):
-            self.check_slots()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
+        layouts = await self._layouts(line)
+        if self.url.startswith(CLUSTERS):
+            self.check_slots(partitioned=layouts)
         self._private = private
         for subscription in self._subscriptions:
             for own in subscription.middlewares:
                 own.connects(self.url)
         shared = Shared(self.url, line, private, guard, IsolationGate(), self._clock, self.middlewares)
         self._loops = [
-            SubscriberLoop(
+            PartitionedLoop(subscription, layout, shared)
+            if (layout := layouts.get(subscription.sub.stream)) is not None
+            else SubscriberLoop(
                 subscription,
                 shared,
                 siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
@@ -197,6 +204,23 @@ class App(Declaring, Publishing):
         except BaseException:  # a cancelled start, too, leaves no connection and no task
             await self.stop(0)
             raise
+
+    async def _layouts(self, line: Line) -> dict[str, PartitionLayout]:
+        """The layouts of those streams that are partitioned."""
+        found: dict[str, PartitionLayout] = {}
+        for stream in dict.fromkeys(one.sub.stream for one in self._subscriptions):
+            layout = await find_layout(line, stream)
+            if layout is not None:
+                found[stream] = layout
+            elif (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
+                log.warning(
+                    "%s is a partition of %r, and this subscriber reads it outside of the division: another group's "
+                    "owner is not asked. Write StreamSub(%r) to share all partitions.",
+                    stream,
+                    whole,
+                    whole,
+                )
+        return found
 
     async def stop(self, grace: float | str | None = None) -> bool:
         """Finish or hand back everything, then disconnect; False if an entry could not be finished in time."""

@@ -7,7 +7,7 @@ entry. Nothing is connected, and nothing of Spark is loaded.
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from millstream.client.later.recurring import Recurring, prefixed
@@ -352,14 +352,19 @@ class Registering:
         self._hooks[moment].append(hook)
         return hook
 
-    def check_slots(self) -> None:
+    def check_slots(self, partitioned: Collection[str] = ()) -> None:
         """On a cluster, a stream and what is kept beside it are in one slot, or there could be no transaction.
+
+        Args:
+            partitioned: streams whose partitions have keys of their own; their dead-letter stream must be the default.
 
         Raises:
             ConfigError: which is not, and what to call it.
         """
         for one in self._subscriptions:
             stream = one.sub.stream
+            if stream in partitioned and one.dead == f"{stream}:dead":
+                continue
             for key in (one.dead, failure_log.key(stream, one.group)):
                 if slot_of(key) != slot_of(stream):  # one step changes both keys
                     raise ConfigError(

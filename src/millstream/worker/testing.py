@@ -32,6 +32,7 @@ from millstream.worker.app import App
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
 from millstream.worker.model.answers import Nack, Reject, answer
+from millstream.worker.partitions.loop import PartitionedLoop, Runner
 from millstream.worker.subscriber.loop import SubscriberLoop
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Broker:
         while quiet < 2:  # seen two times, with turns between: a reply may be on its way to the reader
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
-            reasons = [reason for one in self.app.loops if (reason := self._busy(one))]
+            reasons = [reason for one in self.app.loops if (reason := self._undone(one))]
             quiet = 0 if reasons else quiet + 1
             if reasons:
                 if loop.time() > deadline:
@@ -152,7 +153,7 @@ class Broker:
             await self.app.publish_due()
             for one in self.app.loops:
                 await one.renew()
-            if any(map(self._busy, self.app.loops)):
+            if any(map(self._undone, self.app.loops)):
                 await self.run_until_idle()
         await self.run_until_idle()
 
@@ -161,7 +162,7 @@ class Broker:
 
         While a handler holds an entry its lease is renewed, and the steps are those of life.
         """
-        return min([self._due_in(left), *(self._quiet_for(one, left) for one in self.app.loops)])
+        return min([self._due_in(left), *(self._quiet_for(part, left) for one in self.app.loops for part in one.parts)])
 
     def _due_in(self, left: int) -> int:
         """Milliseconds until the first schedule is due."""
@@ -190,6 +191,12 @@ class Broker:
             if len(fresh) > 1:
                 fresh[0].add_note(f"{len(fresh) - 1} more runs failed; see errors")
             raise fresh[0]
+
+    def _undone(self, runner: Runner) -> str:
+        """The same for a subscriber of a partitioned stream too, which first takes its partitions."""
+        if isinstance(runner, PartitionedLoop) and not runner.whole:
+            return f"{runner.subscription.name}: partitions are being taken"
+        return next((reason for part in runner.parts if (reason := self._busy(part))), "")
 
     def _busy(self, loop: SubscriberLoop) -> str:
         """The subscriber's remaining work, in words; empty when there is none."""

@@ -69,6 +69,11 @@ def question(stream: str, group: str, ids: Iterable[bytes | str]) -> tuple[Words
     return ("TIME",), ("ZMSCORE", key(stream, group), *ids)
 
 
+def first(stream: str, group: str, count: int) -> tuple[Words, Words]:
+    """The commands that ask which entries are due first, and when."""
+    return ("TIME",), ("ZRANGE", key(stream, group), 0, count - 1, "WITHSCORES")
+
+
 def noted(ids: Sequence[bytes], scores: Reply) -> set[bytes]:
     """Those of the entries that have a due time, whether it has passed or not."""
     return {entry for entry, score in zip(ids, scores, strict=True) if score is not None} if _answers(scores) else set()

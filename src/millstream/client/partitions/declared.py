@@ -6,8 +6,8 @@ from millstream.client.later.scripts import ServerScript
 from millstream.client.line import Line
 from millstream.client.partitions.layout import (
     HIGHEST_ID,
-    Layout,
     LayoutError,
+    PartitionLayout,
     described,
     descriptor_key,
     first_layout,
@@ -18,7 +18,7 @@ from millstream.errors import UsageError
 SCRIPT = ServerScript.beside("millstream.client.partitions", "partition.lua")
 
 
-async def find_layout(line: Line, stream: str) -> Layout | None:
+async def find_layout(line: Line, stream: str) -> PartitionLayout | None:
     """The layout of a stream; None if it is not partitioned, or the user may not read the descriptor.
 
     Raises:
@@ -36,7 +36,7 @@ async def find_layout(line: Line, stream: str) -> Layout | None:
     return parse_layout(stream, found)
 
 
-async def declare(line: Line, stream: str, number: int, by: str | None) -> Layout:
+async def declare(line: Line, stream: str, number: int, by: str | None) -> PartitionLayout:
     """Make a stream partitioned; nothing is done to one that has this layout already.
 
     Raises:

@@ -35,8 +35,7 @@ _PART = re.compile(r"(.+?)(?:~[1-9]\d{0,8})?\{\d{1,4}\}", re.DOTALL)
 class LayoutError(MillstreamError):
     """The descriptor of a partitioned stream cannot be used.
 
-    What to do: compare the key that the text names with ``docs/worker/partitions.md``; remove it if no version of
-    Millstream wrote it.
+    What to do: read the key that the text names; remove it if no version of Millstream wrote it.
     """
 
 
@@ -45,13 +44,13 @@ class Generation:
     """The partitions of a stream between two changes of their number."""
 
     number: int  # Counted from 1
-    keys: tuple[str, ...]  # Of the partitions, in order
+    keys: tuple[str, ...]  # The partitions, in order
     parents: tuple[str, ...] = ()  # Keys of the streams that these follow
     sealed: bool = False  # The next generation takes the new entries
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PartitionLayout:
     """A partitioned stream."""
 
     stream: str  # Its name
@@ -62,6 +61,10 @@ class Layout:
     def keys(self) -> tuple[str, ...]:
         """Keys of the partitions that take new entries."""
         return self.generations[-1].keys
+
+    def has(self, key: str) -> bool:
+        """True if a stream is one of its partitions."""
+        return any(key in one.keys for one in self.generations)
 
     def place(self, key: bytes) -> str:
         """The partition of a key."""
@@ -84,7 +87,7 @@ def logical(key: str) -> str | None:
     return None if found is None else found[1]
 
 
-def first_layout(stream: str, number: int, by: str | None) -> Layout:
+def first_layout(stream: str, number: int, by: str | None) -> PartitionLayout:
     """The layout of a new partitioned stream.
 
     Raises:
@@ -105,10 +108,10 @@ def first_layout(stream: str, number: int, by: str | None) -> Layout:
             f'partition({stream!r}, by={by!r}) is invalid: it is the name of a field. Write by="customer", or omit it.'
         )
     keys = tuple(part_key(stream, 1, at) for at in range(number))
-    return Layout(stream, by, (Generation(1, keys),))
+    return PartitionLayout(stream, by, (Generation(1, keys),))
 
 
-def described(layout: Layout) -> str:
+def described(layout: PartitionLayout) -> str:
     """The descriptor of a layout."""
     generations = [
         {"g": one.number, "n": len(one.keys), "keys": one.keys, "from": one.parents, "sealed": one.sealed}
@@ -118,7 +121,7 @@ def described(layout: Layout) -> str:
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse_layout(stream: str, descriptor: bytes | None) -> Layout | None:
+def parse_layout(stream: str, descriptor: bytes | None) -> PartitionLayout | None:
     """The layout in a descriptor; None if there is none.
 
     Raises:
@@ -132,7 +135,7 @@ def parse_layout(stream: str, descriptor: bytes | None) -> Layout | None:
         raise LayoutError(f"{descriptor_key(stream)} does not describe a partitioned stream: {error}") from None
 
 
-def _layout(stream: str, record: Any) -> Layout:
+def _layout(stream: str, record: Any) -> PartitionLayout:
     _require(isinstance(record, Mapping), "it is not a record")
     _require(record.get("stream") == stream, "it is another stream's")
     _require(record.get("hash") == "crc32", "its hash is not crc32")
@@ -142,7 +145,7 @@ def _layout(stream: str, record: Any) -> Layout:
     generations = tuple(_generation(stream, row) for row in rows)
     numbers = [one.number for one in generations]
     _require(numbers == sorted(set(numbers)), "its generations are not in order")
-    return Layout(stream, by, generations)
+    return PartitionLayout(stream, by, generations)
 
 
 def _generation(stream: str, row: Any) -> Generation:

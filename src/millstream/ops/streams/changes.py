@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from millstream import times
 from millstream.client.cluster_line import ClusterLine
 from millstream.client.partitions.declared import find_layout
-from millstream.client.partitions.layout import HIGHEST_ID, Layout, described, descriptor_key, first_layout
+from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout, described, descriptor_key, first_layout
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.errors import UsageError
 from millstream.ops.actions import Together, Word, action
@@ -311,7 +311,7 @@ def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def plan_partition(layout: Layout) -> ChangePlan:
+def plan_partition(layout: PartitionLayout) -> ChangePlan:
     """Make a partitioned stream."""
     stream, keys, key = layout.stream, layout.keys, descriptor_key(layout.stream)
     commands: tuple[Words, ...] = (

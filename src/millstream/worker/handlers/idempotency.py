@@ -23,15 +23,16 @@ from millstream.client.line import Command
 from millstream.client.slots import beside
 from millstream.errors import UsageError
 from millstream.paths import packaged
-from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.message import EntryLostError, Message
 
 #: Seconds a marker is kept: a week, as long as the record of failures. An entry delivered again after that has its
 #: effect again.
 KEEP_SECONDS = 7 * 24 * 3600
 
-#: KEYS[1]: the marker. ARGV: seconds it lives, then each command as the number of its words and the words.
-#: Returns 1 when commands ran, 0 when all had run before, or the error of the one that was refused. The marker comes
-#: first: where it cannot be written, nothing has run.
+#: KEYS: the marker; for a partition, the key of its owner. ARGV: the owner's text, or nothing; seconds that the marker
+#: lives, then each command as the number of its words and the words. Returns 1 when commands ran, 0 when all had run
+#: before, -1 where another owns the partition, or the error of the one that was refused. The marker comes first: where
+#: it cannot be written, nothing has run.
 SCRIPT = packaged("millstream.worker.handlers", "once.lua")
 
 
@@ -59,10 +60,16 @@ async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS
         UsageError: no commands, or no time to remember them.
         ResponseError: the server refused a command, or scripts altogether.
         Disconnected: no answer came. The commands ran or not; fail the delivery, and the next one finds out.
+        EntryLostError: the entry's partition has another owner by now; nothing ran.
     """
     words = _words(commands, ttl)
-    line = msg._outcomes.member.line  # noqa: SLF001 - the message's own line to its server
-    return bool(await line.call("EVAL", SCRIPT, 1, marker(msg), *words))
+    member = msg._outcomes.member  # noqa: SLF001 - the message's own line to its server
+    lease = member.lease
+    keys = (1, marker(msg), "") if lease is None else (2, marker(msg), lease.key, lease.text)
+    ran = await member.line.call("EVAL", SCRIPT, *keys, *words)
+    if ran == -1:
+        raise EntryLostError(f"{msg.stream} {msg.id}: another process owns the partition by now")
+    return bool(ran)
 
 
 def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:

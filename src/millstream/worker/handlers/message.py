@@ -84,6 +84,22 @@ class Message:
         return self._outcomes.member.consumer
 
     @property
+    def partition(self) -> int | None:
+        """Number of the partition, from 0, that this process owns and has the entry from; None for a plain stream."""
+        lease = self._outcomes.member.lease
+        return None if lease is None else lease.number
+
+    @property
+    def fence(self) -> int | None:
+        """A number that grows with each owner of the partition; None for a plain stream.
+
+        Another database can refuse an owner of before by it: ``UPDATE ... WHERE fence <= :fence``. It does not grow
+        across a failover that lost writes.
+        """
+        lease = self._outcomes.member.lease
+        return None if lease is None else lease.fence
+
+    @property
     def delivery_count(self) -> int:
         """Number of deliveries of the entry, this one included; above 1, an earlier run may have had its effect."""
         return self._held.deliveries

@@ -5,7 +5,7 @@ from typing import Any
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
-from millstream.client.partitions.layout import Layout, key_bytes
+from millstream.client.partitions.layout import PartitionLayout, key_bytes
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers.fields import encode, key_of, to_body
@@ -53,7 +53,7 @@ def xadd(
     return ("XADD", stream, *words, *trim, "*", *fields)
 
 
-def partition_of(layout: Layout, fields: list[bytes], key: str | bytes | float | None) -> str:
+def partition_of(layout: PartitionLayout, fields: list[bytes], key: str | bytes | float | None) -> str:
     """The partition that gets an entry.
 
     Raises:

@@ -28,7 +28,7 @@ from millstream.client.later.scripts import ServerScript, Word
 from millstream.client.line import Command, Line, Reply, passes
 from millstream.client.open import open_line
 from millstream.client.partitions.declared import find_layout
-from millstream.client.partitions.layout import Layout, is_sealed
+from millstream.client.partitions.layout import PartitionLayout, is_sealed
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
 from millstream.worker.handlers.publish import PRODUCER, partition_of, xadd
@@ -97,7 +97,7 @@ class Sender:
         self._made = 0
         self._scheduled = scheduled  # Called when a stream gets a schedule for the first time
         self._noted: dict[str, float] = {}  # Streams whose schedules movers know of, and since when
-        self._layouts: dict[str, Layout] = {}  # Of streams that are known to be partitioned
+        self._layouts: dict[str, PartitionLayout] = {}  # Layouts of streams that are known to be partitioned
 
     async def server(self, deadline: float | None = None) -> Capabilities:
         """The server's capabilities, asked once unless it does not report all of them now."""
@@ -126,7 +126,7 @@ class Sender:
                 raise
         return await self._add(partition_of(found, fields, how.key), fields, how)
 
-    async def layout(self, stream: str, *, needed: bool = False) -> Layout | None:
+    async def layout(self, stream: str, *, needed: bool = False) -> PartitionLayout | None:
         """Ask for a stream's layout; None if it is not partitioned."""
         found = await find_layout(self.line, stream)
         if found is not None:
@@ -242,19 +242,19 @@ class Sender:
         if hows and hows[0].later is not None:
             added: list[str] = [""] * len(rows)
             for place in dict.fromkeys(places):
-                at = [one for one, found in enumerate(places) if found == place]
-                ids = [later.id for one in at if (later := hows[one].later) is not None]
-                found_ids = await self._add_batch_later(place, [contents[one] for one in at], ids, hows[0])
-                for one, ident in zip(at, found_ids, strict=True):
+                here = [one for one, found in enumerate(places) if found == place]
+                ids = [later.id for one in here if (later := hows[one].later) is not None]
+                found_ids = await self._add_batch_later(place, [contents[one] for one in here], ids, hows[0])
+                for one, ident in zip(here, found_ids, strict=True):
                     added[one] = ident
             return added
         replies = await self.line.calls(
             [xadd(place, fields, how.trim, how.idempotent) for place, (fields, how) in zip(places, rows, strict=True)]
         )
-        # What a sealed stream refused goes to where the stream's entries go by now
-        for at, reply in enumerate(replies):
+        # Entries that a sealed stream refused go to where the stream's entries go by now
+        for at, (reply, (fields, how)) in enumerate(zip(replies, rows, strict=True)):
             if isinstance(reply, ResponseError) and is_sealed(reply):
-                replies[at] = (await self.add(stream, *rows[at])).encode()
+                replies[at] = (await self.add(stream, fields, how)).encode()
         for reply in replies:
             if isinstance(reply, ResponseError):
                 raise reply

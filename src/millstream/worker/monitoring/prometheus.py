@@ -18,7 +18,7 @@ from millstream.worker.later.scheduler import Scheduler
 from millstream.worker.monitoring.group_metrics import collect
 from millstream.worker.monitoring.later_metrics import later_metrics
 from millstream.worker.monitoring.metrics import family
-from millstream.worker.subscriber.loop import SubscriberLoop
+from millstream.worker.partitions.loop import Runner
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -36,7 +36,7 @@ _COUNTERS: dict[str, dict[str, str]] = {
     "millstream_handler_runs": {"ok": "handled", "failed": "failed"},
 }
 #: Metric -> its value for one subscriber.
-_VALUES: dict[str, Callable[[SubscriberLoop], float]] = {
+_VALUES: dict[str, Callable[[Runner], float]] = {
     "millstream_suspect_runs": lambda loop: loop.stats.suspects,
     "millstream_outcomes_fenced": lambda loop: loop.stats.fenced,
     "millstream_groups_created": lambda loop: loop.stats.groups_created,
@@ -59,7 +59,7 @@ class MetricsError(MillstreamError):
 
 
 async def scrape(
-    loops: Sequence[SubscriberLoop],
+    loops: Sequence[Runner],
     line: Line | None,
     url: str,
     accept: str,
@@ -69,7 +69,7 @@ async def scrape(
 ) -> tuple[bytes, str]:
     """One scrape and its content type."""
     need()
-    groups = await collect([loop.subscription for loop in loops], line, url, consumers=consumers)
+    groups = await collect([part.subscription for loop in loops for part in loop.parts], line, url, consumers=consumers)
     return expose([*_own(loops), *groups, *await later_metrics(*later)], accept)
 
 
@@ -95,7 +95,7 @@ def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
     return body, kind
 
 
-def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
+def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
     """The counts of this process and the entries that it holds."""
     build = family("millstream_build")
     build.add_metric([__version__], {})
@@ -123,5 +123,5 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
         yield figures
 
 
-def _labels(loop: SubscriberLoop) -> list[str]:
+def _labels(loop: Runner) -> list[str]:
     return [loop.subscription.name, loop.subscription.sub.stream, loop.subscription.group]

@@ -20,6 +20,7 @@ from millstream._version import __version__
 from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
 from millstream.worker.model.pause import HandlerPause
+from millstream.worker.partitions.loop import PartitionedLoop, Runner
 from millstream.worker.registry import protocol
 from millstream.worker.registry.protocol import Order
 from millstream.worker.registry.reaper import ReapError, reap
@@ -42,7 +43,7 @@ class Heartbeat:
     def __init__(
         self,
         line: Line,
-        loops: Sequence[SubscriberLoop],
+        loops: Sequence[Runner],
         clock: Clock,
         *,
         listed: bool = True,
@@ -161,7 +162,7 @@ class Heartbeat:
             self.dismissed.set()
         return True
 
-    def _pause(self, loop: SubscriberLoop, pause: HandlerPause | None) -> bool:
+    def _pause(self, loop: Runner, pause: HandlerPause | None) -> bool:
         if pause == loop.paused:
             return False
         if pause is not None:
@@ -203,7 +204,7 @@ class Heartbeat:
             "started_ms": self._started,
             "beat_ms": now,
             "subscribers": [
-                self._subscriber(loop, running.look(loop.member.held.values(), now))
+                self._subscriber(loop, running.look(loop.entries(), now))
                 for loop, running in zip(self._loops, self._running, strict=True)
             ],
             "last_error": max(errors, key=lambda error: error["at_ms"], default=None),
@@ -214,13 +215,15 @@ class Heartbeat:
         return self.facts() if self._listed else None
 
     @staticmethod
-    def _subscriber(loop: SubscriberLoop, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
+    def _subscriber(loop: Runner, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
         subscription, stats = loop.subscription, loop.stats
+        partitions = {"partitions": loop.partitions} if isinstance(loop, PartitionedLoop) else {}
         return {
             "handler": subscription.name,
             "stream": subscription.sub.stream,
             "group": subscription.group,
             "consumer": loop.member.consumer,
+            **partitions,
             "slots": subscription.concurrency,
             "running": len(running),
             "buffered": loop.buffered,
@@ -246,7 +249,8 @@ class Heartbeat:
                 alive = await self._alive()
                 for loop in list(willing):
                     try:
-                        await self._reap_group(loop, after, alive)
+                        for part in loop.parts:
+                            await self._reap_group(part, after, alive)
                     except ReapError as error:
                         log.info("dead consumers are not removed: %s", error)
                         if "NOGROUP" not in str(error):

@@ -292,17 +292,17 @@ class PendingAcks:
         for one in others:
             held = one.held
             if held.state is State.RELEASED and one.charge:
-                self.remind(held, 0)
+                self.remind(held.id, 0)
             elif held.state is State.WAITING:
-                self.remind(held, one.delay_ms)
+                self.remind(held.id, one.delay_ms)
 
-    def remind(self, held: Held, delay_ms: int) -> None:
+    def remind(self, entry: bytes, delay_ms: int) -> None:
         """Have the loop look when it is due: a server without blocking claims tells nobody of retries."""
         if self.on_due is None:
             return
         # a few milliseconds late, so that the server agrees that it is time
         due = self._member.clock.now().mono + delay_ms + 3
-        heapq.heappush(self.retries_due, (due, held.id))
+        heapq.heappush(self.retries_due, (due, entry))
         self.on_due(due)
 
     def _ripe(self) -> None:

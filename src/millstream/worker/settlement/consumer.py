@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.client.capabilities import Capabilities
 from millstream.client.dead_letter.letter import HISTORY, take_history
 from millstream.client.line import Line
+from millstream.client.partitions.lease import PartitionLease
 from millstream.clock import Clock
 from millstream.worker.model.lifecycle import FINAL, TABLE, Event, State, step
 from millstream.worker.model.stats import SubscriberStats
@@ -110,6 +111,7 @@ class Membership:
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)  # Entries in hand by id
     reasons: Counter[str] = field(default_factory=Counter)  # Why entries were given up, and how many for each
+    lease: PartitionLease | None = None  # The lease, if the stream is a partition
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that somebody else may own the entry."""
@@ -148,3 +150,20 @@ class Membership:
     def pause(self, attempt: int) -> float:
         """Seconds to wait before the ``attempt``-th try to reach the server again, counted from 1."""
         return min(0.1 * 2.0 ** min(attempt - 1, 10), 5.0) * (0.5 + 0.5 * self.chance.random())
+
+
+class OwnedMembership(Membership):
+    """The owner of a partition: its entries are as stale as its lease."""
+
+    __slots__ = ()
+
+    def stale(self, held: Held) -> bool:
+        """True when so much time went by that another may own the entry, or the partition."""
+        return Membership.stale(self, held) or self._lease_is_stale()
+
+    def stale_among(self, entries: Sequence[Held]) -> list[Held]:
+        """Those of them that are stale."""
+        return list(entries) if self._lease_is_stale() else Membership.stale_among(self, entries)
+
+    def _lease_is_stale(self) -> bool:
+        return self.lease is None or self.clock.mono_time() - self.lease.renewed > self.min_idle * 3 // 4

@@ -22,7 +22,7 @@ from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence, FenceStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 
 class Leases:
@@ -96,3 +96,17 @@ class Leases:
                     held.leased = now
                 elif held.state in (State.BUFFERED, State.RUNNING):
                     member.lose(held)  # another has it; or trimmed or deleted from the stream, or acked by another hand
+
+
+class OwnedLeases(Leases):
+    """Renews the entries of a partition, whose own lease comes first."""
+
+    def __init__(self, member: Membership, fence: Fence, renew: "Callable[[], Awaitable[None]]") -> None:
+        super().__init__(member, fence)
+        self._renew = renew
+
+    async def renew(self, entries: list[Held]) -> None:
+        """Renew these, and the partition before them if it may be another's."""
+        if entries and self._member.stale(entries[0]):
+            await self._renew()
+        await super().renew(entries)

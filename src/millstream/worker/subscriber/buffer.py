@@ -122,6 +122,12 @@ class Buffer(SubscriberPart):
             for held in self.by_key.take_all():
                 self.give_back(held)
 
+    def bound(self, lowest: int, highest: int) -> None:
+        """Read ahead within these bounds from now on; what is in here stays."""
+        self._lowest, self._highest = lowest, highest
+        self._target = max(lowest, min(self._target, highest))
+        self.room.set()
+
     def close(self) -> None:
         """Let nothing more begin. Lanes that wait are woken by :meth:`release_lanes`, once the last read has ended."""
         self.closed.set()
@@ -131,10 +137,11 @@ class Buffer(SubscriberPart):
         """Wake every lane that waits for an entry, so that it sees that the buffer is closed."""
         self._wake(len(self._idle))
 
-    def _look_again(self) -> None:
-        """There is a place: wake a lane, which wakes others, for what has waited for one."""
+    def _look_again(self) -> bool:
+        """There is a place: wake a lane, which wakes others, for what has waited for one; False if nothing waits."""
         if self.entries:
             self._wake(1)
+        return bool(self.entries)
 
     def _wake_more(self) -> None:
         self._wake(min(len(self.entries), self.places.free, 2))

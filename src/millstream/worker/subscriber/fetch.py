@@ -15,17 +15,22 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from millstream import failpoints
+from millstream.client.delays.due import first, remaining
 from millstream.client.line import Command, Disconnected, Line, Reply
 from millstream.client.ranges import order_of
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, hold
-from millstream.worker.subscriber.parts import Common, SubscriberPart
+from millstream.worker.subscriber.parts import Common, FencedReads, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
 _SWEEP_LIMIT_MS = 2_000
+#: The same for an owner: nobody else leaves entries in its stream, and it knows when its own are due.
+_OWNED_SWEEP_MS = 10_000
+#: Delayed entries whose times an owner learns at its beginning; a sweep finds the rest.
+_DELAYED = 1_000
 #: Milliseconds for which reads that are filled with new entries do not ask for stale ones after there were none: a read
 #: with CLAIM costs a server several times as much.
 _CLAIM_PAUSE_MS = 20
@@ -42,9 +47,13 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
 class Fetcher(SubscriberPart):
     """Reads for one subscriber."""
 
-    def __init__(self, common: Common, line: Line) -> None:
+    def __init__(self, common: Common, line: Line, owned: FencedReads | None = None) -> None:
         super().__init__(common)
         self.line = line
+        self._owned = owned  # None where other consumers read the stream as well
+        self.taking_over = owned is not None  # Entries that an owner before left come first, all of them
+        self._last: bytes | None = None  # Entries after this one are new
+        self._awaits = False  # Its last read brought nothing, and no entry came since
         self._cursor = _FIRST_CURSOR  # Position in the walk through the pending list
         self._sweep_at = 0  # Monotonic ms of its next step
         self._turn = False  # With one free place, claims and new entries take turns
@@ -88,7 +97,7 @@ class Fetcher(SubscriberPart):
             for held in early:
                 # After a longer delay the next sweep finds it
                 if self._delays.left[held.id] < self._member.min_idle:
-                    self._acks.remind(held, self._delays.left[held.id])
+                    self._acks.remind(held.id, self._delays.left[held.id])
             self._again = [held for held in self._again if held not in early]
             found = [held for held in found if held not in early]
         await self._failures.look_up(self._again, self._rows, self.line)
@@ -115,7 +124,10 @@ class Fetcher(SubscriberPart):
         """The replies to commands that may claim: what is not due is kept out of their reach in the same request."""
         hold = self._delays.hold()
         # One request, so that little can be delayed by others between the two
-        replies = await self.line.calls((*hold, *commands), timeout=within)
+        if self._owned is None:
+            replies = await self.line.calls((*hold, *commands), timeout=within)
+        else:
+            replies = await self._owned.calls(hold, commands, within)
         if hold:
             answer = replies.pop(0)
             with contextlib.suppress(Disconnected):  # what came with it is ours all the same
@@ -140,6 +152,13 @@ class Fetcher(SubscriberPart):
         member = self._member
         if spare.is_here():
             return await self._claim_given(room)
+        if self.taking_over:
+            self._asked_at = member.clock.now().mono
+            left = await self._sweep(self._asked_at, room)
+            if self._cursor == _FIRST_CURSOR:
+                self.taking_over = False
+                await self._expect_delayed()
+            return left
         self._turn = not self._turn
         claimable = share(room, self._turn, alone=self._nothing_new) if self._subscription.read == "both" else room
         found: list[Held] = []
@@ -151,7 +170,10 @@ class Fetcher(SubscriberPart):
             # Order: retries by id first, since they are due to the millisecond; the sweep takes the places left
             found = await self._claim_due(now, claimable)
             if len(found) < claimable and now >= self._sweep_at:
-                found += await self._sweep(now, claimable - len(found))
+                if self._awaits and not await self._look():
+                    self._sweep_at = now + self._pause(more=False)
+                else:
+                    found += await self._sweep(now, claimable - len(found))
         if self._subscription.read != "claimed" and room > len(found):
             # a server may take its time to end even the shortest BLOCK: ask for none where the next step is due
             due = self._subscription.claims and self._sweep_at <= now
@@ -182,7 +204,7 @@ class Fetcher(SubscriberPart):
 
     @property
     def _native(self) -> bool:
-        return self._member.capabilities.claim and self._subscription.read == "both"
+        return self._member.capabilities.claim and self._subscription.read == "both" and self._owned is None
 
     # -- new entries ------------------------------------------------------------------------------------------------
 
@@ -190,6 +212,11 @@ class Fetcher(SubscriberPart):
         # when it is not the turn of claims, do not wait for new entries either: the next read is allowed both
         wait = self.wait_ms() if block and (claimable or not self._native) else 0
         member = self._member
+        if self._owned is not None:
+            # A transaction does not wait, so the wait is a look that delivers nothing
+            if wait and self._awaits and not await self._wait(wait):
+                return []
+            wait = 0
         commands: list[Command] = []
         # Two reads in one request: the second fills the places that the claims must leave to new entries. After a read
         # that brought nothing there is hardly a second part, and an idle worker is to cost a server little.
@@ -213,6 +240,7 @@ class Fetcher(SubscriberPart):
         for reply in replies:
             found += self._take_rows(_checked(reply))
         self._idle = not found
+        self._awaits = self._owned is not None and not found
         self._nothing_new = all(held.deliveries > 1 for held in found)
         # There was room left or something stale: look for stale entries at the next read as well
         if len(found) < room or member.stats.claimed > claimed:  # what was handed back uncharged is claimed, too
@@ -220,6 +248,44 @@ class Fetcher(SubscriberPart):
         elif claimable and self._native:
             self._stale_again_at = self._asked_at + min(_CLAIM_PAUSE_MS, member.min_idle // 10)
         return found
+
+    async def _wait(self, wait: int) -> bool:
+        """Wait for an entry that was never delivered; False if there is none."""
+        member = self._member
+        if self._last is None:
+            await self._look()
+        self.blocked_until = member.clock.now().mono + wait
+        look = ("XREAD", "COUNT", 1, "BLOCK", wait, "STREAMS", member.stream, self._last or _FIRST_CURSOR)
+        try:
+            (reply,) = await self.line.calls((look,), timeout=wait / 1000 + 10)
+        finally:
+            self.blocked_until = 0
+        if reply is None:
+            return False
+        self._last = None  # Looked up, should the read bring nothing: then another has read the entry
+        _checked(reply)
+        return True
+
+    async def _look(self) -> int:
+        """Learn after which entry new ones come; the number of pending entries."""
+        rows = _checked((await self.line.calls((("XINFO", "GROUPS", self._member.stream),)))[0])
+        for row in rows:
+            facts = dict(zip(row[::2], row[1::2], strict=True))
+            if facts[b"name"] == self._member.group.encode(errors="surrogateescape"):
+                self._last = facts[b"last-delivered-id"]
+                return int(facts[b"pending"])
+        raise GroupMissing(self._member.group)
+
+    async def _expect_delayed(self) -> None:
+        """Learn when entries are due that an owner before delayed."""
+        member = self._member
+        if member.no_ack:
+            return
+        time, rows = await self.line.calls(first(member.stream, member.group, _DELAYED))
+        if isinstance(rows, list):
+            left = remaining(rows[::2], time, rows[1::2])
+            for entry in rows[::2]:
+                self._acks.remind(entry, left.get(entry, 0))
 
     def _command(self, count: int, wait: int, *, claim: bool) -> Command:
         member = self._member
@@ -250,6 +316,7 @@ class Fetcher(SubscriberPart):
             claimed = len(row) > 3 and (row[2] > 0 or before > 0)
             if not claimed and row[0] not in ours:  # nearly always
                 self._member.stats.read += 1
+                self._last = row[0]
                 held = ours[row[0]] = hold(row[0], row[1], 1, asked_at)
                 came.append(held)
                 found.append(held)
@@ -328,7 +395,7 @@ class Fetcher(SubscriberPart):
         """Milliseconds until the next step: none while there is something to take or drop, few until all was seen."""
         if more:
             return 0
-        interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS)
+        interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS if self._owned is None else _OWNED_SWEEP_MS)
         if self._cursor != _FIRST_CURSOR:
             interval //= 10 if self._native else 20  # each step costs three commands with CLAIM
         # Never longer than a poll of two seconds: a sweep due shortly after it would cost a short read of its own

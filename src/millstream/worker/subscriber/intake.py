@@ -21,7 +21,7 @@ from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
 from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import Common, SubscriberPart
+from millstream.worker.subscriber.parts import Common, LeaseLost, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -173,6 +173,8 @@ class Intake(SubscriberPart):
                 # A claim does not block, unlike a read of new entries: without this the loop would spin
                 if not found and not self._fetcher.blocks:
                     await self._sleep(self._fetcher.wait_ms() / 1000)
+            except LeaseLost:
+                break
             except GroupMissing:
                 failures = await self._recover(failures, _GONE)
             except Disconnected as error:

@@ -89,12 +89,12 @@ class Lanes(SubscriberPart):
         entries = buffer.entries
         run = self.run if buffer.by_key is None else buffer.by_key.run
         start, fresh, unordered = self._start, self._fresh, buffer.by_key is None
-        places, is_changed = buffer.places, self._apart.is_changed
+        places, turn, is_changed = buffer.places, buffer.places.turn, self._apart.is_changed
         cancelling = task.cancelling
         count = 0
         while True:
             # An entry may find no place: with ``ack="each"`` one that has run keeps its place until it is acked
-            while not entries or places.free < 1:
+            while not entries or (places.free < 1 if turn is None else not turn()):
                 if not entries and buffer.closed.is_set():
                     return True
                 await buffer.arrival()

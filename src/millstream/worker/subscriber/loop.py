@@ -8,7 +8,7 @@ subscription and sees that they begin and end in the right order; at the end wha
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client.delays import due
-from millstream.client.line import Disconnected, Line
+from millstream.client.line import Command, Disconnected, Line
 from millstream.client.open import open_line
 from millstream.clock import Clock
 from millstream.worker.handlers.invoke import HandlerCalls
@@ -30,10 +30,10 @@ from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log, spare
 from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.consumer import Held, Membership, OwnedMembership
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.fence import Fence
-from millstream.worker.settlement.leases import Leases
+from millstream.worker.settlement.leases import Leases, OwnedLeases
 from millstream.worker.settlement.running import RunningSince
 from millstream.worker.subscriber.apart import Apart
 from millstream.worker.subscriber.batching import BatchRuns
@@ -45,7 +45,7 @@ from millstream.worker.subscriber.isolation import IsolatedRuns, IsolationGate
 from millstream.worker.subscriber.key_ordering import KeyOrdering
 from millstream.worker.subscriber.lanes import Lanes, Runs
 from millstream.worker.subscriber.parts import Common
-from millstream.worker.subscriber.places import LanePlaces
+from millstream.worker.subscriber.places import LanePlaces, Owned
 from millstream.worker.subscriber.runs import AfterRun, SingleRuns
 
 log = logging.getLogger("millstream.worker")
@@ -96,14 +96,23 @@ class Shared:
 class SubscriberLoop:
     """Runs one subscription in this process."""
 
-    def __init__(self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        shared: Shared,
+        *,
+        siblings: Collection[str] = (),
+        owned: Owned | None = None,
+    ) -> None:
         sub, gate = subscription.sub, shared.gate
         # ``_own_name``: the name was made for this process, and is removed at the end
         consumer, self._own_name = subscription.consumer()
         if spare.spare is not None and spare.is_here():
             consumer, self._own_name = spare.spare.consumer, True
+        if owned is not None:
+            consumer, self._own_name = owned.lease.consumer, True
         self.subscription = subscription  # The subscription that it runs
-        self.member = member = Membership(
+        self.member = member = (Membership if owned is None else OwnedMembership)(
             stream=sub.stream,
             group=subscription.group,
             consumer=consumer,
@@ -118,26 +127,28 @@ class SubscriberLoop:
             clock=shared.clock,
         )
         self._gate = gate
+        greet: tuple[Command, ...] = (("CLIENT", "ID"),)
+        if owned is not None:
+            member.lease, member.stats, member.reasons = owned.lease, owned.member.stats, owned.member.reasons
+            greet += (("WATCH", owned.lease.key), ("GET", owned.lease.key))
         # A connection of its own: a read that waits would hold up all other commands
-        self._line = open_line(shared.url, near=sub.stream, greet=(("CLIENT", "ID"),))
+        self._line = open_line(shared.url, near=sub.stream, greet=greet)
         fence = Fence(member, failure_log.key(member.stream, member.group), due.key(member.stream, member.group))
-        leases = Leases(member, fence)
+        leases = Leases(member, fence) if owned is None else OwnedLeases(member, fence, owned.renew)
         # order by key holds within one process
-        hand_over = None if sub.no_ack or subscription.key is not None else spare.HandOver(member, fence)
+        stays = sub.no_ack or subscription.key is not None or owned is not None
+        hand_over = None if stays else spare.HandOver(member, fence)
         failures = failure_log.FailureLog(member, fence, subscription.retry, hand_over)
         delays = EntryDelays(member, fence)
         acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
         apart = Apart()
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
         self.common = common = Common(subscription, member, leases, failures, delays, acks, outcomes, apart)
-        self._threads = (
-            None
-            if subscription.is_async
-            else ThreadPoolExecutor(subscription.concurrency + _LATE_THREADS, thread_name_prefix=subscription.name)
-        )
-        calls = HandlerCalls(subscription, outcomes, self._threads, shared.middlewares)
+        self._threads = threads_for(subscription) if owned is None else None
+        threads = self._threads if owned is None else owned.threads
+        calls = HandlerCalls(subscription, outcomes, threads, shared.middlewares)
         lowest, highest = _read_ahead(subscription)
-        places = LanePlaces(subscription.concurrency, gate)
+        places = LanePlaces(subscription.concurrency, gate) if owned is None else owned.places
         self._buffer = buffer = Buffer(common, places, lowest=lowest, highest=highest)
         self._after = after = AfterRun(common)
         self._runs: Runs = (
@@ -157,7 +168,8 @@ class SubscriberLoop:
                 apart=apart,
             )
         self._group = GroupSetup(common, fence, self._line, siblings)
-        self.fetcher = Fetcher(common, self._line)  # Asks for entries
+        self._reads = None if owned is None else owned.reads(self._line)
+        self.fetcher = Fetcher(common, self._line, self._reads)  # Asks for entries
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if subscription.claims:
             acks.on_due = self._intake.expect
@@ -179,6 +191,15 @@ class SubscriberLoop:
     def idle_ms(self) -> int:
         """Milliseconds since the reader last got an answer; a healthy one is never older than its polling interval."""
         return self._intake.idle_ms
+
+    @property
+    def parts(self) -> "Sequence[SubscriberLoop]":
+        """The loops that read: this one, or those of the partitions that are owned."""
+        return (self,)
+
+    def entries(self) -> list[Held]:
+        """Entries in hand."""
+        return list(self.member.held.values())
 
     @property
     def buffered(self) -> int:
@@ -210,9 +231,19 @@ class SubscriberLoop:
     def durations(self) -> Durations:
         """Durations of the runs since the first call; earlier runs are not measured."""
         if self._durations is None:
-            self._durations = Durations()
-            self._runs.call = self._durations.timed(self._runs.call)
+            self.measure(Durations())
+        assert self._durations is not None
         return self._durations
+
+    def measure(self, durations: Durations) -> None:
+        """Have the runs from now on measured there."""
+        self._durations = durations
+        self._runs.call = durations.timed(self._runs.call)
+
+    def bound(self, parts: int) -> None:
+        """Read ahead no more than its part, where so many loops share the places."""
+        lowest, highest = _read_ahead(self.subscription)
+        self._buffer.bound(max(lowest // parts, 1), max(highest // parts, 1))
 
     def longest_ms(self) -> int:
         """Milliseconds since the longest run at work was first seen by whoever asks for this; 0 when nothing runs."""
@@ -249,6 +280,11 @@ class SubscriberLoop:
     async def prepare(self) -> None:
         """Find out what the server can do and make the group."""
         await self._group.prepare()
+
+    async def take_over(self) -> None:
+        """Take what owners before have in hand: before anything is read, and after :meth:`prepare`."""
+        if self._reads is not None:
+            await self._reads.take_over()
 
     def start(self) -> None:
         """Begin to work."""
@@ -316,6 +352,24 @@ class SubscriberLoop:
         await self._line.close()
         return drained and not self._after.unfinished
 
+    async def abandon(self) -> None:
+        """Stop at once: the stream is another's. Nothing is handed back, and what runs is cancelled."""
+        self._buffer.close()
+        for held in self.entries():
+            self.member.lose(held)
+        self._buffer.hand_back()
+        self._isolated.stop()
+        reader = [] if self._intake.task is None else [self._intake.task]
+        for task in (*reader, *self._helpers):
+            task.cancel()
+        await asyncio.gather(*reader, *self._helpers, return_exceptions=True)
+        for held in self.entries():  # what came with the last read
+            self.member.lose(held)
+        self._buffer.hand_back()
+        await self.lanes.end(0)
+        self._gate.leave(self._intake.make_way)
+        await self._line.close()
+
     async def _leave(self) -> None:
         """Remove our consumer, if its name was made for this process and it has nothing pending."""
         member = self.member
@@ -334,6 +388,13 @@ class SubscriberLoop:
             log.info("%s: consumer %s was not removed: %s", member.stream, member.consumer, error)
 
 
+def threads_for(subscription: Subscription) -> ThreadPoolExecutor | None:
+    """Threads that run a handler; None if it is async."""
+    if subscription.is_async:
+        return None
+    return ThreadPoolExecutor(subscription.concurrency + _LATE_THREADS, thread_name_prefix=subscription.name)
+
+
 def _read_ahead(subscription: Subscription) -> tuple[int, int]:
     """Fewest and most entries that are read ahead."""
     lowest = subscription.sub.max_records or subscription.concurrency
@@ -343,8 +404,3 @@ def _read_ahead(subscription: Subscription) -> tuple[int, int]:
     if subscription.batch:
         return subscription.batch_size, subscription.batch_size
     return lowest, highest
-
-
-def totals(loops: Iterable[SubscriberLoop]) -> dict[str, dict[str, int]]:
-    """The counters of several subscribers by name."""
-    return {loop.subscription.name: loop.stats.as_dict() for loop in loops}

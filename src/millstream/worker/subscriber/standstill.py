@@ -16,6 +16,7 @@ import contextlib
 from asyncio.events import Handle
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import FrameType
+from typing import Protocol
 
 from millstream.client import emulate
 from millstream.client.delays import due
@@ -27,7 +28,7 @@ from millstream.worker.handlers.invoke import HandlerCalls
 from millstream.worker.handlers.message import Message
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.settlement import spare
-from millstream.worker.settlement.consumer import Held, hold
+from millstream.worker.settlement.consumer import Held, Membership, hold
 from millstream.worker.settlement.fence import Fence, FenceStep, by_count
 from millstream.worker.settlement.running import AT_WORK
 from millstream.worker.subscriber.loop import SubscriberLoop
@@ -35,17 +36,35 @@ from millstream.worker.subscriber.loop import SubscriberLoop
 _IN_HAND = (State.BUFFERED, State.RUNNING, State.LEFT)
 
 
+class HasParts(Protocol):
+    """A subscriber, whose loops may change."""
+
+    @property
+    def member(self) -> Membership:
+        """Its name in the group."""
+        ...
+
+    @property
+    def parts(self) -> Sequence[SubscriberLoop]:
+        """Its loops now."""
+
+
 class Standstill:
     """Looks after the entries of one process; made in its event loop."""
 
-    def __init__(self, url: str, loops: Sequence[SubscriberLoop]) -> None:
+    def __init__(self, url: str, loops: "Sequence[HasParts]") -> None:
         self._url = url
         # nobody but us reads an embedded server, and its only thread may be the one that stands still
-        self._loops = [] if url.startswith(EMBEDDED) else [one for one in loops if not one.member.no_ack]
+        self._acking = [] if url.startswith(EMBEDDED) else [one for one in loops if not one.member.no_ack]
         self._every = loops
         self._home = asyncio.get_running_loop()
         #: shortest time, in seconds, after which others claim what is not renewed
-        self.min_idle = min((one.member.min_idle / 1000 for one in self._loops), default=3600.0)
+        self.min_idle = min((one.member.min_idle / 1000 for one in self._acking), default=3600.0)
+
+    @property
+    def _loops(self) -> list[SubscriberLoop]:
+        """The loops to look after; those of partitions come and go."""
+        return [part for one in self._acking for part in one.parts]
 
     def blocking(self, frame: FrameType | None) -> list[Held]:
         """The entries whose handler stands at this frame of the loop's thread; several where it takes batches.
@@ -65,7 +84,7 @@ class Standstill:
 
     def names(self, entries: Sequence[Held]) -> str:
         """The handler and the entries, in words."""
-        for loop in self._every:
+        for loop in (part for one in self._every for part in one.parts):
             if entries and loop.member.held.get(entries[0].id) is entries[0]:
                 more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
                 return f"handler {loop.subscription.name}, entry {entries[0].id.decode()} of {loop.member.stream}{more}"

@@ -1,0 +1,38 @@
+-- Leases of partitions, and the members that share them. The first word says which step it is.
+--
+-- take: KEYS: the owner, the fence counter. ARGV: 'take', consumer, milliseconds.
+--   Returns the new fence number; the text of the owner that has it.
+-- renew, give: KEYS: the owner. ARGV: the step, its text, milliseconds. Returns 1; 0 if another has it, or nobody.
+-- meet: KEYS: the members. ARGV: 'meet', name, its partitions, milliseconds.
+--   Returns names and partitions in turn, of members that met in this time.
+-- probe: returns 1.
+if redis.replicate_commands then redis.replicate_commands() end
+local step = ARGV[1]
+if step == 'probe' then return 1 end
+if step == 'take' then
+  local owner = redis.call('GET', KEYS[1])
+  if owner then return owner end
+  local fence = redis.call('INCR', KEYS[2])
+  redis.call('SET', KEYS[1], ARGV[2] .. ':' .. string.format('%.0f', fence), 'PX', ARGV[3])
+  return fence
+end
+if step ~= 'meet' then
+  if redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end
+  if step == 'renew' then return redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+  return redis.call('DEL', KEYS[1])
+end
+local time, lasts = redis.call('TIME'), tonumber(ARGV[4])
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f', now) .. ':' .. ARGV[3])
+local rows, met = redis.call('HGETALL', KEYS[1]), {}
+for at = 1, #rows, 2 do
+  local met_at, parts = string.match(rows[at + 1], '^(%d+):([%d,]*)$')
+  if met_at and math.abs(now - tonumber(met_at)) <= lasts then
+    met[#met + 1] = rows[at]
+    met[#met + 1] = parts
+  else
+    redis.call('HDEL', KEYS[1], rows[at])
+  end
+end
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', lasts * 10))
+return met

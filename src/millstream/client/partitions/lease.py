@@ -1,0 +1,96 @@
+"""Leases of partitions: which member of a group owns each partition now, and the members that share them.
+
+::
+
+    millstream:{3}:owner:orders{3}:billing    string, with a time to live: "<consumer>:<fence>", the owner
+    millstream:{3}:fence:orders{3}:billing    counter: the fence number of the last owner
+    millstream:{orders}:members:billing       hash: consumer -> "<ms of its last beat>:<partitions>"; only for dividing
+
+A lease says who should work on a partition. The fences decide who may: every read and every outcome of an owner is
+checked by the server in the step that acts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millstream.client.later.scripts import ServerScript
+from millstream.client.line import Line
+from millstream.client.slots import beside, tag_of
+
+SCRIPT = ServerScript.beside("millstream.client.partitions", "lease.lua")
+
+
+@dataclass(slots=True, eq=False)
+class PartitionLease:
+    """A partition that a member of this process owns."""
+
+    stream: str  # Key of the partition
+    number: int  # The partition's, from 0
+    group: str
+    consumer: str
+    fence: int  # Grows with each owner
+    lasts_ms: int
+    renewed: int  # Monotonic milliseconds at which it surely was ours
+    lost: bool = False
+
+    @property
+    def key(self) -> str:
+        """Key of the owner."""
+        return owner_key(self.stream, self.group)
+
+    @property
+    def text(self) -> str:
+        """The value of that key while this lease holds."""
+        return f"{self.consumer}:{self.fence}"
+
+
+def owner_key(partition: str, group: str) -> str:
+    """Key of a partition's owner in one group."""
+    return beside(partition, "owner", group)
+
+
+def members_key(stream: str, group: str) -> str:
+    """Key of the members of one group, in the slot of the stream's name."""
+    return f"millstream:{{{tag_of(stream)}}}:members:{group}"
+
+
+def parse_owner(value: bytes | None) -> tuple[str, int] | None:
+    """The consumer and the fence number in an owner key; None if nobody is the owner, or another wrote there."""
+    consumer, colon, fence = (value or b"").rpartition(b":")
+    if not colon or not fence.isdigit() or len(fence) > 18:
+        return None
+    return consumer.decode(errors="replace"), int(fence)
+
+
+async def take(line: Line, stream: str, group: str, consumer: str, lasts_ms: int) -> int | None:
+    """Take a partition that nobody owns; the fence number, or None if another has it."""
+    keys = (owner_key(stream, group), beside(stream, "fence", group))
+    reply = await SCRIPT.call(line, keys, ("take", consumer, lasts_ms))
+    return reply if isinstance(reply, int) else None
+
+
+async def renew(line: Line, lease: PartitionLease) -> bool:
+    """Make a lease last; False if it is another's, or nobody's."""
+    return bool(await SCRIPT.call(line, (lease.key,), ("renew", lease.text, lease.lasts_ms)))
+
+
+async def give(line: Line, lease: PartitionLease) -> None:
+    """End a lease, so that another member may take the partition."""
+    await SCRIPT.call(line, (lease.key,), ("give", lease.text, 0))
+
+
+async def meet(
+    line: Line, stream: str, group: str, consumer: str, partitions: frozenset[int], lasts_ms: int
+) -> Mapping[str, frozenset[int]]:
+    """Tell the other members what this one owns; the partitions of each member that lives."""
+    own = ",".join(map(str, sorted(partitions)))
+    flat = await SCRIPT.call(line, (members_key(stream, group),), ("meet", consumer, own, lasts_ms))
+    return {
+        name.decode(errors="surrogateescape"): frozenset(int(one) for one in row.split(b",") if 0 < len(one) < 6)
+        for name, row in zip(flat[::2], flat[1::2], strict=True)
+    }
+
+
+async def leave(line: Line, stream: str, group: str, consumer: str) -> None:
+    """Share no more."""
+    await line.call("HDEL", members_key(stream, group), consumer)

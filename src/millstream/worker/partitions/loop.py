@@ -1,0 +1,258 @@
+"""One handler at work on a partitioned stream: to the rest of the process a subscriber like any other.
+
+It has a loop for each partition that it owns. These share the handler's ``concurrency``, the bound of the read-ahead,
+the threads and the counters; the registry has one row for all of them.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Line, passes
+from millstream.client.partitions import lease as leases
+from millstream.client.partitions.layout import PartitionLayout
+from millstream.client.partitions.lease import PartitionLease
+from millstream.errors import ConfigError
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.model.histogram import Durations
+from millstream.worker.model.pause import HandlerPause
+from millstream.worker.model.stats import SubscriberStats
+from millstream.worker.partitions.ownership import Ownership
+from millstream.worker.partitions.read_fence import ReadFence
+from millstream.worker.settlement import spare
+from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.subscriber.group_setup import FatalError
+from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, threads_for
+from millstream.worker.subscriber.places import CommonPlaces, Owned, SharedPlaces
+
+_WORST_FIRST = ("failed", "stuck", "unreachable", "starting", "paused", "full", "reading")
+
+
+class PartitionedLoop:
+    """Runs one subscription to a partitioned stream in this process."""
+
+    def __init__(self, subscription: Subscription, layout: PartitionLayout, shared: Shared) -> None:
+        _check(subscription)
+        self.subscription = copy.copy(subscription)
+        if subscription.key is None and not subscription.batch:
+            self.subscription.key = layout.by
+        self._layout = layout
+        self._shared = shared
+        sub, (consumer, _) = subscription.sub, subscription.consumer()
+        self.member = Membership(
+            stream=sub.stream,
+            group=subscription.group,
+            consumer=consumer,
+            min_idle=subscription.min_idle,
+            dead=subscription.dead,
+            dead_maxlen=sub.maxlen,
+            no_ack=False,
+            delete_acked=subscription.on_ack == "delete",
+            line=shared.line,
+            private=shared.private,
+            guard=shared.guard,
+            clock=shared.clock,
+        )
+        self._threads = threads_for(subscription)
+        self._places = CommonPlaces(subscription.concurrency, shared.gate)
+        self._durations: Durations | None = None
+        self._last_error: dict[str, Any] | None = None
+        self._stopping = False
+        self._quiet = False
+        self.paused: HandlerPause | None = None
+        self.ownership = Ownership(layout.keys, self.member, shared.line, self._loop_of)
+
+    def _loop_of(
+        self, lease: PartitionLease, lost: Callable[[], None], renew: Callable[[], Awaitable[None]]
+    ) -> SubscriberLoop:
+        """The loop of one partition."""
+        whole = self.subscription
+        own = copy.copy(whole)
+        own.sub = dataclasses.replace(whole.sub, stream=lease.stream, group=whole.group)
+        own.dead = f"{lease.stream}:dead" if whole.dead == f"{whole.sub.stream}:dead" else whole.dead
+
+        def reads(line: Line) -> ReadFence:
+            return ReadFence(line, lease, lost)
+
+        owned = Owned(lease, self.member, SharedPlaces(self._places), self._threads, reads, renew)
+        loop = SubscriberLoop(own, self._shared, owned=owned)
+        if self._durations is not None:
+            loop.measure(self._durations)
+        loop.pause(self.paused)
+        return loop
+
+    # -- what is known of it ----------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> Sequence[SubscriberLoop]:
+        """The loops of the partitions that are owned."""
+        return [part.loop for part in list(self.ownership.parts.values())]
+
+    @property
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions that are owned."""
+        return sorted(self.ownership.parts)
+
+    @property
+    def whole(self) -> bool:
+        """True if it owns, and reads, every partition."""
+        parts = self.parts
+        return len(parts) == len(self._layout.keys) and all(part.progress().doing != "starting" for part in parts)
+
+    @property
+    def stats(self) -> SubscriberStats:
+        """The counters."""
+        return self.member.stats
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds since the reader that waits the longest last got an answer."""
+        return max((part.idle_ms for part in self.parts), default=0)
+
+    @property
+    def buffered(self) -> int:
+        """Entries read and not begun."""
+        return sum(part.buffered for part in self.parts)
+
+    @property
+    def busy(self) -> bool:
+        """True while anything is in hand."""
+        return any(part.busy for part in self.parts)
+
+    @property
+    def in_hand(self) -> int:
+        """Entries that are ours."""
+        return sum(part.in_hand for part in self.parts)
+
+    @property
+    def last_error(self) -> dict[str, Any] | None:
+        """The last failure of a run in a partition that is, or was, owned."""
+        errors = [error for part in self.parts if (error := part.last_error) is not None]
+        known = [self._last_error] if self._last_error is not None else []
+        self._last_error = max([*known, *errors], key=lambda error: error["at_ms"], default=None)
+        return self._last_error
+
+    def entries(self) -> list[Held]:
+        """Entries in hand."""
+        return [held for part in self.parts for held in part.entries()]
+
+    def durations(self) -> Durations:
+        """Durations of the runs since the first call."""
+        if self._durations is None:
+            self._durations = Durations()
+            for part in self.parts:
+                part.measure(self._durations)
+        return self._durations
+
+    def longest_ms(self) -> int:
+        """Milliseconds since the longest run at work was first seen."""
+        return max((part.longest_ms() for part in self.parts), default=0)
+
+    def progress(self) -> SubscriberProgress:
+        """True if this subscriber moves on, and why not: as the partition that moves the least."""
+        doing = [part.progress().doing for part in self.parts]
+        if self._stopping:
+            found = "stopping"
+        elif self.ownership.failed.done():
+            found = "failed"
+        elif not self.ownership.looked:
+            found = "starting"
+        else:
+            found = next((one for one in _WORST_FIRST if one in doing), "paused" if self._quiet else "reading")
+        return SubscriberProgress(self.subscription.name, found, self.idle_ms)
+
+    def undone(self) -> str:
+        """The unsettled entries, in words for people; empty when there are none."""
+        if not self.ownership.looked:
+            return "partitions are being taken"
+        return "; ".join(f"{part.member.stream}: {undone}" for part in self.parts if (undone := part.undone()))
+
+    # -- start, pause, stop -----------------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Find out whether the server can fence partitions, and make the group in each of them."""
+        member, keys = self.member, self._layout.keys
+        key = leases.owner_key(keys[0], member.group)
+        async with self._shared.guard:
+            watched, _ = await self._shared.private.near(key).calls((("WATCH", key), ("UNWATCH",)))
+        replies = await self._shared.line.calls((leases.SCRIPT.command((key,), ("probe",), whole=True),))
+        for reply, needs in ((watched, "WATCH"), (replies[0], "EVAL")):
+            if isinstance(reply, ResponseError) and not passes(reply):
+                raise ConfigError(
+                    f"{self.subscription.name}: the partitions of {member.stream!r} need {needs}, which the server "
+                    f"refuses: {reply}. Allow it with EVALSHA, MULTI, EXEC and the keys millstream:*."
+                )
+        start = self.subscription.sub.start
+        made = await self._shared.line.calls(
+            [("XGROUP", "CREATE", one, member.group, start, "MKSTREAM") for one in keys]
+        )
+        for one, reply in zip(keys, made, strict=True):
+            if isinstance(reply, ResponseError) and not str(reply).startswith("BUSYGROUP") and not passes(reply):
+                raise FatalError(f"cannot make group {member.group} of {one}: {reply}")
+
+    def start(self) -> None:
+        """Begin to take partitions; the spare process takes none."""
+        if not spare.is_here():
+            self.ownership.start()
+
+    def quieten(self, quiet: bool) -> None:
+        """Give all partitions up once what runs has ended; or take some again."""
+        self._quiet = quiet
+        self.ownership.wanted = not quiet
+
+    def pause(self, pause: HandlerPause | None) -> None:
+        """Read nothing more in any partition, for a reason that is kept on the server; or go on."""
+        self.paused = pause
+        for part in self.parts:
+            part.pause(pause)
+
+    async def renew(self) -> None:
+        """Renew what is due now; for tests that turn the clock by hand."""
+        await self.ownership.renew_due()
+        for part in self.parts:
+            await part.renew()
+
+    async def done(self) -> None:
+        """Wait until a part of it fails."""
+        await self.ownership.failed
+
+    async def stop(self, grace: float) -> bool:
+        """Give up every partition as a loop stops; False when something could not be finished."""
+        self._stopping = True
+        try:
+            return await self.ownership.stop(grace)
+        finally:
+            failed = self.ownership.failed
+            if not failed.done():
+                failed.set_result(None)
+            failed.exception()  # Seen, also where nobody waited for it
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+#: A subscriber at work.
+Runner: TypeAlias = SubscriberLoop | PartitionedLoop
+
+
+def _check(subscription: Subscription) -> None:
+    """Refuse options that a division of partitions cannot keep."""
+    sub, name = subscription.sub, subscription.name
+    for given, option in (
+        (sub.no_ack, "StreamSub(no_ack=True)"),
+        (sub.consumer is not None, "StreamSub(consumer=)"),
+        (sub.start not in ("0", "$"), f"StreamSub(start={sub.start!r})"),
+        (subscription.read != "both", f"subscriber(read={subscription.read!r})"),
+    ):
+        if given:
+            raise ConfigError(
+                f"{name}: {option} is invalid, since {sub.stream!r} is partitioned and each partition has one owner. "
+                "Omit the option."
+            )
+
+
+def totals(loops: Iterable[Runner]) -> dict[str, dict[str, int]]:
+    """The counters of several subscribers by name."""
+    return {loop.subscription.name: loop.stats.as_dict() for loop in loops}

@@ -1,0 +1,262 @@
+"""The ownership of one member: it takes partitions, renews their leases, runs a loop for each, and gives them up.
+
+Members have no leader and no barrier. At each beat every member tells the others what it owns and looks at what they
+own (:mod:`millstream.worker.partitions.division`). If that fails, each keeps what it has: only dividing stops.
+A lease that cannot be renewed, or is another's, ends its loop at once; nothing is handed back then.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from redis.exceptions import RedisError, ResponseError
+
+from millstream.client.leases import LeasePlan
+from millstream.client.line import Disconnected, Line
+from millstream.client.partitions import lease as leases
+from millstream.client.partitions.lease import PartitionLease
+from millstream.errors import MillstreamError
+from millstream.worker.partitions.division import Division
+from millstream.worker.settlement.consumer import Membership
+from millstream.worker.subscriber.loop import SubscriberLoop
+from millstream.worker.subscriber.parts import LeaseLost
+
+log = logging.getLogger("millstream.worker")
+
+#: Longest and shortest seconds between two beats, and the members that one second of them allows.
+_BEAT, _SHORTEST, _MEMBERS_A_SECOND = 1.0, 0.02, 200
+#: Seconds that a loop may take to end where nobody is in a hurry: what runs is to end by itself.
+_PATIENT = 365 * 86_400.0
+
+
+@dataclass(slots=True, eq=False)
+class OwnedPart:
+    """A partition that this member owns."""
+
+    lease: PartitionLease
+    loop: SubscriberLoop
+    ending: asyncio.Event = field(default_factory=asyncio.Event)  # It is to be given up, or is lost
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    grace: float = _PATIENT  # Seconds for what runs to end, once it is given up
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class OwnershipCounts:
+    """Counters of one member."""
+
+    taken: int = 0  # Partitions taken
+    given: int = 0  # Partitions given up
+    lost: int = 0  # Partitions whose lease ended or became another's
+
+
+class Ownership:
+    """The partitions of one handler in this process."""
+
+    def __init__(
+        self,
+        keys: tuple[str, ...],
+        member: Membership,
+        line: Line,
+        make: Callable[[PartitionLease, Callable[[], None], Callable[[], Awaitable[None]]], SubscriberLoop],
+    ) -> None:
+        self._keys = keys
+        self._member = member
+        self._line = line  # To all nodes, for leases
+        self._make = make
+        self._lasts = member.min_idle
+        self._plan = LeasePlan.known(member.min_idle)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._division = Division(len(keys), member.consumer)
+        self._members = 1
+        self._warned = False
+        self.wanted = True  # False while it is to own nothing
+        self.parts: dict[int, OwnedPart] = {}
+        self.counts = OwnershipCounts()
+        self.looked = False  # It has met the others, or tried to
+        self.clean = True  # Every partition that was given up had all of its outcomes stored
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # A loop cannot go on
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to take partitions."""
+        self._tasks = [
+            asyncio.create_task(self._repeat(self.renew_due, lambda: self._plan.period), name="millstream-leases"),
+            asyncio.create_task(self._repeat(self.look, self._pause), name="millstream-division"),
+        ]
+
+    async def stop(self, grace: float) -> bool:
+        """Give up everything; False if an outcome could not be stored."""
+        tasks, self._tasks = self._tasks, []
+        renewing, dividing = tasks[:1], tasks[1:]
+        for task in dividing:
+            task.cancel()
+        await asyncio.gather(*dividing, return_exceptions=True)
+        await self._leave()
+        parts = list(self.parts.values())
+        self._give_up(parts, grace)
+        await asyncio.gather(*(part.task for part in parts if part.task is not None), return_exceptions=True)
+        for task in renewing:
+            task.cancel()
+        await asyncio.gather(*renewing, return_exceptions=True)
+        return self.clean
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:
+        while True:
+            try:
+                await work()
+            except (MillstreamError, RedisError) as error:
+                if not self._warned and not isinstance(error, Disconnected):
+                    self._warned = True
+                    log.warning("%s: partitions are not divided by this process: %s", self._member.stream, error)
+            await asyncio.sleep(pause())
+
+    def _pause(self) -> float:
+        beat = max(min(self._lasts / 6_000, _BEAT), _SHORTEST)
+        return max(beat, self._members / _MEMBERS_A_SECOND) * (0.9 + 0.2 * self._member.chance.random())
+
+    # -- dividing ---------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """One beat: meet the others, give up the surplus, and take what is free."""
+        member, keeps = self._member, [part for part in self.parts.values() if not part.ending.is_set()]
+        if not self.wanted:
+            self._give_up(keeps, _PATIENT)
+            await self._leave()
+            return
+        owned = frozenset(part.lease.number for part in keeps)
+        try:
+            members = await leases.meet(self._line, member.stream, member.group, member.consumer, owned, self._lasts)
+        finally:
+            self.looked = True
+        self._members = max(len(members), 1)
+        surplus = self._division.surplus(members, owned)
+        # Least busy first: those that are given up read nothing more until what runs has ended
+        self._give_up(sorted(keeps, key=lambda part: part.loop.in_hand)[:surplus], _PATIENT)
+        wanted = [one for one in self._division.wanted(members, owned) if one not in self.parts]
+        for result in await asyncio.gather(*map(self._take, wanted), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _take(self, number: int) -> None:
+        member, stream = self._member, self._keys[number]
+        # A lease counts from the question: its answer may be old
+        asked = member.clock.mono_time()
+        fence = await leases.take(self._line, stream, member.group, member.consumer, self._lasts)
+        if fence is None:
+            return
+        lease = PartitionLease(stream, number, member.group, member.consumer, fence, self._lasts, asked)
+        part: OwnedPart
+        loop = self._make(lease, lambda: self._lose(part), lambda: self._renew(part))
+        part = self.parts[number] = OwnedPart(lease, loop)
+        self.counts.taken += 1
+        self._bound()
+        part.task = asyncio.create_task(self._own(part), name=f"millstream-owner-{stream}")
+
+    def _give_up(self, parts: Iterable[OwnedPart], grace: float) -> None:
+        for part in parts:
+            part.grace = min(part.grace, grace)
+            part.ending.set()
+
+    async def _leave(self) -> None:
+        member = self._member
+        with contextlib.suppress(Disconnected, ResponseError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await leases.leave(self._line, member.stream, member.group, member.consumer)
+
+    def _bound(self) -> None:
+        for part in self.parts.values():
+            part.loop.bound(len(self.parts))
+
+    # -- one partition ----------------------------------------------------------------------------------------------
+
+    async def _own(self, part: OwnedPart) -> None:
+        """From the lease to its end."""
+        try:
+            await part.loop.prepare()
+            await part.loop.take_over()
+            part.loop.start()
+            await self._until_end(part)
+        except Disconnected as error:
+            log.info("%s: not read yet: %s", part.lease.stream, error)
+        except (LeaseLost, asyncio.CancelledError):
+            pass
+        except Exception as error:  # noqa: BLE001 - whoever waits for the subscriber learns of it
+            if not self.failed.done():
+                self.failed.set_exception(error)
+        finally:
+            await self._end(part)
+
+    async def _until_end(self, part: OwnedPart) -> None:
+        """Wait until the partition is to be given up, and give it up; or until it is lost, or fails."""
+        waits = [asyncio.create_task(part.ending.wait()), asyncio.create_task(part.loop.done())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if waits[1].done():
+                waits[1].result()
+        finally:
+            for one in waits:
+                one.cancel()
+        if part.lost.is_set():
+            return
+        stopping = asyncio.create_task(part.loop.stop(part.grace))
+        lost = asyncio.create_task(part.lost.wait())
+        await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+        lost.cancel()
+        if stopping.done():
+            self.clean &= stopping.result()
+        else:
+            stopping.cancel()
+            await asyncio.gather(stopping, return_exceptions=True)
+
+    async def _end(self, part: OwnedPart) -> None:
+        lease = part.lease
+        try:
+            await part.loop.abandon()
+            if not lease.lost:
+                with contextlib.suppress(Disconnected, ResponseError):  # it ends by itself
+                    await leases.give(self._line, lease)
+                self.counts.given += 1
+        finally:
+            del self.parts[lease.number]
+            self._bound()
+
+    def _lose(self, part: OwnedPart) -> None:
+        """The partition is another's, or may be."""
+        if part.lease.lost:
+            return
+        part.lease.lost = True
+        part.lease.renewed = -(2**62)  # No lane begins an entry any more
+        self.counts.lost += 1
+        log.warning("%s: this process does not own the partition any more", part.lease.stream)
+        part.lost.set()
+        part.ending.set()
+
+    # -- renewal ----------------------------------------------------------------------------------------------------
+
+    async def renew_due(self) -> None:
+        """Renew the leases of which a third has passed."""
+        now = self._member.clock.mono_time()
+        due = [part for part in self.parts.values() if self._plan.is_due(now, part.lease.renewed)]
+        await asyncio.gather(*map(self._renew, due))
+
+    async def _renew(self, part: OwnedPart) -> None:
+        """Renew one lease; the partition is lost where it is another's, or its time is over without an answer."""
+        lease = part.lease
+        if lease.lost:
+            return
+        asked = self._member.clock.mono_time()
+        try:
+            async with asyncio.timeout(max(self._lasts / 3_000, _BEAT)):
+                ours = await leases.renew(self._line, lease)
+        except (Disconnected, ResponseError, TimeoutError):
+            if self._member.clock.mono_time() - lease.renewed > self._lasts:
+                self._lose(part)
+            return
+        if ours:
+            lease.renewed = max(lease.renewed, asked) if not lease.lost else lease.renewed
+        else:
+            self._lose(part)

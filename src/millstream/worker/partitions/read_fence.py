@@ -1,0 +1,96 @@
+"""The fence of reads: the server delivers entries of a partition to its owner only.
+
+The loop's own connection keeps a standing ``WATCH`` of the owner key, and has looked at it since. A read is a
+transaction, with the next look after it: one round trip. The server refuses it once the key expired, changed hands or
+was renewed; the look after it tells which. A new connection watches before anything else is sent on it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from redis.exceptions import ResponseError
+
+from millstream import failpoints
+from millstream.client import emulate
+from millstream.client.line import Command, Line, Reply, Withheld
+from millstream.client.partitions.lease import PartitionLease
+from millstream.client.ranges import behind
+from millstream.worker.subscriber.group_setup import FatalError
+from millstream.worker.subscriber.parts import LeaseLost
+
+_PAGE = 500
+
+
+class ReadFence:
+    """Fences what one connection reads."""
+
+    def __init__(self, line: Line, lease: PartitionLease, lost: Callable[[], None]) -> None:
+        self._line = line
+        self._lease = lease
+        self._lost = lost
+        self._text = lease.text.encode()
+        self._watch: tuple[Command, ...] = (("WATCH", lease.key), ("GET", lease.key))
+        self._connects = 0  # The connection that was looked on
+        self._ours = False  # At the last look
+        #: transactions that the server refused
+        self.refused = 0
+
+    async def calls(self, before: Sequence[Command], commands: Sequence[Command], within: float | None) -> list[Reply]:
+        """The replies to ``before``, sent ahead and unfenced, and to commands that are run for the owner only.
+
+        Raises:
+            LeaseLost: the partition is another's; nothing was delivered.
+        """
+        first: list[Reply] = []
+        ahead, fenced = list(before), (("MULTI",), *commands, ("EXEC",), *self._watch)
+        while True:
+            failpoints.reach("before_fenced_read")
+            try:
+                replies = await self._line.calls((*ahead, *fenced), timeout=within, only_if=self._is_ours)
+            except Withheld:
+                raise self._gone() from None
+            first, replies, ahead = first or replies[: len(ahead)], replies[len(ahead) :], []
+            result, holder = replies[-3], replies[-1]
+            self._ours = holder == self._text
+            if isinstance(result, list):
+                return [*first, *result]
+            if isinstance(result, ResponseError):
+                reason = next((one for one in replies if isinstance(one, ResponseError)), result)
+                return [*first, *(reason for _ in commands)]
+            self.refused += 1
+            if not self._ours:
+                raise self._gone()
+
+    def _is_ours(self) -> bool:
+        """The last look, or that of the greeting if the connection is a new one."""
+        if self._line.connects != self._connects:
+            self._connects = self._line.connects
+            greeting = self._line.greeting
+            self._ours = len(greeting) == 3 and greeting[2] == self._text
+        return self._ours
+
+    def _gone(self) -> LeaseLost:
+        self._lost()
+        return LeaseLost(f"{self._lease.stream}: another owns the partition")
+
+    async def take_over(self) -> None:
+        """Take every entry from whoever has it, so that no earlier owner settles it; claims find all of them at once.
+
+        An entry that waits for its time keeps it. One that was in hand when its owner ended counts as after any crash.
+
+        Raises:
+            LeaseLost: the partition is another's.
+            FatalError: the server refuses it.
+        """
+        stream, group = self._lease.stream, self._lease.group
+        first: str | None = "-"
+        while first is not None:
+            rows = await self._line.call("XPENDING", stream, group, first, "+", _PAGE)
+            ids = [row[0] for row in rows if row[1] not in (emulate.WAITING, emulate.NOBODY)]
+            if ids:
+                move = ("XCLAIM", stream, group, emulate.NOBODY, 0, *ids, "TIME", 0, "JUSTID")
+                (reply,) = await self.calls((), (move,), None)
+                if isinstance(reply, ResponseError):
+                    raise FatalError(f"{stream}: {reply}") from reply
+            if len(rows) < _PAGE:
+                return
+            first = behind(rows[-1][0])

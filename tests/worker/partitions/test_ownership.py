@@ -1,0 +1,470 @@
+"""Owners of partitions: each partition is read by one member, whoever joins, leaves, freezes or is killed."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, EntryLostError, Message, Nack, StreamSub, failpoints, once
+from millstream.client.partitions import lease as leases
+from millstream.client.partitions.layout import LayoutError
+from millstream.errors import ConfigError
+from millstream.worker.partitions.loop import PartitionedLoop
+from support import needs
+from support.accounts import user
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+LEASE_MS = 1_200
+
+
+def sub(stream: str = "orders", **options: Any) -> StreamSub:
+    """The subscription of these tests."""
+    return StreamSub(stream, **({"group": "g", "min_idle_time": LEASE_MS} | options))
+
+
+class Fleet:
+    """Apps over one stream of four partitions, and what their handlers saw."""
+
+    def __init__(self, url: str, client: redis.Redis) -> None:
+        self.url = url
+        self.client = client
+        self.seen: list[tuple[int, str, int]] = []  # App, key, number
+        self.apps: list[App] = []
+
+    def app(self, **options: Any) -> App:
+        """One more app."""
+        app, number = App(self.url, reap_after=None), len(self.apps)
+        self.apps.append(app)
+
+        @app.subscriber(sub(), **options)
+        async def handle(key: str, n: int) -> None:
+            self.seen.append((number, key, n))
+
+        return app
+
+    async def publish(self, first: int, count: int) -> None:
+        """Entries of ten keys."""
+        await self.apps[0].publish_batch("orders", [{"key": f"k{n % 10}", "n": n} for n in range(first, first + count)])
+
+    def ordered(self) -> bool:
+        """True if each key's entries were run in their order, each once."""
+        by_key = defaultdict(list)
+        for _, key, n in self.seen:
+            by_key[key].append(n)
+        return all(each == sorted(set(each)) for each in by_key.values())
+
+
+def owned(app: App) -> list[int]:
+    """The partitions that an app owns."""
+    (loop,) = app.loops
+    assert isinstance(loop, PartitionedLoop)
+    return loop.partitions
+
+
+def owner(client: redis.Redis, number: int) -> str | None:
+    """The text of an owner key."""
+    found: Any = client.get(f"millstream:{{{number}}}:owner:orders{{{number}}}:g")
+    return found
+
+
+@pytest.fixture
+async def fleet(server: ServerProcess, client: redis.Redis) -> AsyncIterator[Fleet]:
+    """No app yet; the stream is partitioned."""
+    found = Fleet(server.url, client)
+    app = App(server.url)
+    await app.partition("orders", 4, by="key")
+    await app.close()
+    yield found
+    for one in found.apps:
+        await one.close()
+
+
+async def test_members_share_the_partitions_and_keep_the_order(fleet: Fleet) -> None:
+    """A second app takes its half while the first works, and gives it back at its stop; each key stays in order."""
+    one, two = fleet.app(), fleet.app(concurrency=2)
+    async with one.running():
+        await aeventually(lambda: len(owned(one)) == 4)
+        await fleet.publish(0, 40)
+        async with two.running():
+            await aeventually(lambda: (len(owned(one)), len(owned(two))) == (2, 2))
+            await fleet.publish(40, 40)
+            await aeventually(lambda: len(fleet.seen) == 80)
+            assert {number for number, _, n in fleet.seen if n >= 40} == {0, 1}
+        await fleet.publish(80, 20)
+        await aeventually(lambda: len(owned(one)) == 4 and len(fleet.seen) == 100)
+    assert fleet.ordered()
+    # A clean stop leaves no owner, no member and no consumer
+    assert fleet.client.keys("millstream:*owner*") == []
+    assert fleet.client.keys("millstream:*members*") == []
+    for at in range(4):
+        assert fleet.client.xinfo_consumers(f"orders{{{at}}}", "g") == []
+        pending: Any = fleet.client.xpending(f"orders{{{at}}}", "g")
+        assert pending["pending"] == 0
+
+
+@pytest.mark.parametrize("options", [{"ack": "each"}, {"concurrency": 1}, {"key": lambda msg: msg.fields["key"]}])
+async def test_every_way_of_running_shares_the_places(fleet: Fleet, options: dict[str, Any]) -> None:
+    """However few places the partitions share, every entry is run once and in the order of its key."""
+    app = fleet.app(**options)
+    async with app.running():
+        await fleet.publish(0, 200)
+        await aeventually(lambda: len(fleet.seen) == 200)
+        assert app.stats()["handle"]["read"] == 200
+    assert fleet.ordered()
+
+
+async def test_batches_and_threads_run_over_partitions(fleet: Fleet) -> None:
+    """Batches are of one partition; a handler in threads has one pool for all."""
+    app, batches, ran = App(fleet.url), [], Counter[int]()
+
+    @app.subscriber(sub(), batch=True)
+    async def handle(n: list[int], msgs: list[Message]) -> None:
+        batches.append({msg.stream for msg in msgs})
+        ran.update(n)
+
+    @app.subscriber(sub(group="threads"), concurrency=3)
+    def run(n: int) -> None:
+        ran.update([n])
+
+    fleet.apps.append(app)
+    await fleet.publish(0, 50)
+    async with app.running():
+        await aeventually(lambda: sum(ran.values()) == 100)
+    assert set(ran.values()) == {2}
+    assert all(len(streams) == 1 for streams in batches)
+
+
+async def test_a_partition_with_little_gets_a_place_beside_one_with_much(fleet: Fleet) -> None:
+    """Places go round among partitions: a deep backlog of one key keeps no other partition waiting."""
+    app, order = App(fleet.url), []
+    gate = asyncio.Event()
+    fleet.apps.append(app)
+
+    @app.subscriber(sub(), concurrency=1)
+    async def handle(msg: Message, n: int) -> None:
+        await gate.wait()
+        order.append((msg.partition, n))
+        await asyncio.sleep(0)
+
+    await app.publish_batch("orders", [{"n": n, "key": None} for n in range(100)], key=lambda _: "k1")
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        await app.publish_batch("orders", [{"n": 100 + n} for n in range(40)], key=lambda one: one["n"])
+        await aeventually(lambda: sum(part.buffered for part in app.loops[0].parts) >= 40)
+        gate.set()
+        await aeventually(lambda: len(order) == 140)
+    last_of_others = max(at for at, (_, n) in enumerate(order) if n >= 100)
+    busy = order[0][0]
+    others = [at for at, (part, _) in enumerate(order) if part != busy]
+    assert max(others) < 139
+    assert last_of_others >= max(others)
+
+
+def steal(client: redis.Redis, number: int, text: str = "thief:99") -> None:
+    """Have another own a partition, as after a lease that ended."""
+    client.set(f"millstream:{{{number}}}:owner:orders{{{number}}}:g", text, px=60_000)
+
+
+@pytest.mark.parametrize("how", ["other", "gone", "same name"])
+async def test_an_owner_of_before_reads_nothing(fleet: Fleet, how: str) -> None:
+    """The lease ends between the look and the read: the server refuses the read, whoever the owner is by then."""
+    app = fleet.app()
+    hit = asyncio.Event()
+
+    def lapse() -> None:
+        if armed and not hit.is_set():
+            hit.set()
+            for at in range(4):
+                if how == "gone":
+                    fleet.client.delete(f"millstream:{{{at}}}:owner:orders{{{at}}}:g")
+                    fleet.client.set(f"millstream:{{{at}}}:owner:orders{{{at}}}:g", "thief:99")
+                    fleet.client.delete(f"millstream:{{{at}}}:owner:orders{{{at}}}:g")
+                    steal(fleet.client, at)
+                else:
+                    steal(fleet.client, at, "thief:99" if how == "other" else f"{name}:1000")
+
+    armed = False
+    failpoints.on("before_fenced_read", lapse)
+    async with app.running():
+        name = app.loops[0].member.consumer
+        await aeventually(lambda: len(owned(app)) == 4 and all(part.fetcher._awaits for part in app.loops[0].parts))  # noqa: SLF001 - it waits
+        armed = True
+        await fleet.publish(0, 40)
+        await asyncio.wait_for(hit.wait(), 30)
+        await aeventually(lambda: owned(app) == [])
+        assert fleet.seen == []
+        for at in range(4):
+            assert fleet.client.xpending_range(f"orders{{{at}}}", "g", "-", "+", 10) == []
+        for at in range(4):
+            fleet.client.delete(f"millstream:{{{at}}}:owner:orders{{{at}}}:g")
+        await aeventually(lambda: len(fleet.seen) == 40)
+
+
+async def test_a_new_connection_is_fenced_from_its_first_moment(fleet: Fleet) -> None:
+    """A reader whose connection broke while another took the partition reads nothing over the next one."""
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4 and all(part.fetcher._awaits for part in app.loops[0].parts))  # noqa: SLF001 - it waits
+        for at in range(4):
+            steal(fleet.client, at)
+        for one in fleet.client.client_list():
+            if one["cmd"] == "xread":
+                fleet.client.client_kill_filter(_id=one["id"])
+        await fleet.publish(0, 40)
+        await aeventually(lambda: owned(app) == [])
+        assert fleet.seen == []
+        for at in range(4):
+            assert fleet.client.xpending_range(f"orders{{{at}}}", "g", "-", "+", 10) == []
+
+
+async def test_an_owner_of_before_settles_nothing(fleet: Fleet) -> None:
+    """A run that outlives its lease is cancelled; its effect by ``once`` is refused, and its entry stays."""
+    app, ends = App(fleet.url), []
+    began = asyncio.Event()
+    fleet.apps.append(app)
+
+    @app.subscriber(sub())
+    async def handle(msg: Message) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            with contextlib.suppress(asyncio.CancelledError):
+                try:
+                    await once(msg, ("INCR", f"effect{{{msg.partition}}}"))
+                except EntryLostError as error:
+                    ends.append(error)
+            raise
+
+    await app.publish("orders", {"key": "a"})
+    async with app.running():
+        await asyncio.wait_for(began.wait(), 30)
+        (at,) = [at for at in range(4) if fleet.client.xlen(f"orders{{{at}}}")]
+        steal(fleet.client, at)
+        await aeventually(lambda: at not in owned(app))
+    assert len(ends) == 1
+    assert fleet.client.keys("effect*") == []
+    (row,) = fleet.client.xpending_range(f"orders{{{at}}}", "g", "-", "+", 10)
+    assert row["times_delivered"] == 1
+
+
+async def test_once_acts_for_the_owner_and_the_message_names_its_partition(fleet: Fleet) -> None:
+    """``once`` runs for the owner; the partition and the fence number are the owner key's."""
+    app, seen = App(fleet.url), []
+    fleet.apps.append(app)
+
+    @app.subscriber(sub())
+    async def handle(msg: Message, n: int) -> None:
+        assert await once(msg, ("INCRBY", f"sum{{{msg.partition}}}", n))
+        assert not await once(msg, ("INCRBY", f"sum{{{msg.partition}}}", n))
+        seen.append((msg.stream, f"orders{{{msg.partition}}}", owner(fleet.client, msg.partition or 0), msg.fence))
+
+    await app.publish_batch("orders", [{"key": f"k{n}", "n": n} for n in range(10)])
+    async with app.running():
+        await aeventually(lambda: len(seen) == 10)
+        name = app.loops[0].member.consumer
+    assert all(stream == part and text == f"{name}:{fence}" for stream, part, text, fence in seen)
+    assert sum(int(str(fleet.client.get(key))) for key in fleet.client.keys("sum*")) == 45
+
+
+async def test_a_change_of_owner_keeps_a_delay_and_charges_nothing(fleet: Fleet) -> None:
+    """A Nack's due time is kept by the next owner, and its delivery count goes on from the handler's own tries."""
+    first, second = App(fleet.url), App(fleet.url)
+    fleet.apps += [first, second]
+    counts: list[int] = []
+    refused = asyncio.Event()
+
+    @first.subscriber(sub())
+    async def handle(msg: Message) -> None:
+        refused.set()
+        raise Nack("later", delay=1.5)
+
+    @second.subscriber(sub())
+    async def again(msg: Message) -> None:
+        counts.append(msg.delivery_count)
+
+    await first.publish("orders", {"key": "a"})
+    async with first.running():
+        await asyncio.wait_for(refused.wait(), 30)
+        await aeventually(lambda: bool(fleet.client.keys("millstream:*due*")))
+    (due_key,) = fleet.client.keys("millstream:*due*")
+    ((_, due),) = fleet.client.zrange(due_key, 0, -1, withscores=True)
+    async with second.running():
+        await aeventually(lambda: counts)
+    seconds, micro = fleet.client.time()
+    assert seconds * 1000 + micro // 1000 >= due
+    assert counts == [2]
+
+
+async def test_entries_of_an_owner_that_was_killed_run_before_new_ones(fleet: Fleet) -> None:
+    """All that a dead owner had in hand is claimed in order before anything new is read."""
+    for at in range(4):
+        fleet.client.xgroup_create(f"orders{{{at}}}", "g", "0", mkstream=True)
+    app = fleet.app(concurrency=2)
+    await fleet.publish(0, 100)
+    for at in range(4):
+        fleet.client.xreadgroup("g", "dead", {f"orders{{{at}}}": ">"}, count=15)
+    async with app.running():
+        await aeventually(lambda: len(fleet.seen) == 100)
+        assert app.stats()["handle"]["claimed"] == 60
+    assert fleet.ordered()
+
+
+async def test_a_renewal_needs_the_whole_text(fleet: Fleet) -> None:
+    """An owner key with our name and a later fence number is not our lease: it is not renewed."""
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        for at in range(4):
+            steal(fleet.client, at, f"{app.loops[0].member.consumer}:1000")
+        await aeventually(lambda: owned(app) == [])
+        assert all(owner(fleet.client, at) == f"{app.loops[0].member.consumer}:1000" for at in range(4))
+
+
+async def test_a_member_that_takes_nothing_leaves_nothing_without_an_owner(fleet: Fleet) -> None:
+    """A member that seems alive and takes nothing: others take its share after three looks."""
+    app = fleet.app()
+
+    def ghost() -> bool:
+        seconds, micro = fleet.client.time()
+        fleet.client.hset(leases.members_key("orders", "g"), "ghost", f"{seconds * 1000 + micro // 1000}:")
+        return len(owned(app)) == 4
+
+    ghost_first = {"ghost": "x"}
+    fleet.client.hset(leases.members_key("orders", "g"), mapping=ghost_first)
+    async with app.running():
+        await aeventually(ghost)
+
+
+@pytest.mark.parametrize("row", ["", "x", "1:1", "9" * 400 + ":", "99999999999999:1,2", b"\xff:\xff"])
+async def test_rows_of_members_that_nobody_wrote_do_no_harm(fleet: Fleet, row: str) -> None:
+    """The members' hash is anybody's to write: such rows are dropped."""
+    fleet.client.hset(leases.members_key("orders", "g"), "strange", row)
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        assert fleet.client.hkeys(leases.members_key("orders", "g")) == [app.loops[0].member.consumer]
+
+
+async def test_the_work_goes_on_where_the_members_cannot_be_reached(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only dividing stops: owners renew and read on, and one line of the log names the reason."""
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        fleet.client.delete(leases.members_key("orders", "g"))
+        fleet.client.set(leases.members_key("orders", "g"), "text")
+        before = [owner(fleet.client, at) for at in range(4)]
+        await aeventually(lambda: "partitions are not divided" in caplog.text)
+        await fleet.publish(0, 40)
+        await aeventually(lambda: len(fleet.seen) == 40)
+        assert [owner(fleet.client, at) for at in range(4)] == before
+        fleet.client.delete(leases.members_key("orders", "g"))
+
+
+async def test_a_group_that_goes_is_made_again(fleet: Fleet) -> None:
+    """FLUSHALL takes entries, groups and leases; the member takes its partitions again and goes on."""
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        await fleet.publish(0, 1)
+        await aeventually(lambda: len(fleet.seen) == 1)
+        fleet.client.flushall()
+        await fleet.publish(1, 20)
+        await aeventually(lambda: len(fleet.seen) == 21)
+
+
+async def test_the_registry_has_one_row_for_all_partitions(fleet: Fleet) -> None:
+    """A worker's row names the logical stream, its slots once, and the partitions."""
+    app = fleet.app(concurrency=7)
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        heartbeat = app._heartbeat  # noqa: SLF001 - its next beat is seconds away
+        assert heartbeat is not None
+        (row,) = heartbeat.facts()["subscribers"]
+    assert (row["stream"], row["slots"], row["partitions"]) == ("orders", 7, [0, 1, 2, 3])
+    assert json.dumps(row)
+
+
+async def test_a_process_that_is_to_be_quiet_gives_its_partitions_up(fleet: Fleet) -> None:
+    """``worker quiet`` and ``worker drain`` leave the partitions to others; going on takes some again."""
+    one, two = fleet.app(), fleet.app()
+    async with one.running(), two.running():
+        await aeventually(lambda: (len(owned(one)), len(owned(two))) == (2, 2))
+        one.loops[0].quieten(True)
+        await aeventually(lambda: (len(owned(one)), len(owned(two))) == (0, 4))
+        one.loops[0].quieten(False)
+        await aeventually(lambda: (len(owned(one)), len(owned(two))) == (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "sub_options", "fault"),
+    [
+        ({}, {"no_ack": True, "min_idle_time": None}, "no_ack"),
+        ({}, {"consumer": "fixed"}, "consumer"),
+        ({}, {"start": "5-0"}, "start"),
+        ({"read": "claimed"}, {}, "read"),
+        ({"read": "new"}, {}, "read"),
+    ],
+)
+async def test_options_that_a_division_cannot_keep_are_refused(
+    fleet: Fleet, options: dict[str, Any], sub_options: dict[str, Any], fault: str
+) -> None:
+    """The app does not start, and the error names the option."""
+    app = App(fleet.url)
+
+    @app.subscriber(sub(**sub_options), **options)
+    async def handle(msg: Message) -> None: ...
+
+    with pytest.raises(ConfigError, match=f"{fault}.*is partitioned"):
+        await app.start()
+    await app.close()
+
+
+async def test_a_foreign_descriptor_stops_the_start(server: ServerProcess, client: redis.Redis) -> None:
+    """A descriptor that another program wrote is named, and none of its keys is read."""
+    client.set("millstream:{orders}:partitions", '{"stream": "orders"}')
+    app = App(server.url)
+
+    @app.subscriber(sub())
+    async def handle(msg: Message) -> None: ...
+
+    with pytest.raises(LayoutError, match="does not describe"):
+        await app.start()
+    await app.close()
+
+
+async def test_a_reader_of_one_partition_is_warned(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    """``StreamSub("orders{3}")`` reads, and the log says that it is outside of the division."""
+    app = App(fleet.url)
+
+    @app.subscriber(sub("orders{3}"))
+    async def handle(msg: Message) -> None: ...
+
+    with caplog.at_level(logging.WARNING):
+        async with app.running():
+            pass
+    assert "orders{3} is a partition of 'orders'" in caplog.text
+
+
+async def test_rights_that_are_missing_are_named_at_the_start(fleet: Fleet) -> None:
+    """A user without WATCH or scripts gets one error that names them."""
+    for rule, needs_ in (("-watch", "WATCH"), ("-eval", "EVAL")):
+        with user(fleet.client, "~*", "&*", "+@all", rule) as name:
+            app = App(fleet.url.replace("redis://", f"redis://{name}"))
+
+            @app.subscriber(sub())
+            async def handle(msg: Message) -> None: ...
+
+            with pytest.raises(ConfigError, match=f"need {needs_}"):
+                await app.start()
+            await app.close()
