@@ -124,6 +124,21 @@ def test_waiting_does_not_count() -> None:
     assert lines(found) == ["DEBUG SLEEP 0.1"]
 
 
+@pytest.mark.parametrize("slower", [0, 100_000])
+def test_a_wait_that_is_over_unserved_is_kept_without_its_length(slower: int) -> None:
+    """A time that is up counts as a command that took the time of its one look, as in Redis 8."""
+    found = client()
+    found.call("CONFIG", "SET", "slowlog-log-slower-than", slower)
+    found.call("SLOWLOG", "RESET")
+    waiting = found.world.client()
+    assert waiting.send("BLPOP", "l", "200") is WAITING
+    found.world.advance(200_000)
+    assert waiting.inbox
+    kept = [row for row in rows(found) if row[3] == [b"BLPOP", b"l", b"200"]]
+    assert [row[2] < 100_000 for row in kept] == ([] if slower else [True])
+    assert [row[1] for row in kept] == [found.world.clock.wall // 1000] * len(kept)
+
+
 def test_it_is_told_when_a_command_ended() -> None:
     """By the server's clock, in seconds."""
     found = client()

@@ -6,7 +6,6 @@ Commands know it as ``ctx.host``; what a command does to keys goes through its c
 from typing import TYPE_CHECKING
 
 from millstream.commands.admin.info import render
-from millstream.commands.context.slowlog import SlowLog
 from millstream.node.log import rebuilding
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class NodeHost:
         self.wake = sessions.waits.wake
         self.weigh = journal.weight.add
         self.refusal, self.note_refusal = admission.refusal, admission.note_refusal
-        self.slowlog = SlowLog(config)  # The commands that took long
+        self.slowlog = sessions.slowlog
         self.rewriter: Rewriter | None = None  # Makes the log smaller; the shell provides it where there is a log
         self.wall = self.mono = 0
 

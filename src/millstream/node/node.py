@@ -231,7 +231,8 @@ class Node:
             stats.failed += 1
             self.stats.error(error.line)
             return Error(error.line)
-        except Blocked:
+        except Blocked as wait:
+            wait.took = time.perf_counter_ns() - started
             slow_from = NEVER  # it is not through; what counts is the time of the run that ends its wait
             raise
         except Exception:
@@ -461,8 +462,7 @@ class Node:
             if waiter.over:
                 continue
             if waiter.deadline is not None and waiter.deadline <= now.mono:
-                self.waits.stop(waiter)
-                self.sessions.send(waiter.session, waiter.late())
+                self.sessions.end_wait(waiter, waiter.late(), now.wall)
                 continue
             waiter.alarm = None
             if self._pause.ends is not None:

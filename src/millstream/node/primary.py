@@ -232,7 +232,7 @@ class Primary:
             or self._journal.unconfirmed.is_between(before, follower.acked)
         ):
             self._look()
-        self._sessions.answer_fulfilled()
+        self._sessions.answer_fulfilled(now.wall)
         self._tell(now)
 
     def _tell(self, now: "Now") -> None:

@@ -223,7 +223,7 @@ def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
     reason = keyword(argv[3]) if len(argv) == 4 else b"TIMEOUT"
     if reason not in {b"TIMEOUT", b"ERROR"}:
         raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
-    return int(ctx.host.unblock(integer(argv[2]), reason == b"ERROR"))
+    return int(ctx.host.unblock(integer(argv[2]), reason == b"ERROR", ctx.now.wall))
 
 
 def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature

@@ -81,6 +81,7 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         self.group_wait = group_wait
         self.due = due
         self.kind = kind
+        self.took = 0  # Nanoseconds of the run that found nothing
 
 
 class Origin(Enum):

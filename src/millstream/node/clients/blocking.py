@@ -41,6 +41,7 @@ class Waiter:
     glance: Glance | None = None
     fulfilled: Callable[[], bool] | None = None  # True if replicas are as far as it waits for; None for a wait for keys
     may_unblock: bool = True  # CLIENT UNBLOCK ends the wait
+    took: int = 0  # Nanoseconds of the last run that found nothing
     _packed: bytes = b""
 
     @property
@@ -80,6 +81,7 @@ class Waits:
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
         waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, given, wait.late, wait.due)
         waiter.glance, waiter.fulfilled, waiter.may_unblock = wait.glance, wait.fulfilled, wait.may_unblock
+        waiter.took = wait.took
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter
         session.blocked = True

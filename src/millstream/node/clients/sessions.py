@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millstream.commands.context.session import Session
+from millstream.commands.context.slowlog import SlowLog
 from millstream.commands.context.watches import Watches
 from millstream.commands.table.events import messages
 from millstream.engine.channels import Channels, Patterns
@@ -44,6 +45,7 @@ class Sessions:
         self.messages: list[tuple[Session, Push]] = []
         # Output for sessions other than the one that just ran a command; the shell empties it
         self.outbox: list[tuple[Session, Outcome]] = []
+        self.slowlog = SlowLog(config)  # The commands that took long
         self.waits = Waits()  # Sessions that wait inside a command
         self.pause = Pause()  # The pause of clients, or of those that write
         self.watches = Watches()  # Sessions that watch each key
@@ -109,24 +111,29 @@ class Sessions:
         if session is not None:
             self.kill(session)
 
-    def disconnect_waiting(self, line: str) -> None:
+    def end_wait(self, waiter: Waiter, reply: Reply, wall: int) -> None:
+        """Answer a client whose command was not served; SLOWLOG keeps it without the time of its wait, as Redis 8."""
+        self.waits.stop(waiter)
+        if waiter.may_unblock and waiter.took >= self._config.slow_from:
+            self.slowlog.note(waiter.session, waiter.given, waiter.took, wall)
+        self.send(waiter.session, reply)
+
+    def disconnect_waiting(self, line: str, wall: int) -> None:
         """Answer all waiting clients with an error, and close their connections."""
         for waiter in list(self.waits.by_session.values()):
-            self.waits.stop(waiter)
             self._count_failed(waiter, line)
             waiter.session.closing = True
-            self.send(waiter.session, Error(line))
+            self.end_wait(waiter, Error(line), wall)
 
-    def unblock(self, session_id: int, error: bool) -> bool:
+    def unblock(self, session_id: int, error: bool, wall: int) -> bool:
         """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait, or for the end."""
         waiter = self.waits.by_session.get(session_id)
         if waiter is None or not waiter.may_unblock:
             return False
-        self.waits.stop(waiter)
         line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
         if error:
             self._count_failed(waiter, line)
-        self.send(waiter.session, Error(line) if error else waiter.late())
+        self.end_wait(waiter, Error(line) if error else waiter.late(), wall)
         return True
 
     def _count_failed(self, waiter: Waiter, line: str) -> None:
@@ -134,12 +141,11 @@ class Sessions:
         self._stats.error(line)
         self._stats.command(waiter.argv[0].decode("latin-1").lower()).failed += 1
 
-    def answer_fulfilled(self) -> None:
+    def answer_fulfilled(self, wall: int) -> None:
         """Replicas have said how far they are: answer those who waited for no more than that."""
         for waiter in list(self.waits.by_session.values()):
             if waiter.fulfilled is not None and waiter.fulfilled():
-                self.waits.stop(waiter)
-                self.send(waiter.session, waiter.late())
+                self.end_wait(waiter, waiter.late(), wall)
 
     def publish(self, channel: bytes, message: bytes) -> int:
         """Send a message to a channel's listeners, once the command's own record is in the log; how many there are."""

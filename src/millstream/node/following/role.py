@@ -114,7 +114,7 @@ class Following:
             self._primary.start_feed(now.mono, self._journal.feed, Relay)
             self._primary.cut_all()
             self._primary.step_down()
-            self._sessions.disconnect_waiting(FORCED)
+            self._sessions.disconnect_waiting(FORCED, now.wall)
         self._begin_link(now.mono)
         self.shell.follow(host, port)
         return True

@@ -61,7 +61,7 @@ class Shutdown:
         if not self.is_waiting:
             return False
         self._ends = None
-        self._sessions.answer_fulfilled()
+        self._sessions.answer_fulfilled(now.wall)
         self._sessions.let_writers_go(_PURPOSE, now)
         log.info("Shutdown manually aborted.")
         return True
