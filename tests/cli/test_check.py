@@ -134,14 +134,18 @@ def test_the_line_for_nagios_is_one_line(server: ServerProcess, client: redis.Re
     assert "\x1b" not in line
 
 
-def test_each_figure_is_on_one_line(server: ServerProcess, client: redis.Redis) -> None:
-    """The first is in the line of the status; only the others follow it."""
+def test_all_figures_that_are_not_ok_are_on_one_line(server: ServerProcess, client: redis.Redis) -> None:
+    """Programs that read one line of a plugin's output, as NRPE does, get every figure and the performance data."""
     fill(client)
-    first, *rest = run(server, "--lag", "1", "--pending", "3").stdout.splitlines()
-    assert (first.partition(" | ")[0], rest) == (
-        "MILLSTREAM CRITICAL - orders/billing lag 2 (critical from 1) (and 1 more)",
-        ["CRITICAL: orders/billing pending 3 (critical from 3)"],
+    (line,) = run(server, "--lag", "1", "--pending", "3").stdout.splitlines()
+    assert line.partition(" | ")[0] == (
+        "MILLSTREAM CRITICAL - orders/billing lag 2 (critical from 1) (and 1 more): "
+        "orders/billing pending 3 (critical from 3)"
     )
+    client.xdel("orders", "4-0")
+    (line,) = run(server, "--lag", "2", "--behind", "1h", "--count", "0").stdout.splitlines()
+    assert line.startswith("MILLSTREAM UNKNOWN - ")
+    assert line.count("is unknown") == 2
 
 
 def test_a_stream_that_cannot_be_looked_at_is_not_ok(server: ServerProcess, client: redis.Redis) -> None:

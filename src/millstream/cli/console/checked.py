@@ -14,7 +14,7 @@ from millstream.ops.findings.check import AGES, EXIT_CODES, CheckedFigure, Check
 if TYPE_CHECKING:
     from millstream.texts import Kind
 
-_NAMED = 20  # figures that are not ok, a line for each
+_NAMED = 20  # figures that are not ok
 _DATA = 100  # figures of its performance data
 
 _METRICS = {
@@ -36,15 +36,14 @@ _METRICS = {
 
 
 def nagios(found: list[CheckedFigure]) -> str:
-    """One line of status with performance data, and one more for each further figure that is not ok."""
+    """One line: the status, the figures that are not ok, and the performance data."""
     status = worst(found)
     bad = [one for one in found if one.status != "ok"]
-    first = in_one_line(_sentence(bad[0])) if bad else _all_well(len(found))
-    more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+    first, *rest = [in_one_line(_sentence(one)) for one in bad[:_NAMED]] or [_all_well(len(found))]
+    more = f" (and {len(bad) - 1} more): {'; '.join(rest)}" if rest else ""
     data = " ".join(_datum(one) for one in found[:_DATA] if one.measured.value is not None)
     text = f"MILLSTREAM {status.upper()} - {first}{more}".replace("|", "/")
-    rest = [f"{one.status.upper()}: {in_one_line(_sentence(one))}".replace("|", "/") for one in bad[1:_NAMED]]
-    return "\n".join([f"{text} | {data}" if data else text, *rest])
+    return f"{text} | {data}" if data else text
 
 
 def _all_well(figures: int) -> str:
