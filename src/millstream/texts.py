@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
+from millstream.errors import UsageError
 from millstream.printable import printable
 
 Kind = Literal["text", "prose", "count", "bytes", "time", "span"]
@@ -178,7 +179,9 @@ def _name(name: object) -> str:
 
 
 def said(refusal: Exception) -> str:
-    """A server's refusal in its words; for a key that another node of a cluster has, the URL to write instead."""
+    """A server's refusal in its words; a key that another node of a cluster has ends each question in the same way."""
     if type(refusal).__name__ != "MovedError":  # redis-py's; its text lacks the code
         return str(refusal)
-    return "the URL names one node of a Redis Cluster, and another has this key: write it as redis+cluster://HOST:PORT"
+    raise UsageError(
+        "the URL names one node of a Redis Cluster, and another has the key: write it as redis+cluster://HOST:PORT"
+    ) from refusal

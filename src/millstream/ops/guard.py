@@ -18,6 +18,7 @@ from millstream.errors import Disconnected
 from millstream.ops.audit import KEY, Actor, audit_command, write_down
 from millstream.ops.plan import MOST_SHOWN, ChangePlan, ChangeRefusedError, FactCheck, Step, as_fact
 from millstream.paths import packaged
+from millstream.texts import said
 
 #: Steps of one script.
 STEPS = MOST_SHOWN
@@ -149,7 +150,7 @@ class _StepBatch:
             return list(reply)
         if str(reply).startswith(_NO_SCRIPTS) or "permission" in str(reply):
             return None
-        return [[b"failed", b"1", str(reply).encode(errors="replace")] for _ in self.plan.steps] + [[b"none"]]
+        return [[b"failed", b"1", said(reply).encode(errors="replace")] for _ in self.plan.steps] + [[b"none"]]
 
     def _outcome(self, rows: list[Any]) -> ChangeOutcome:
         results = [_result(step, row) for step, row in zip(self.plan.steps, rows[:-1], strict=True)]

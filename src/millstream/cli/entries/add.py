@@ -21,7 +21,7 @@ from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
 from millstream.ops.words import command_words, raw_line
-from millstream.texts import in_one_line
+from millstream.texts import in_one_line, said
 from millstream.worker.handlers.publish import fields_of, producer_of
 from millstream.worker.model.answers import PayloadError
 
@@ -209,7 +209,7 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
                 added.take(reply)
         if (refused := next((reply for reply in answers if isinstance(reply, Exception)), None)) is not None:
             kind = NotAddedError if added.count else ChangeRefusedError
-            raise kind(f"{how.stream}: {refused}; {added.count} entries were added")
+            raise kind(f"{how.stream}: {said(refused)}; {added.count} entries were added")
         if wrong is not None:
             raise UsageError(f"{wrong}; {added.count} entries before it were added") from None
 

@@ -8,6 +8,7 @@ from millstream.ops.asking import calls, checked
 from millstream.ops.plan import ChangeRefusedError, FactCheck, as_fact
 from millstream.ops.words import text_of
 from millstream.ops.workers.status import VanishedWorker, WorkersSeen, worker_status
+from millstream.texts import said
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.registry import protocol
 
@@ -60,5 +61,5 @@ async def pause_field(line: Line, stream: str, group: str) -> PauseField:
     field = protocol.pause_field(stream, group)
     (value,) = await line.near(protocol.CONTROL).calls([("HGET", protocol.CONTROL, field)])
     if isinstance(value, Exception):
-        raise ChangeRefusedError(f"{protocol.CONTROL}: {value}")
+        raise ChangeRefusedError(f"{protocol.CONTROL}: {said(value)}")
     return PauseField(protocol.CONTROL, field, value, protocol.parse_pause(stream, group, value))

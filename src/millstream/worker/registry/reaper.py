@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from millstream.client.line import Line
 from millstream.errors import MillstreamError
 from millstream.paths import packaged
+from millstream.texts import said
 
 log = logging.getLogger("millstream.worker")
 
@@ -34,5 +35,5 @@ async def reap(line: Line, stream: str, group: str, *, idle_ms: int, alive: Iter
     """Remove a group's consumers that are idle and empty, atomically; their names."""
     reply = (await line.calls([("EVAL", SCRIPT, 1, stream, group, max(idle_ms, 0), *alive)]))[0]
     if isinstance(reply, ResponseError):
-        raise ReapError(f"{stream}, group {group}: {reply}")
+        raise ReapError(f"{stream}, group {group}: {said(reply)}")
     return [name.decode(errors="surrogateescape") for name in reply]
