@@ -23,6 +23,7 @@ class Entry:
         crashes: Times that the process died by its own doing.
         struck: Times that the process died by another's doing while the entry was in hand and charged.
         lone: Runs with no other entry in the process.
+        lost: Rows of it that vanished.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Entry:
     crashes: int = 0
     struck: int = 0
     lone: int = 0
+    lost: int = 0
 
 
 class World:
@@ -70,6 +72,7 @@ class World:
         for entry in batch:
             entry.deliveries += 1
             if self.loses_rows and self.chance.random() < 0.3:
+                entry.lost += entry.record is not None
                 entry.record = None
             found = run_mode(self.retry, entry.deliveries, entry.record, kept=self.keeps)
             if found is RunMode.TOGETHER:
@@ -162,7 +165,10 @@ def whole(chance: Random) -> None:
 
 
 def holed(chance: Random) -> None:
-    """Rows that vanish, or a server that takes none: nothing dies of another's crash, and no killer lives for ever."""
+    """Rows that vanish, or a server that takes none: nothing dies of another's crash, and no killer lives for ever.
+
+    Each row that vanishes may cost a crash more.
+    """
     limit = chance.randint(1, 6)
     kinds = chance.choices(("good", "killer"), (6, 1), k=chance.randint(1, 8))
     keeps = chance.random() < 0.5
@@ -170,7 +176,7 @@ def holed(chance: Random) -> None:
     world.play()
     for entry in world.entries:
         assert entry.end == ("handled" if entry.kind == "good" else "dead"), entry
-        assert entry.crashes <= limit + 2, entry
+        assert entry.crashes <= limit + 2 + entry.lost, entry
 
 
 @pytest.mark.parametrize("check", [whole, holed])
@@ -201,6 +207,23 @@ def test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead() -> None:
 def test_a_limit_made_lower_sets_old_failures_aside() -> None:
     """Eight failures were allowed, now three are: the entry is dead at its next delivery, without a run."""
     assert run_mode(Retry(max_deliveries=3), 6, FailureRecord(failures=5)) is RunMode.DEAD
+
+
+@pytest.mark.parametrize(("record", "expected"), [(None, RunMode.ALONE), (FailureRecord(alone=1), RunMode.DEAD)])
+def test_deliveries_alone_make_no_dead_letter(record: FailureRecord | None, expected: RunMode) -> None:
+    """Workers may be killed between their claim and its run: beyond its limit it runs alone first."""
+    retry = Retry(max_deliveries=3)
+    assert {run_mode(retry, deliveries, record) for deliveries in range(4, 14)} == {expected}
+    assert run_mode(retry, 14, record) is RunMode.DEAD, "a record that cannot be kept must not keep a killer alive"
+
+
+@pytest.mark.parametrize("limit", [2, 5, 9])
+def test_an_entry_that_ended_the_spare_alone_is_dead_whatever_its_limit(limit: int) -> None:
+    """It ended a worker too: where the supervisor went on, the process did not end for another reason."""
+    retry, record = Retry(max_deliveries=limit), FailureRecord(uncharged=True, alone=4711)
+    assert run_mode(retry, 3, record, spare=4711) is RunMode.DEAD
+    assert run_mode(retry, 3, record, spare=4712) is RunMode.ALONE, "the whole machine may have stopped"
+    assert run_mode(Retry(max_deliveries=0), 3, record, spare=4711) is RunMode.ALONE
 
 
 def test_the_last_failure_of_a_worker_that_died_before_its_letter_is_tried_again_alone() -> None:

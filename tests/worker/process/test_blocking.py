@@ -177,7 +177,7 @@ def test_code_that_lets_no_thread_run_is_killed_by_the_supervisor(
     dead: Any = eventually(lambda: client.xrange("bad:dead"), what="a dead letter")
     assert [fields["_dead.id"] for _, fields in dead] == [entry]
     out = tasks.stop()
-    assert out.count("; killing it") == int(dead[0][1]["_dead.deliveries"]) - 1 == 3
+    assert out.count("; killing it") == int(dead[0][1]["_dead.deliveries"]) - 1 == 2
     assert re.search(r"File \".*jobs\.py\", line \d+ in block", out), out
 
 

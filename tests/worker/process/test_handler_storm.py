@@ -169,7 +169,6 @@ ERRORS = (
 )
 KILLERS = ("block", "crash", "exit")
 HARMLESS = ("return", "value", "false", "list", "future", "awaitable")
-TRIES = 3
 EVENTS = ("kill_worker", "end_all", "kill_all", "crash")
 
 
@@ -366,7 +365,7 @@ class Storm:
                     assert done, f"{entry} was acked and never handled"
                 if entry.do in KILLERS:
                     ended = begun[stream, entry.x]
-                    assert len(ended) <= TRIES + 1 + len(self.ended), f"{entry} ended {ended}"
+                    assert len(ended) <= 2 + len(self.ended), f"{entry} ended {ended}"
                     workers = ended.intersection(self.pids()) - self.ended
                     assert len(workers) <= 1, f"{entry} ended the workers {workers}"
         self.check_ends()

@@ -1,4 +1,4 @@
-"""An entry that ends processes ends one worker at most: its further tries run in the spare process."""
+"""An entry that ends processes ends one worker and one spare process at most, whatever its limit."""
 
 import re
 from collections import Counter
@@ -22,7 +22,8 @@ print("start", os.getpid(), SPARE, flush=True)
 async def begin() -> None:
     {begin}
 
-@app.subscriber(StreamSub("bad", group="g", min_idle_time=1500, polling_interval=200), retry=Retry(max_deliveries=2))
+limit = Retry(max_deliveries={tries})
+@app.subscriber(StreamSub("bad", group="g", min_idle_time=1500, polling_interval=200), retry=limit)
 async def bad(do: str, msg: Message) -> None:
     print("bad", os.getpid(), do, flush=True)
     await asyncio.sleep(0.1)
@@ -45,13 +46,13 @@ def starts(text: str) -> Counter[str]:
     return Counter(re.findall(r"^start \d+ (\w+)$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_entry_ends_one_worker_at_most(
-    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str
+@pytest.mark.parametrize(("way", "tries"), [*((way, 2) for way in WAYS), ("exit", 1), ("exit", 5)])
+def test_an_entry_ends_one_worker_and_one_spare(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str, tries: int
 ) -> None:
-    """It becomes a dead letter after its tries, its neighbour is handled, and one worker was started again."""
+    """It becomes a dead letter, its neighbour is handled, and two processes were started again, whatever its limit."""
     tasks.output = tmp_path / "out.txt"
-    target = tasks.app(APP.format(begin="pass", how=WAYS[way]))
+    target = tasks.app(APP.format(begin="pass", how=WAYS[way], tries=tries))
     for do in ("end", "return"):
         client.xadd("bad", {"do": do})
     tasks.run(target, server.url, "--workers", "2", "--kill-blocked-after", "1s")
@@ -59,7 +60,8 @@ def test_an_entry_ends_one_worker_at_most(
     eventually(lambda: not pending(client, "bad", "g"), 20)
     found = tasks.output.read_text()
     assert starts(found)["False"] == 3, found
-    assert starts(found)["True"], found
+    ended = {line.split()[1] for line in found.splitlines() if line.startswith("bad ") and line.endswith(" end")}
+    assert len(ended) == 2, found
     assert "return" in [line.split()[2] for line in found.splitlines() if line.startswith("bad ")]
     letters: Any = client.xrange("bad:dead")
     assert letters[0][1]["_dead.reason"] == "overdue"
@@ -70,7 +72,7 @@ def test_other_groups_go_on_while_an_entry_blocks_the_spare(
 ) -> None:
     """One worker alone goes on handling another stream while the spare stands still for a second."""
     tasks.output = tmp_path / "out.txt"
-    target = tasks.app(APP.format(begin="pass", how=WAYS["block"]))
+    target = tasks.app(APP.format(begin="pass", how=WAYS["block"], tries=2))
     client.xadd("bad", {"do": "end"})
     tasks.run(target, server.url, "--kill-blocked-after", "2s")
     eventually(lambda: tasks.output.read_text().count("bad ") == 2, 30)
@@ -88,7 +90,9 @@ def test_without_a_spare_a_worker_runs_them_itself(
     """A spare that cannot start, or is not wanted, keeps no entry from its end and no worker from its work."""
     tasks.output = tmp_path / "out.txt"
     short = "from millstream.worker.settlement import spare\nspare.PATIENCE_MS = 2000\n"
-    target = tasks.app(short + APP.format(begin="if SPARE: raise OSError('the port is taken')", how=WAYS["exit"]))
+    target = tasks.app(
+        short + APP.format(begin="if SPARE: raise OSError('the port is taken')", how=WAYS["exit"], tries=2)
+    )
     client.xadd("bad", {"do": "end"})
     client.xadd("good", {"x": 1})
     tasks.run(target, server.url, "--workers", "2", *options)
@@ -102,7 +106,7 @@ def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redi
     """It ends by itself when it has had nothing to do for a while, and its workers go on."""
     tasks.output = tmp_path / "out.txt"
     short = "from millstream.worker.settlement import spare\nspare.IDLE = 1.0\n"
-    target = tasks.app(short + APP.format(begin="pass", how=WAYS["exit"]))
+    target = tasks.app(short + APP.format(begin="pass", how=WAYS["exit"], tries=2))
     client.xadd("bad", {"do": "end"})
     process = tasks.run(target, server.url)
     eventually(lambda: client.xlen("bad:dead") == 1, 60)
@@ -120,7 +124,7 @@ def test_deadly_entries_that_come_one_by_one_end_no_supervisor(
 ) -> None:
     """Each ends the one worker soon after its start; it is started again, and other groups are handled."""
     tasks.output = tmp_path / "out.txt"
-    target = tasks.app(APP.format(begin="pass", how=WAYS["exit"]).replace("1500", "60_000"))
+    target = tasks.app(APP.format(begin="pass", how=WAYS["exit"], tries=2).replace("1500", "60_000"))
     with real_redis.as_new().client() as client:
         process = tasks.run(target, real_redis.url, *options)
         for number in range(1, 8):

@@ -98,12 +98,15 @@ class FailureRecord:
 
     failures: int = 0  # Deliveries that ended with a word of the handler: it raised, gave back, or returned and left it
     uncharged: bool = False  # True once a crash was not charged, so that one delivery more than the limit is allowed
-    # True once a crash was surely its own: it ran with nothing beside it, or its process was killed since its handler
-    # blocked the event loop
-    alone: bool = False
+    # Not 0 once it began to run with nothing beside it, or its process was killed since its handler blocked the event
+    # loop: a crash after that is its own. In a spare process it is the number of that one's supervisor, else 1.
+    alone: int = 0
 
 
 NO_RECORD = FailureRecord()
+
+_DOUBTFUL = 10
+"""Deliveries beyond the limit without a crash of its own on record: the workers may have died before its run."""
 
 
 class RunMode(Enum):
@@ -126,21 +129,28 @@ def tries(deliveries: int, record: FailureRecord | None) -> int:
     return deliveries - (record is not None and record.uncharged)
 
 
-def run_mode(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True) -> RunMode:
+def run_mode(
+    retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True, spare: int = 0
+) -> RunMode:
     """The way to run an entry that was claimed.
 
     Most entries in hand at a crash were only neighbours of the one that kills its process. Such an entry is not charged
     the first time, and runs as any other. After a second crash it is charged, and runs alone from then on, where the
     crash of another entry cannot meet it. The poison message uses up its tries alone. One whose crash is surely its own
-    is charged and runs alone from the first crash on.
+    is charged and runs alone from the first crash on. One that ended a worker, and then alone the spare process of the
+    supervisor ``spare``, is dead whatever its limit.
     """
     known = record or NO_RECORD
     counted = tries(deliveries, record)
     crashes = counted - 1 - known.failures
     limit = retry.limit
+    if limit and spare and known.alone == spare and crashes > 0:
+        return RunMode.DEAD
     if limit and counted > limit:
-        # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was written
-        return RunMode.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else RunMode.DEAD
+        # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was
+        # written, or workers were killed between their claim and its run. A crash of its own is on record.
+        doubtful = crashes > 0 and not known.alone and counted <= limit + (_DOUBTFUL if kept else 1)
+        return RunMode.ALONE if doubtful else RunMode.DEAD
     if crashes <= 0 or not kept:
         return RunMode.NORMAL
     return RunMode.ALONE if known.uncharged or known.alone else RunMode.TOGETHER

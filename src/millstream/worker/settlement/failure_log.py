@@ -24,10 +24,10 @@ from millstream.client.line import Command, Line
 from millstream.client.slots import beside
 from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import NO_RECORD, FailureRecord, Retry, RunMode, run_mode
+from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.fence_scripts import FORGET
-from millstream.worker.settlement.spare import HandOver
 
 log = logging.getLogger("millstream.worker")
 
@@ -45,7 +45,7 @@ def key(stream: str, group: str) -> str:
 class FailureLog:
     """The rows of one group's record, as one consumer reads and writes them."""
 
-    def __init__(self, member: Membership, fence: Fence, retry: Retry, hand_over: HandOver | None = None) -> None:
+    def __init__(self, member: Membership, fence: Fence, retry: Retry, hand_over: spare.HandOver | None = None) -> None:
         self._member = member
         self._fence = fence
         self._retry = retry
@@ -54,16 +54,18 @@ class FailureLog:
         self.key = key(member.stream, member.group)
         #: those of the last look-up that must run alone; their deliveries are taken back until they do
         self.alone: list[Held] = []
+        #: in the spare process: True while each entry runs alone there from its first crash on
+        self.each_alone = False
         self._kept = True  # the last time something was written it was taken
 
     def run_mode(self, held: Held) -> RunMode:
         """The way to run an entry; TOGETHER if it could not be stored that its crash is not charged."""
-        found = run_mode(self._retry, held.deliveries, held.record, kept=self._kept)
+        found = run_mode(self._retry, held.deliveries, held.record, kept=self._kept, spare=spare.number())
         return RunMode.ALONE if found is RunMode.TOGETHER else found
 
     def died_alone(self, held: Held) -> bool:
         """True if an entry is to be a dead letter, and has surely ended a process."""
-        return held.record is not None and held.record.alone and self.run_mode(held) is RunMode.DEAD
+        return held.record is not None and bool(held.record.alone) and self.run_mode(held) is RunMode.DEAD
 
     # -- at a claim -------------------------------------------------------------------------------------------------
 
@@ -85,12 +87,15 @@ class FailureLog:
                 return
             rows.update(zip(unknown, reply, strict=True))
         first_crash, alone, once = [], [], []
-        retry, kept = self._retry, self._kept
+        retry, kept, number = self._retry, self._kept, spare.number()
         for held in claimed:
             row = rows[held.id]
             record = held.record = None if row is None else parse(row)
-            found = run_mode(retry, held.deliveries, record, kept=kept)
-            if found is RunMode.TOGETHER:
+            found = run_mode(retry, held.deliveries, record, kept=kept, spare=number)
+            if found is RunMode.TOGETHER and self.each_alone:
+                held.record = replace(record or NO_RECORD, uncharged=True)  # stored with the charge, before its run
+                alone.append(held)
+            elif found is RunMode.TOGETHER:
                 first_crash.append((held, _FIRST if record is None else replace(record, uncharged=True)))
             elif found is RunMode.ALONE:
                 alone.append(held)
@@ -138,7 +143,7 @@ class FailureLog:
     async def charge(self, held: Held, *, alone: bool) -> bool:
         """Charge an entry its run, before it starts; False when it is not ours any more."""
         # Written with the count in one step: a crash in between would be charged without the mark
-        record = replace(held.record or NO_RECORD, alone=True)
+        record = replace(held.record or NO_RECORD, alone=spare.mark())
         move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
         (answer,) = await self._fence.take([FenceStep(move, [held], [_pack(record)] if alone else None)])
         # Not ours, refused, or not pending any more: in each case it must not run
@@ -152,15 +157,22 @@ class FailureLog:
     @staticmethod
     def alone_row(held: Held) -> str:
         """The row of an entry whose process is about to be ended for it: surely its own crash, whatever ran beside."""
-        return _pack(replace(held.record or NO_RECORD, alone=True))
+        return _pack(replace(held.record or NO_RECORD, alone=spare.mark()))
 
     # -- with an outcome --------------------------------------------------------------------------------------------
 
     @staticmethod
     def failed(held: Held) -> None:
         """This delivery ended with a word of the handler; it is stored with its outcome, see :meth:`rows`."""
+        FailureLog.survived(held)
         record = held.record or NO_RECORD
         held.record = replace(record, failures=record.failures + 1)
+
+    @staticmethod
+    def survived(held: Held) -> None:
+        """A run of it ended, and its process did not: that it ran alone shows nothing any more."""
+        if held.record is not None and held.record.alone:
+            held.record = replace(held.record, alone=int(not held.record.uncharged))
 
     @staticmethod
     def rows(entries: Sequence[Held]) -> list[str] | None:
@@ -210,7 +222,7 @@ class FailureLog:
 def _pack(record: FailureRecord) -> str:
     if record is _FIRST:
         return _FIRST_ROW
-    return f"{record.failures}:{record.uncharged:d}:{record.alone:d}"
+    return f"{record.failures}:{record.uncharged:d}:{record.alone}"
 
 
 def parse(row: bytes) -> FailureRecord | None:
@@ -220,4 +232,4 @@ def parse(row: bytes) -> FailureRecord | None:
     if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
         return None
     failures, uncharged, alone = map(int, parts)
-    return FailureRecord(failures, bool(uncharged), bool(alone))
+    return FailureRecord(failures, bool(uncharged), alone)

@@ -9,6 +9,7 @@ what it gave away in vain for half a minute, so a spare that cannot start delays
 """
 
 import asyncio
+import zlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence, FenceStep, by_count
 
 PATIENCE_MS = 30_000  # Milliseconds for which an entry is given away without a run in between
+
+EACH_ALONE_MS = 15_000  # Milliseconds for which the spare runs its entries one by one after their first crash
 
 _KNOWN = 10_000  # Entries of which that time is known; the oldest is forgotten first
 
@@ -46,6 +49,16 @@ spare: Spare | None = None
 def is_here() -> bool:
     """True in the spare process."""
     return spare is not None and spare.call is None
+
+
+def number() -> int:
+    """The number of the supervisor, for records of entries that ran alone in its spare; 0 where there is none."""
+    return 0 if spare is None else zlib.crc32(spare.consumer.encode()) + 2  # 1 means any other process
+
+
+def mark() -> int:
+    """The mark of an entry that runs alone in this process."""
+    return number() if is_here() else 1
 
 
 async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:

@@ -60,6 +60,7 @@ class Fetcher(SubscriberPart):
         self._nothing_new = False  # The last read brought only claimed entries, so claims may take more places
         self._idle = False  # The last read brought nothing
         self._stale_again_at = 0  # monotonic ms
+        self._given_since = 0  # monotonic ms since which the spare process has had something; 0 when it has nothing
         self._came: list[Held] = []  # with the read under way
         self._again: list[Held] = []  # those of them that were delivered before
         self._rows: dict[bytes, bytes | None] = {}  # of the record, as far as they came with the counts
@@ -351,10 +352,16 @@ class Fetcher(SubscriberPart):
 
     async def _claim_given(self, room: int) -> list[Held]:
         """Take what the workers gave to this process, the spare."""
-        member = self._member
+        member, now = self._member, self._member.clock.now().mono
+        self._given_since = self._given_since or now
+        self._failures.each_alone = now - self._given_since < spare.EACH_ALONE_MS
+        if self._failures.each_alone:
+            room = 1  # they run one by one, and the rest need not wait for that longer than the time for it
         name, most = member.consumer, room + len(member.held)
         rows = _checked(await self._ask("XPENDING", member.stream, member.group, "-", "+", most, name))
         ids = [row[0] for row in rows if row[0] not in member.held][:room]
+        if not rows:
+            self._given_since = 0
         if not ids:
             return []
         entries = _checked(await self._ask("XCLAIM", member.stream, member.group, name, 0, *ids))
