@@ -16,7 +16,7 @@ from millstream.client.url import CLUSTERS
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import mend_default_threads
+from millstream.worker.handlers.calling import mend_futures
 from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.later.declaring import Declaring, RecurringSchedules
 from millstream.worker.later.mover import Mover
@@ -152,7 +152,7 @@ class App(Declaring, Publishing):
         """
         if self._private is not None:
             raise UsageError("this app is running already")
-        mend_default_threads(asyncio.get_running_loop())
+        mend_futures()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
         layouts = await self._layouts(line)
         if self.url.startswith(CLUSTERS):

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from types import TracebackType
@@ -429,13 +429,27 @@ async def test_no_exception_ends_a_lane(server: ServerProcess, client: redis.Red
         assert letter.error
 
 
-async def test_an_iterator_that_ends_in_a_thread_blocks_no_lane(server: ServerProcess, client: redis.Redis) -> None:
+POOL = ThreadPoolExecutor(2)
+IN_A_THREAD: dict[str, Callable[[Any], Awaitable[str]]] = {
+    "to_thread": lambda words: asyncio.to_thread(next, words),
+    "default": lambda words: asyncio.get_running_loop().run_in_executor(None, next, words),
+    "own": lambda words: asyncio.get_running_loop().run_in_executor(POOL, next, words),
+    "wrapped": lambda words: asyncio.wrap_future(POOL.submit(next, words)),
+    "gathered": lambda words: asyncio.wait_for(asyncio.shield(asyncio.wrap_future(POOL.submit(next, words))), 60),
+}
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize("way", IN_A_THREAD)
+async def test_an_iterator_that_ends_in_a_thread_blocks_no_lane(
+    server: ServerProcess, client: redis.Redis, way: str
+) -> None:
     """StopIteration cannot be carried by a future, for which a handler would wait for ever."""
     app, seen = App(server.url, registry=False), []
 
     @app.subscriber(StreamSub("s", group="g"), retry=ONCE, concurrency=1)
     async def handle(word: str) -> None:
-        seen.append(await asyncio.to_thread(next, iter([] if word == "bad" else [word])))
+        seen.append(await IN_A_THREAD[way](iter([] if word == "bad" else [word])))
 
     for word in ("bad", "good"):
         client.xadd("s", {"word": word})
@@ -631,3 +645,51 @@ async def test_a_handler_that_cancels_its_own_task_stops_no_key(
     async with app.running():
         await aeventually(lambda: len(seen) == 5 and client.xpending("s", "g")["pending"] == 0)
     assert [n for n in seen if n < 100] == [0, 1, 2, 3]
+
+
+CHOSEN: list[Any] = []
+
+
+@functools.singledispatch
+def chosen(order: Any, msg: Message) -> object:
+    """Fails, unless a function is registered for the type."""
+    raise TypeError(type(order))
+
+
+@chosen.register
+def _(order: int, msg: Message) -> None:
+    CHOSEN.append(("int", order, msg.stream))
+
+
+@chosen.register(dict)
+async def _(order: dict[str, Any], msg: Message) -> None:
+    await asyncio.sleep(0)
+    CHOSEN.append(("dict", order, msg.stream))
+
+
+@functools.wraps(chosen)
+def around(*words: Any, **named: Any) -> object:
+    """A wrapper that takes over the marks of what it wraps."""
+    return chosen(*words, **named)
+
+
+@functools.wraps(chosen)
+async def awaited(*words: Any, **named: Any) -> object:
+    return chosen(*words, **named)
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize("handler", [chosen, around, awaited])
+async def test_a_function_that_dispatches_on_its_first_argument(
+    server: ServerProcess, client: redis.Redis, handler: Callable[..., Any]
+) -> None:
+    """functools.singledispatch gets the entry by its place, so that it can choose; async ones are awaited."""
+    app = App(server.url, registry=False)
+    CHOSEN.clear()
+    app.subscriber(StreamSub("s", group="g"), retry=ONCE)(handler)
+    client.xadd("s", {"data": "[1]"})
+    client.xadd("s", {"data": '{"a": 1}'})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert CHOSEN == [("dict", {"a": 1}, "s")]
+    assert client.xlen("s:dead") == 1, "no function is registered for a list"

@@ -97,6 +97,14 @@ def is_generator(function: Any) -> bool:
     return (inspect.isgeneratorfunction(called) and not awaited) or inspect.isasyncgenfunction(called)
 
 
+def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a call by names alone: :func:`functools.singledispatch` chooses by the first argument's place."""
+    if not hasattr(function, "dispatch") or not hasattr(function, "registry"):
+        return function
+    first = next(iter(inspect.signature(function).parameters))
+    return lambda **arguments: function(arguments.pop(first), **arguments)
+
+
 def takes(function: Any, count: int) -> bool:
     """True if a call with that many positional arguments fits; yes where Python cannot tell."""
     try:
@@ -154,7 +162,7 @@ async def finished(result: Any) -> Any:
     """The result of a call, awaited as long as it is an awaitable of any kind, and refused where some of it is left."""
     for _ in range(_MOST_AWAITS):
         if isinstance(result, concurrent.futures.Future):
-            result = _of_thread(result)
+            result = asyncio.wrap_future(result)
         if not inspect.isawaitable(result):
             break
         given, result = result, await result
@@ -181,42 +189,27 @@ async def finished(result: Any) -> Any:
     return result
 
 
-class _Threads(concurrent.futures.ThreadPoolExecutor):
-    """The default threads of an event loop, as asyncio makes them, but for functions that raise StopIteration."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[Any]":
-        """Run a function in a thread."""
-        return super().submit(_without_stop, fn, *args, **kwargs)
-
-
-def _without_stop(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as error:
-        raise RuntimeError("a function in a thread raised StopIteration") from error
+def _carried(error: BaseException) -> BaseException:
+    """The exception that a future of asyncio takes for one of a thread's future; it refuses StopIteration."""
+    if isinstance(error, StopIteration):
+        stopped = RuntimeError("a function in a thread raised StopIteration")
+        stopped.__cause__ = error
+        return stopped
+    return _CONVERT(error)
 
 
-def mend_default_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Let :func:`asyncio.to_thread` end in RuntimeError where Python 3.11 waits for ever, as later ones do."""
-    if sys.version_info < (3, 12) and getattr(loop, "_default_executor", loop) is None:
-        loop.set_default_executor(_Threads(thread_name_prefix="asyncio"))
+_CONVERT: Callable[[BaseException], BaseException] = getattr(
+    asyncio.futures, "_convert_future_exc", lambda error: error
+)
 
 
-async def _of_thread(future: "concurrent.futures.Future[Any]") -> Any:
-    """The result of a thread's future; :func:`asyncio.wrap_future` waits for ever where it ends in StopIteration."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+def mend_futures() -> None:
+    """Let a wait for a thread that raised StopIteration end in RuntimeError, as in Python 3.12; 3.11 waits for ever.
 
-    def wake(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(ended.set)
-
-    future.add_done_callback(wake)
-    try:
-        await ended.wait()
-    except asyncio.CancelledError:
-        future.cancel()
-        raise
-    return future.result()
+    All of asyncio's ways from a thread's future lead through this function, also those from a user's own threads.
+    """
+    if sys.version_info < (3, 12):
+        asyncio.futures._convert_future_exc = _carried  # type: ignore[attr-defined] # noqa: SLF001 - no other place
 
 
 async def in_thread(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from millstream.errors import UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import ends_process, finished, in_thread
+from millstream.worker.handlers.calling import by_name, ends_process, finished, in_thread
 from millstream.worker.handlers.dependencies import Injector
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch, chain, receivers
@@ -37,6 +37,7 @@ class HandlerCalls:
         self._subscription = subscription
         self._outcomes = outcomes
         self._threads = threads  # For handlers that are not async; None if it is
+        self._handler = by_name(subscription.handler)
         self._binder = subscription.binder
         self._context = _values(self._binder.context, subscription.context)
         self._injector: Injector | None = None
@@ -68,7 +69,7 @@ class HandlerCalls:
         """The handler's own coroutine; who runs it awaits what it returns, too."""
         binder = self._binder
         message = Message(held, self._outcomes) if binder.wants_message else None
-        result: Awaitable[Any] = self._subscription.handler(**binder.bind(held.fields, message))
+        result: Awaitable[Any] = self._handler(**binder.bind(held.fields, message))
         return result
 
     async def _call_plain(self, held: Held) -> None:
@@ -158,7 +159,7 @@ class HandlerCalls:
         raise UsageError("a dependency caught the handler's exception and did not raise it again")
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
-        handler, threads = self._subscription.handler, self._threads
+        handler, threads = self._handler, self._threads
         return await finished(
             await (handler(**arguments) if threads is None else in_thread(threads, handler, arguments))
         )
