@@ -24,6 +24,7 @@ from millstream.client.connect import sync_client
 from millstream.errors import ConfigError
 from millstream.server.thread import ServerThread
 from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.publish import fields_of
 from millstream.worker.model.answers import PayloadError
 from support import campaign, values
@@ -261,6 +262,27 @@ def test_json_text_in_data_is_text_where_text_is_wanted(text: str, kind: Any, he
         found = binder(**{name: kind}).bind(flat, None)[name]
         assert (found if isinstance(found, str) else bytes(found).decode()) == text
     assert binder(data=kind, other=int | None).bind([b"data", text.encode()], None)["other"] is None
+
+
+@ENVELOPES
+@pytest.mark.parametrize("text", ["[1,2]", '{"a":1}', "{not json", "[]"])
+@pytest.mark.parametrize("with_message", [False, True])
+def test_json_text_in_a_mappings_data_is_text_where_the_document_does_not_fit(
+    text: str, with_message: bool, headers: dict[str, str] | None
+) -> None:
+    """A handler of texts gets the mapping that was published, and never another type than its annotation names."""
+    handler = binder(order=dict[str, str], **({"msg": Message} if with_message else {}))
+    assert handler.bind(fields_of({"data": text}, headers), None)["order"] == {"data": text}
+
+
+@pytest.mark.parametrize("kind", [dict, Mapping, OrderedDict])
+def test_a_mapping_of_texts_holds_texts(kind: Any) -> None:
+    """Bytes that are not text, and parts of a document of another type, are refused by name."""
+    handler = binder(order=kind[str, str])
+    with pytest.raises(PayloadError, match=r"^order: a: "):
+        handler.bind([b"a", b"\xff"], None)
+    with pytest.raises(PayloadError, match=r"^order: a: expected text, got int"):
+        handler.bind(fields_of({"a": 1}, {}), None)
 
 
 @ENVELOPES

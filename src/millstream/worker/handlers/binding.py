@@ -12,6 +12,7 @@ The whole entry is its fields, unless it has the single field ``data`` with a JS
 ``__data__`` envelope: then it is what is inside.
 """
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -125,7 +126,7 @@ class Binder:
     def bind(self, fields: Sequence[bytes], message: Message | None) -> dict[str, Any]:
         """The keyword arguments for one entry."""
         if self._whole is not None:  # nearly always
-            return {self._whole.name: _convert(self._whole, _unwrapped(fields))}
+            return {self._whole.name: _of_entry(self._whole, _unwrapped(fields), fields)}
         arguments: dict[str, Any] = {}
         if self._message_name is not None:
             if message is not None and type(message) is not self._message_kind:
@@ -144,7 +145,7 @@ class Binder:
         ):
             body = {_DATA: fields[1]}  # JSON text is text where text is wanted
         if single is not None and single.structured and not (single.anything and _is_field(single.name, body)):
-            arguments[single.name] = _convert(single, body)
+            arguments[single.name] = _of_entry(single, body, fields)
         else:
             for parameter in self._parameters:
                 arguments[parameter.name] = self._field(parameter, body)
@@ -225,6 +226,17 @@ def _convert(parameter: _Parameter, value: Any) -> Any:
     # The entry is hostile: deep JSON and huge numbers must end as a dead letter, not as a crash
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PayloadError(f"{parameter.name}: {error}") from error
+
+
+def _of_entry(parameter: _Parameter, body: Any, fields: Sequence[bytes]) -> Any:
+    """The value for a whole entry: what its JSON holds, or the field ``data`` itself where only that fits."""
+    try:
+        return _convert(parameter, body)
+    except PayloadError as error:
+        if _is_data(fields) and not parameter.anything:
+            with contextlib.suppress(PayloadError):
+                return _convert(parameter, {_DATA: fields[1]})
+        raise error from error.__cause__
 
 
 def _is_data(fields: Sequence[bytes]) -> bool:

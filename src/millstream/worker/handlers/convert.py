@@ -388,7 +388,8 @@ def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
     """A mapping of this kind; a counter has whole numbers, and a default dict's default is its values' type."""
     if kind is Counter:
         args = (*(args or (Any,)), int)
-    convert = mapping if args in ((), (str, str), (str, Any)) else _mapping_of(*args)
+    convert = mapping if args in ((), (str, Any)) else _mapping_of(*args)
+    convert = _texts if args == (str, str) else convert
     if kind in (dict, Mapping, MutableMapping):
         return convert
     default = (get_origin(args[1]) or args[1]) if args else None
@@ -396,6 +397,14 @@ def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
         functools.partial(defaultdict, default if isinstance(default, type) else None) if kind is defaultdict else kind
     )
     return lambda value: made(convert(value))
+
+
+def _texts(value: Any) -> dict[str, str]:
+    """A mapping of texts; nearly always all of them are."""
+    found = mapping(value)
+    if all(type(item) is str for item in found.values()):
+        return found
+    return {name: _named(name, _SIMPLE[str], item) for name, item in found.items()}
 
 
 def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
