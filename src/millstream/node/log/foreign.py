@@ -167,6 +167,8 @@ _RULES: dict[str, Check] = {
 
 
 def _look_at_history(past: ReplicationState) -> None:
+    if not (past.replid or past.is_given_up) and past != ReplicationState():  # which a snapshot does not write
+        raise ValueError("an offset, a database or earlier names of no history")
     names, seconds = past.earlier[::2], past.earlier[1::2]
     if not NO_DATABASE <= past.db < DATABASES:
         raise ValueError(f"database {past.db} is selected")
