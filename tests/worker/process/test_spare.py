@@ -12,7 +12,7 @@ from support.servers import ServerProcess
 from support.waiting import eventually
 
 APP = """
-import asyncio, os, time
+import asyncio, os, signal, time
 from millstream import App, Message, Retry, StreamSub
 app = App(grace=0.3, blocked_after=0.2)
 SPARE = "MILLSTREAM_IS_SPARE" in os.environ
@@ -38,6 +38,8 @@ WAYS = {
     "exit": "if do == 'end': os._exit(1)",
     "kill": "if do == 'end': os.kill(os.getpid(), 9)",
     "block": "if do == 'end': time.sleep(3600)",
+    "signal": "if do == 'end': os.kill(os.getpid(), 15); await asyncio.sleep(3600)",
+    "interrupt": "if do == 'end': await asyncio.to_thread(signal.raise_signal, 2); await asyncio.sleep(3600)",
 }
 
 
@@ -58,6 +60,7 @@ def test_an_entry_ends_one_worker_and_one_spare(
     tasks.run(target, server.url, "--workers", "2", "--kill-blocked-after", "1s")
     eventually(lambda: client.xlen("bad:dead") == 1, 60)
     eventually(lambda: not pending(client, "bad", "g"), 20)
+    eventually(lambda: starts(tasks.output.read_text())["False"] >= 3, 20)  # the second may come up late
     found = tasks.output.read_text()
     assert starts(found)["False"] == 3, found
     ended = {line.split()[1] for line in found.splitlines() if line.startswith("bad ") and line.endswith(" end")}
@@ -99,7 +102,7 @@ def test_without_a_spare_a_worker_runs_them_itself(
     eventually(lambda: client.xlen("bad:dead") == 1, 60)
     found = tasks.output.read_text()
     assert bool(starts(found)["True"]) is not bool(options)
-    eventually(lambda: tasks.output.read_text().count("good ") == 1, 30)
+    eventually(lambda: tasks.output.read_text().count("good ") >= 1, 30)  # twice where it ran as its worker ended
 
 
 def test_the_spare_ends_after_its_work(server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any) -> None:
@@ -133,3 +136,19 @@ def test_deadly_entries_that_come_one_by_one_end_no_supervisor(
         client.xadd("good", {"x": 1})
         eventually(lambda: "\ngood " in tasks.output.read_text(), 60)
     assert process.poll() is None
+
+
+def test_a_stop_of_the_supervisor_is_no_crash_of_what_ran(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
+) -> None:
+    """A handler that outlasts the grace time is delivered again after each deploy, and is charged nothing."""
+    tasks.output = tmp_path / "out.txt"
+    target = tasks.app(APP.format(begin="pass", how="await asyncio.sleep(3600)", tries=2))
+    client.xadd("bad", {"do": "wait"})
+    for number in range(1, 4):
+        process = tasks.run(target, server.url)
+        eventually(lambda number=number: tasks.output.read_text().count("\nbad ") == number, 30)
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+        assert [deliveries for _, deliveries in pending(client, "bad", "g").values()] == [0]
+    assert not client.xlen("bad:dead")

@@ -21,6 +21,8 @@ from millstream.worker.monitoring.health import HealthError, Watched, serving
 from millstream.worker.pipelines import Pipeline
 from millstream.worker.process.lasting import run_lasting
 from millstream.worker.process.start import start_patiently
+from millstream.worker.settlement import spare
+from millstream.worker.subscriber import runs
 
 log = logger("millstream.worker")
 
@@ -52,6 +54,10 @@ BESIDE = b"beside\n"
 
 SPARE = b"spare\n"  # the spare process has work
 FATAL = b"fatal\n"  # a subscriber cannot go on, and the process ends in order
+
+
+STOP = b"stop\n"
+"""In the lifeline of its workers, which nobody reads: the supervisor stops."""
 
 
 class RunnableApp(Watched, Protocol):
@@ -123,7 +129,9 @@ async def _run_watched(
 
 def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
     """End this process in time when its parent is gone."""
-    select.select([lifeline], [], [])
+    ended = select.poll()
+    ended.register(lifeline, 0)  # its end alone, which is always reported
+    ended.poll()
     time.sleep(app.grace + _ORPHANED_SECONDS)  # a thread of its own; a clean end in that time ends it too
     if not _goes_on(loop):
         app.leave()
@@ -185,8 +193,11 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
 
 
 def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
-    """Stop when the parent is gone."""
+    """Stop when the parent is gone, or stops."""
     loop = asyncio.get_running_loop()
+    runs.stopped_alone = lambda: (
+        stopping.is_set() and spare.spare is not None and not select.select([lifeline], [], [], 0)[0]
+    )
 
     def orphaned() -> None:
         loop.remove_reader(lifeline)

@@ -30,6 +30,7 @@ from millstream.worker.process.run import (
     KILL_AFTER,
     PIPELINES,
     READY,
+    STOP,
 )
 from millstream.worker.process.voice import Voice, grace_of, tick
 from millstream.worker.registry.watchdog import STACKS, URGE
@@ -84,6 +85,7 @@ class Supervisor:
     _reading: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
     _lifeline: int = field(default=-1, init=False)
+    _announced: int = field(default=-1, init=False)  # Its other end
     _spare_name: str = field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}-spare", init=False
     )
@@ -93,7 +95,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
-        self._lifeline, ours = os.pipe()
+        self._lifeline, self._announced = os.pipe()
         watcher = asyncio.create_task(self._watch())
         listener = asyncio.create_task(self._listen())
         await asyncio.sleep(0)  # it watches from before the first worker reads its files
@@ -114,7 +116,7 @@ class Supervisor:
             for voice in self._voices.values():
                 voice.close()
             os.close(self._lifeline)
-            os.close(ours)
+            os.close(self._announced)
         return self._code
 
     def _slots(self, first: asyncio.subprocess.Process, said: set[bytes]) -> "list[asyncio.Task[None]]":
@@ -327,6 +329,8 @@ class Supervisor:
         """Pass the stop on and wait for every process; what has not ended in time is killed."""
         async with self._changed:
             self._changed.notify_all()
+        # Before the signal: a worker that is stopped without this ends by a signal of another
+        os.write(self._announced, STOP)
         self._send(signal.SIGTERM)
         grace = grace_of(self._voices.values()) if self.grace is None else self.grace
         _, late = await asyncio.wait(ends, timeout=grace + KILL_AFTER)

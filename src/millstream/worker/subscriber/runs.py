@@ -4,11 +4,13 @@ The rules are the same for one entry and for each entry of a batch (:mod:`millst
 
 * The handler returned: the entry is acked, unless ack is manual or the handler settled it itself.
 * It raised: the retry policy decides. An error after the entry was settled is only logged.
-* It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged.
+* It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged. Where a signal stopped
+  this process and its supervisor goes on, a handler may have sent it, so that counts as a crash of what still ran.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from millstream import failpoints
 from millstream.worker.handlers.calling import end_if_forked, finished
@@ -27,6 +29,10 @@ log = logging.getLogger("millstream.worker")
 
 #: Nobody has said what becomes of the entry. One that was lost is settled by nobody: what is said of it is ignored.
 _UNSETTLED = (State.RUNNING, State.LOST)
+
+
+#: True if this process was stopped by a signal, and its supervisor is neither stopping nor gone; None without one.
+stopped_alone: Callable[[], bool] | None = None
 
 
 class AfterRun(SubscriberPart):
@@ -74,7 +80,17 @@ class AfterRun(SubscriberPart):
         if held.state not in _UNSETTLED or not issubclass(type(error), asyncio.CancelledError):
             return
         if self._subscription.is_async:
-            self._acks.release(held, charge=False)
+            if stopped_alone is not None and stopped_alone():
+                log.warning(
+                    "%s %s: a signal ended this process alone while the handler ran; it counts as a crash of the entry",
+                    self._member.stream,
+                    held.id.decode(),
+                    extra=self._member.about(held),
+                )
+                self._acks.give_back(held)
+            else:
+                self._failures.survived(held)
+                self._acks.release(held, charge=False)
             self._member.stats.released += 1
         else:
             self.unfinished += 1
