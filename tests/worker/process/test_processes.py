@@ -441,7 +441,7 @@ def test_other_entries_do_not_pay_for_one_that_kills_its_process(
     assert set(effects(client)) == set(range(50)) - {2}
     dead: Any = client.xrange("jobs:dead")
     assert [(fields["x"], fields["_dead.reason"], fields["_dead.deliveries"]) for _, fields in dead] == [
-        ("2", "overdue", "4")
+        ("2", "overdue", "3")
     ]
 
 

@@ -106,7 +106,7 @@ class FailureRecord:
 NO_RECORD = FailureRecord()
 
 _DOUBTFUL = 10
-"""Deliveries beyond the limit without a crash of its own on record: the workers may have died before its run."""
+"""Deliveries beyond the limit of an entry without a crash of its own on record: workers may have died before."""
 
 
 class RunMode(Enum):
@@ -149,7 +149,7 @@ def run_mode(
     if limit and counted > limit:
         # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was
         # written, or workers were killed between their claim and its run. A crash of its own is on record.
-        doubtful = crashes > 0 and not known.alone and counted <= limit + (_DOUBTFUL if kept else 1)
+        doubtful = crashes > 0 and not known.alone and counted <= limit + (_DOUBTFUL if record is not None else 1)
         return RunMode.ALONE if doubtful else RunMode.DEAD
     if crashes <= 0 or not kept:
         return RunMode.NORMAL

@@ -155,6 +155,11 @@ class FailureLog:
         return True
 
     @staticmethod
+    def row(held: Held) -> str:
+        """The row of an entry as it is known."""
+        return _pack(held.record or NO_RECORD)
+
+    @staticmethod
     def alone_row(held: Held) -> str:
         """The row of an entry whose process is about to be ended for it: surely its own crash, whatever ran beside."""
         return _pack(replace(held.record or NO_RECORD, alone=spare.mark()))

@@ -72,13 +72,17 @@ async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:
 class HandOver:
     """Gives the suspects of one group to the spare."""
 
-    def __init__(self, member: Membership, fence: Fence) -> None:
+    def __init__(self, member: Membership, fence: Fence, row: Callable[[Held], str]) -> None:
+        self._row = row
         self._member = member
         self._fence = fence
         self._given: dict[bytes, tuple[int, int]] = {}  # By id: its deliveries, when it was first given with so many
 
     async def give(self, suspects: Sequence[Held], line: Line) -> None:
-        """Give away those that the spare may still take; they are ours no more."""
+        """Give away those that the spare may still take; they are ours no more.
+
+        Their rows are written with that: without one, a claim that a kill cuts off counts as a crash.
+        """
         if spare is None or spare.call is None:
             return
         given = [held for held in suspects if self._may_give(held)]
@@ -86,7 +90,8 @@ class HandOver:
             return
         group = self._member.group
         steps = [
-            FenceStep(emulate.recount(group, spare.consumer, part[0].deliveries - 1), part) for part in by_count(given)
+            FenceStep(emulate.recount(group, spare.consumer, part[0].deliveries - 1), part, [*map(self._row, part)])
+            for part in by_count(given)
         ]
         await self._fence.take(steps, line)
         for held in given:

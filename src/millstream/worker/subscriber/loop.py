@@ -137,7 +137,7 @@ class SubscriberLoop:
         leases = Leases(member, fence) if owned is None else OwnedLeases(member, fence, owned.renew)
         # order by key holds within one process
         stays = sub.no_ack or subscription.key is not None or owned is not None
-        hand_over = None if stays else spare.HandOver(member, fence)
+        hand_over = None if stays else spare.HandOver(member, fence, failure_log.FailureLog.row)
         failures = failure_log.FailureLog(member, fence, subscription.retry, hand_over)
         delays = EntryDelays(member, fence)
         acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
