@@ -229,9 +229,43 @@ def test_a_stream_begun_anew_that_outgrew_the_old_one_is_told_from_it(
     fill(client, "s", 9)
     client.xadd("s", {"n": "other"}, "10-0")
     assert re.search("'s' is not the one .*: its entry 10-0 is", look(where)[0].held_by)
+    for middle in ({"n": "other"}, {"n": "5", "m": ""}):
+        client.delete("s")
+        fill(client, "s", 4)
+        client.xadd("s", middle, "5-0")
+        fill(client, "s", 5, first=6)
+        assert re.search("'s' is not the one .*: its entry 5-0 is", look(where)[0].held_by)
     client.delete("s")
     fill(client, "s", 20)
     assert look(where)[0].archive == 10
+
+
+@pytest.mark.parametrize("count", [10, 2_000])
+def test_a_stream_begun_anew_in_a_running_job_with_the_same_ends_is_not_cut(
+    both: ServerProcess, client: redis.Redis, count: int
+) -> None:
+    """A trim that follows another looks again where the first, the last and the number of entries are the same."""
+    fill(client, "s", count)
+    client.xgroup_create("s", "g", "5-0")
+    trimmer, checked = Trimmer(both.url, Keep()), list[str]()
+    place = ArchivePosition(Id(count, 0), count)
+    assert (trimmer.trim("s", place, checked.append).count, checked) == (5, ["1-0"])
+    assert (trimmer.trim("s", place, checked.append).count, checked) == (0, ["1-0"])
+    client.delete("s")
+    fill(client, "s", 1, first=6)
+    for number in range(7, count):
+        client.xadd("s", {"n": "other"}, f"{number}-0")
+    fill(client, "s", 1, first=count)
+    for number in range(1, 6):
+        client.xadd("s", {"n": "later"}, f"{count + number}-0")
+
+    def refuse(first: str) -> None:
+        raise ReplacedError(first)
+
+    with pytest.raises(ReplacedError, match="6-0"):
+        trimmer.trim("s", place, refuse)
+    assert len(ids(client)) == count
+    trimmer.close()
 
 
 # --- what is trimmed -------------------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ Entries = Callable[[str, str, str, int], Sequence[tuple[bytes, Sequence[bytes]]]
 _AT_ONCE = 256
 """Entries that are asked for in one round trip."""
 
+_SPREAD = 8
+"""Entries past those of one round trip that are looked at."""
+
 
 def has(page: Page, stream: str, entries: Entries) -> bool:
     """True if a stream has all entries of a page, as they are there."""
@@ -35,19 +38,34 @@ def has(page: Page, stream: str, entries: Entries) -> bool:
 def other_entry(folder: Folder, manifest: ArchiveManifest, stream: str, entries: Entries) -> Id | None:
     """An entry of a stream that counts as archived and is not in the archive as it is; None when none is seen.
 
-    Looked at are the first one that the stream has, and the last one of the archive where the stream still has it.
+    Looked at are the first ones that the stream has, some of the rest, and the last one of the archive where the stream
+    still has it.
     """
     until = str(manifest.place(stream).id)
     last = max((str(file.last) for file in manifest.files if file.stream == stream), key=parse_id, default=until)
-    found = [*entries(stream, "-", until, 1), *entries(stream, last, last, 1)]
-    ids = (parse_id(ident.decode()) for ident, _ in found)
-    return next((ident for ident in ids if not _archived_as_is(folder, manifest, stream, ident, entries)), None)
+    found = [entries(stream, "-", until, _AT_ONCE), entries(stream, last, last, 1)]
+    if len(found[0]) == _AT_ONCE:
+        low, high = parse_id(found[0][-1][0].decode()).ms, parse_id(until).ms
+        spread = (low + (high - low) * at // (_SPREAD + 1) for at in range(1, _SPREAD + 1))
+        found += [entries(stream, f"{ms}-0", until, 1) for ms in spread]
+    return next((other for rows in found if (other := _not_there(folder, manifest, stream, rows)) is not None), None)
 
 
-def _archived_as_is(folder: Folder, manifest: ArchiveManifest, stream: str, ident: Id, entries: Entries) -> bool:
-    paths = [file.path for file in manifest.of(stream, ident.before, ident)]
+def _not_there(
+    folder: Folder, manifest: ArchiveManifest, stream: str, rows: Sequence[tuple[bytes, Sequence[bytes]]]
+) -> Id | None:
+    """The first of these entries, in order, that the archive does not have as it is."""
+    if not rows:
+        return None
+    missing = {ident.decode(): list(fields) for ident, fields in rows}
+    first, last = parse_id(rows[0][0].decode()).before, parse_id(rows[-1][0].decode())
+    paths = [file.path for file in manifest.of(stream, first, last)]
     try:
-        pages = list(archived(folder, stream, ident.before, ident, paths, Want(listed=True)))
+        for page in archived(folder, stream, first, last, paths, Want(listed=True)):
+            assert page.listed is not None
+            for ident, row in zip(page.ids.to_pylist(), page.listed.to_pylist(), strict=True):
+                if missing.get(ident) == [part for pair in row for part in pair.values()]:
+                    del missing[ident]
     except FileNotFoundError:  # the job says so, which looks for all files
-        return True
-    return bool(pages) and all(has(page, stream, entries) for page in pages)
+        return None
+    return parse_id(next(iter(missing))) if missing else None

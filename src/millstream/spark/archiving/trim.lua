@@ -33,13 +33,28 @@ local function named(flat)
   return found
 end
 
--- The first entry's id and fields in few bytes: another stream may begin with the same id.
-local function oldest()
-  local row = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-  if not row then return '', '' end
+-- The first entry's id, and in few bytes the first entries up to an id, some of the rest, and the one with that id:
+-- another stream may begin with the same entry, and have the same number of them.
+local function oldest(bound)
+  local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)
+  if not first[1] then return '', '' end
   local words = {}
-  for at, word in ipairs(row[2]) do words[at] = #word .. ':' .. word end
-  return row[1], row[1] .. ' ' .. redis.sha1hex(table.concat(words))
+  local function take(rows)
+    for _, row in ipairs(rows) do
+      table.insert(words, row[1])
+      for _, word in ipairs(row[2]) do table.insert(words, #word .. ':' .. word) end
+    end
+  end
+  take(first)
+  take(redis.call('XRANGE', KEYS[1], '-', bound, 'COUNT', 16))
+  local low, high = tonumber((parts(first[1][1]))), tonumber((parts(bound)))
+  if high < 2^62 then
+    for at = 1, 8 do
+      take(redis.call('XRANGE', KEYS[1], string.format('%.0f', low + (high - low) * at / 9), bound, 'COUNT', 1))
+    end
+  end
+  take(redis.call('XRANGE', KEYS[1], bound, bound))
+  return first[1][1], first[1][1] .. ' ' .. redis.sha1hex(table.concat(words, ' '))
 end
 
 local key, archived, archived_n, keep_ms, keep, cut = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -50,9 +65,12 @@ if before(stream['last-generated-id'], archived) or stream['entries-added'] < to
   return {'back', stream['last-generated-id'], stream['entries-added']}
 end
 
--- Who cuts says which entry it knows to be the first: under another one there may be another stream.
-local first, mark = oldest()
-if cut == '1' and mark ~= ARGV[7] then return {'look', first, length, mark} end
+-- Who cuts says which entries it knows, up to an id: under others there may be another stream.
+local first, mark = oldest(ARGV[8])
+if cut == '1' and mark ~= ARGV[7] then
+  first, mark = oldest(archived)
+  return {'look', first, length, mark}
+end
 
 local limit, why = after(archived), {'archive'}
 local function hold(id, ...)
@@ -87,5 +105,5 @@ if keep ~= '' then
 end
 local trimmed = 0
 if cut == '1' then trimmed = redis.call('XTRIM', key, 'MINID', '=', limit) end
-if trimmed > 0 then first, mark = oldest() end
+first, mark = oldest(archived)
 return {'done', limit, trimmed, length - trimmed, more, why, mark}

@@ -60,7 +60,8 @@ class Trimmer:
     def __init__(self, url: str, keep: Keep) -> None:
         self._router = Router(url)
         self._keep = keep
-        self._firsts: dict[str, bytes] = {}  # of each stream the first entry that is known to be of the archived stream
+        # Of each stream the entries that are known to be of the archived one, in few bytes, and the id up to which
+        self._known: dict[str, tuple[bytes, str]] = {}
 
     def close(self) -> None:
         """Give the connection back."""
@@ -84,11 +85,11 @@ class Trimmer:
                     return Trimmed(stream, ZERO, total, answer[2], held)
                 check(answer[1].decode())
                 checks += 1
-                self._firsts[stream] = answer[3]
+                self._known[stream] = answer[3], str(archived.id)
                 continue
             reach("trimmed")
             if answer[0] == b"done":
-                self._firsts[stream] = answer[6]
+                self._known[stream] = answer[6], str(archived.id)
                 checks = 0
             found = _read(stream, archived, answer, self._keep)
             total += found.count
@@ -111,10 +112,9 @@ class Trimmer:
     def _ask(self, stream: str, archived: ArchivePosition, *, cut: bool) -> Any:
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
         place = (str(archived.id), archived.n)
+        known = self._known.get(stream, (b"?", str(archived.id)))
         # Said again after a lost reply it cuts what may be cut then, which is right as well.
-        (answer,) = self._router.ask(
-            [("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK, self._firsts.get(stream, "?"))]
-        )
+        (answer,) = self._router.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK, *known)])
         if isinstance(answer, ErrorReply):
             raise UsageError(
                 f"stream {stream!r} was not trimmed, the server refused the script: {answer}. It needs EVAL and the "
