@@ -80,6 +80,14 @@ def test_rule_sees_two_classes_of_one_name(tmp_path: Path) -> None:
     assert habits.classes_of_one_name(modules(tmp_path / "src")) == ["Record: src/x.py, src/y.py"]
 
 
+def test_a_module_of_the_source_is_shorter_than_one_of_the_tests(tmp_path: Path) -> None:
+    """A module of ``src`` may have 650 lines."""
+    (tmp_path / "src").mkdir()
+    for lines in (650, 651):
+        (tmp_path / f"src/x{lines}.py").write_text("x = 1\n" * lines)
+    assert habits.too_long(modules(tmp_path / "src")) == ["src/x651.py: 651 lines"]
+
+
 LATER = "# TO" + "DO: later"
 BARE = "# no" + "qa"
 IGNORE = "# type: " + "ignore"

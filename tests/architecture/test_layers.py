@@ -22,6 +22,7 @@ RULES: list[Rule] = [
     layers.unpickling,
     layers.connecting,
     layers.wide_folders,
+    layers.worn_names,
 ]
 
 
@@ -73,6 +74,18 @@ def test_rule_sees_a_folder_that_is_too_wide(tmp_path: Path) -> None:
     assert layers.wide_folders(modules(tmp_path / "src")) == []
     (tmp_path / "src/millstream/m15.py").touch()
     assert layers.wide_folders(modules(tmp_path / "src")) == ["src/millstream: 16 modules"]
+
+
+def test_rule_sees_a_name_of_too_many_files(tmp_path: Path) -> None:
+    """Four modules may share a name; those that every noun of ``ops`` has do not count."""
+    for number in range(5):
+        for name in ("a", "reading"):
+            path = tmp_path / f"src/millstream/p{number}/{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    source = modules(tmp_path / "src")
+    assert layers.worn_names(source) == ["a.py: 5 modules"]
+    assert layers.worn_names(source[:8]) == []
 
 
 # rule, file under src/, its text, how many violations

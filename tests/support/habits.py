@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from support.source import Module, functions
 
 MAX_LINES = 800
+MAX_LINES_SRC = 650
 # Spelt in halves, so that this file does not break its own rule.
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 # The one helper that may sleep: it polls other processes, with a deadline.
@@ -20,8 +21,12 @@ DIRECTIVE = re.compile(
 
 
 def too_long(modules: Iterable[Module]) -> list[str]:
-    """Modules over 800 lines: two rooms in one."""
-    return [f"{module.place}: {count} lines" for module in modules if (count := module.text.count("\n")) > MAX_LINES]
+    """Modules over 650 lines in ``src``, over 800 elsewhere: two rooms in one."""
+    return [
+        f"{module.place}: {count} lines"
+        for module in modules
+        if (count := module.text.count("\n")) > (MAX_LINES_SRC if str(module.place).startswith("src/") else MAX_LINES)
+    ]
 
 
 def unfinished(modules: Iterable[Module]) -> list[str]:

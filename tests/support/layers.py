@@ -406,6 +406,21 @@ def wide_folders(modules: Iterable[Module]) -> list[str]:
     return [f"{folder}: {count} modules" for folder, count in sorted(counts.items()) if count > MOST_MODULES]
 
 
+MOST_NAMESAKES = 4
+FIXED_NAMES = frozenset({"__init__", "status", "reading", "changes"})
+"""Names that each noun of ops has."""
+
+
+def worn_names(modules: Iterable[Module]) -> list[str]:
+    """Names of files that so many modules have that a reader must know the folder."""
+    counts = Counter(module.place.rpartition("/")[2].removesuffix(".py") for module in modules)
+    return [
+        f"{name}.py: {count} modules"
+        for name, count in sorted(counts.items())
+        if count > MOST_NAMESAKES and name not in FIXED_NAMES
+    ]
+
+
 def file_circles(modules: Iterable[Module]) -> list[str]:
     """Modules that import each other, by whatever way round; types, but for hosts, and deferred imports count."""
     return _circles(_graph(modules, lambda name: name))
