@@ -1,4 +1,4 @@
-"""Publish an entry for each request from Flask; a worker handles it in a process of its own.
+"""Publish an entry for each request from Flask; a worker handles it in another process.
 
 flask --app flask_publish:web run
 curl -X POST localhost:5000/orders -H 'content-type: application/json' -d '{"item": "tea"}'

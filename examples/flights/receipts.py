@@ -1,4 +1,4 @@
-"""Receipts: which event was attempted, for which time, with which outcome, by which worker.
+"""Receipts: event, number of the attempt, outcome and worker of each try.
 
 A line is ``<entry id> <delivery count> <outcome>``. Each worker appends to a file of its own name.
 """

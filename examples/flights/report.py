@@ -1,4 +1,4 @@
-"""The end of a run on the terminal: the table of checks, and where to look next."""
+"""The end of a run on the terminal: the table of checks, and the paths of the results."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from flights.checks.result import Result
 
 NARROWEST = 120
-"""Columns that the table needs where there is no terminal to ask."""
+"""Width of the table if there is no terminal."""
 
 
 def show(result: Result, page: Path, console: Console) -> None:

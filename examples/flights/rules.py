@@ -1,10 +1,10 @@
-"""The rules of the demo, said once: the workers apply them, ``truth.py`` says what they must lead to."""
+"""The rules of the demo, in one place: workers apply them, ``truth.py`` computes the expected results."""
 
 ALERT_MINUTES = 60
-"""A flight that leaves at least so many minutes late raises an alert."""
+"""Minutes of delay from which a flight raises an alert."""
 
 FLAKY_DESTINATION = "HNL"
-"""Honolulu's station never answers the first time: those flights fail once and are retried."""
+"""Destination whose flights fail at the first delivery and are retried."""
 
 TOP_ROUTES = 10
 """Length of the table of routes that the pipeline writes back to a stream."""
@@ -16,7 +16,7 @@ GROUP = "alerts"
 """Name of the consumer group."""
 
 MIN_IDLE_MS = 2_000
-"""How long a pending entry must be idle before another worker may claim it, in milliseconds."""
+"""Milliseconds of idle time after which another worker may claim a pending entry."""
 
 MAX_DELIVERIES = 5
 """Deliveries after which an event that keeps failing becomes a dead letter."""

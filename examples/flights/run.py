@@ -1,4 +1,4 @@
-"""Runs the demo: checks what it needs, starts everything, and looks at what is left at the end."""
+"""Runs the demo: checks its requirements, starts everything, and checks the results."""
 
 import contextlib
 import signal
@@ -29,7 +29,7 @@ from millstream.client.url import check_remote
 from millstream.errors import ConfigError, UsageError
 
 FEWEST_ROWS = 1_000
-"""Fewer flights would not contain each kind of trouble that the checks are about."""
+"""Smallest number of flights that contains each kind of fault that the checks cover."""
 
 
 def preflight(settings: DemoSettings) -> None:

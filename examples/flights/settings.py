@@ -1,4 +1,4 @@
-"""What one run of the demo was asked to do, and where it keeps its things."""
+"""Settings of one run of the demo, and the paths of its files."""
 
 import shutil
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ MARKER = ".millstream-demo"
 """A folder with this file was made by the demo, so the demo may empty it."""
 
 OURS = ("data", "logs", "receipts", "spark", "parquet", "page.html", "checks.json")
-"""What a run leaves in its output folder, and the next run removes."""
+"""Files of a run in its output folder, which the next run removes."""
 
 
 @dataclass(frozen=True)

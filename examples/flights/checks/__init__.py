@@ -1,1 +1,1 @@
-"""What must have come out, what did, and whether the two agree."""
+"""Expected results, actual results, and their comparison."""

@@ -1,4 +1,4 @@
-"""The checks: what must hold, what was found, and whether it does."""
+"""The checks: expected value, actual value, and result of each."""
 
 from collections import Counter
 from collections.abc import Iterator

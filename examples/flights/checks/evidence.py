@@ -1,4 +1,4 @@
-"""What the run left behind, read back: receipts on disk, streams on the server, tables in Parquet."""
+"""Results of the run, read back: receipts on disk, streams on the server, tables in Parquet."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run gives, and what it leaves in its output folder for programs."""
+"""The result of a run, and its file for programs in the output folder."""
 
 import json
 from dataclasses import asdict, dataclass, field

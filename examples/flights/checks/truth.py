@@ -1,4 +1,4 @@
-"""What must come out, computed by pandas from the source file alone.
+"""Expected results, computed by pandas from the source file alone.
 
 Nothing here shares a line of code with the events' path (``data.py``, the workers, Spark), except the location of the
 file and the numbers of the rules in ``rules.py``: an error in one of the two ways shows as a failed check.

@@ -1,1 +1,1 @@
-"""The page that a run leaves: one HTML file with its drawings inside."""
+"""The page of a run: one HTML file that includes its drawings."""

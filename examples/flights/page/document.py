@@ -1,4 +1,4 @@
-"""The page a run leaves: what happened, what the year looked like, and whether everything holds.
+"""The page of a run: its events, the year's figures, and the checks.
 
 One HTML file without anything from elsewhere: style and drawings are inside, so it opens from disk and travels by mail.
 The plots show what the Spark pipeline wrote, not the source file.
@@ -29,7 +29,7 @@ MARKS = {
     "up": ("server back", "var(--good)"),
     "spark": ("Spark is up", "var(--faint)"),
 }
-"""Happenings that stand in the drawing of the run: words and colour."""
+"""Events in the drawing of the run: text and colour."""
 LOCAL = "America/New_York"
 SHORT_SPAN_DAYS = 21
 """Below so many days the delays are drawn by the hour."""

@@ -16,7 +16,7 @@ from millstream.scales import Scale, short, ticks
 from millstream.web.charts import frame, grid, path, words
 
 WIDTH, LINES, AREA, STEP = 920, 300, 90, 26
-"""Of every drawing the width; the height of lines, of an area, of one bar. In the drawing's own units."""
+"""Width of every drawing; heights of lines, an area and one bar, in the drawing's own units."""
 
 
 @dataclass(frozen=True)

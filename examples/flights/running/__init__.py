@@ -1,1 +1,1 @@
-"""A run: the processes, what is done to them, and what a person sees meanwhile."""
+"""A run: its processes, the kills, and the display of its progress."""

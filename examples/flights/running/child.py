@@ -15,7 +15,7 @@ from pathlib import Path
 from millstream.errors import MillstreamError
 
 _PORTS = range(10_000, 32_768)
-"""Above those that well-known servers have, below those that Linux gives to clients."""
+"""Above the ports of well-known servers, below those that Linux gives to clients."""
 
 MILLSTREAM = (sys.executable, "-c", "from millstream.cli.main import main; main()")
 """The command line of this very installation, whatever is on PATH."""
