@@ -212,7 +212,14 @@ class App(Declaring, Publishing):
             layout = await find_layout(line, stream)
             if layout is not None:
                 found[stream] = layout
-            elif (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
+                continue
+            for one in self._subscriptions:
+                if one.sub.stream == stream and one.hold:
+                    raise ConfigError(
+                        f"{one.name}: subscriber(hold=True) is invalid, since {stream!r} is not partitioned and others "
+                        f"may read it. Write `millstream stream partition {stream} 16`, or omit hold=."
+                    )
+            if (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
                 log.warning(
                     "%s is a partition of %r, and this subscriber reads it outside of the division: another group's "
                     "owner is not asked. Write StreamSub(%r) to share all partitions.",

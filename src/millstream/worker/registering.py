@@ -107,6 +107,7 @@ class Registering:
         batch: bool = False,
         max_records: int | None = None,
         key: str | Callable[[Message], Hashable] | None = None,
+        hold: bool = False,
         on_ack: OnAck = "keep",
         **unknown: Never,
     ) -> Callable[[Handler], Handler]:
@@ -126,6 +127,8 @@ class Registering:
             batch: the handler takes lists, of at most 100 entries unless ``max_records`` says otherwise.
             max_records: the same as ``StreamSub(max_records=)``, and takes precedence.
             key: a field's name, or a function of the message: entries of one key run one after the other.
+            hold: on a partitioned stream: an entry begins only when all earlier ones of its key are done or dead. At
+                most ``max_records`` entries wait so, 1,000 unless given; then the partition is read no further.
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
             unknown: refused, with the place where such an option belongs.
 
@@ -168,6 +171,7 @@ class Registering:
                 middlewares=around,
                 batch=batch,
                 key=key,
+                hold=hold,
                 on_ack=on_ack,
                 context={**self._context, logging.Logger: lambda: own_logger},
                 provider=self._provider,

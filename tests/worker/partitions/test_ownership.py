@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
@@ -161,11 +162,9 @@ async def test_a_partition_with_little_gets_a_place_beside_one_with_much(fleet: 
         await aeventually(lambda: sum(part.buffered for part in app.loops[0].parts) >= 40)
         gate.set()
         await aeventually(lambda: len(order) == 140)
-    last_of_others = max(at for at, (_, n) in enumerate(order) if n >= 100)
-    busy = order[0][0]
-    others = [at for at, (part, _) in enumerate(order) if part != busy]
-    assert max(others) < 139
-    assert last_of_others >= max(others)
+    busy = zlib.crc32(b"k1") % 4
+    # A quarter of the places is each partition's, so the others end long before the backlog does
+    assert max(at for at, (part, _) in enumerate(order) if part != busy) < 120
 
 
 def steal(client: redis.Redis, number: int, text: str = "thief:99") -> None:

@@ -132,6 +132,7 @@ class Subscription:
     batch: bool = False  # The handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`
     # A field's name, or a function of the message: entries of one key run one after the other
     key: str | Callable[[Message], Hashable] | None = None
+    hold: bool = False  # An entry begins only when all earlier ones of its key are done or dead
     on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
     # Objects that the app provides for annotations, for example the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
@@ -181,6 +182,11 @@ class Subscription:
         if self.batch and self.key is not None:
             raise ConfigError(
                 "subscriber(batch=True, key=...): a batch has entries of many keys; choose one of the two"
+            )
+        if self.hold and (self.batch or self.ack == "manual"):
+            raise ConfigError(
+                f'{self.name}: subscriber(hold=True) is invalid with batch=True and ack="manual": each entry\'s end '
+                "lets the next one begin. Omit one of them."
             )
         if self.sub.no_ack and self.on_ack == "delete":
             raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')

@@ -35,7 +35,7 @@ class PartitionedLoop:
     """Runs one subscription to a partitioned stream in this process."""
 
     def __init__(self, subscription: Subscription, layout: PartitionLayout, shared: Shared) -> None:
-        _check(subscription)
+        _check(subscription, layout)
         self.subscription = copy.copy(subscription)
         if subscription.key is None and not subscription.batch:
             self.subscription.key = layout.by
@@ -237,8 +237,13 @@ class PartitionedLoop:
 Runner: TypeAlias = SubscriberLoop | PartitionedLoop
 
 
-def _check(subscription: Subscription) -> None:
+def _check(subscription: Subscription, layout: PartitionLayout) -> None:
     """Refuse options that a division of partitions cannot keep."""
+    if subscription.hold and subscription.key is None and layout.by is None:
+        raise ConfigError(
+            f"{subscription.name}: subscriber(hold=True) is invalid without a key. Write key= too, or partition "
+            f"{layout.stream!r} by a field."
+        )
     sub, name = subscription.sub, subscription.name
     for given, option in (
         (sub.no_ack, "StreamSub(no_ack=True)"),

@@ -72,19 +72,24 @@ class ReadFence:
         self._lost()
         return LeaseLost(f"{self._lease.stream}: another owns the partition")
 
-    async def take_over(self) -> None:
+    async def take_over(self) -> list[bytes]:
         """Take every entry from whoever has it, so that no earlier owner settles it; claims find all of them at once.
 
         An entry that waits for its time keeps it. One that was in hand when its owner ended counts as after any crash.
+
+        Returns:
+            ids of all pending entries.
 
         Raises:
             LeaseLost: the partition is another's.
             FatalError: the server refuses it.
         """
+        pending: list[bytes] = []
         stream, group = self._lease.stream, self._lease.group
         first: str | None = "-"
         while first is not None:
             rows = await self._line.call("XPENDING", stream, group, first, "+", _PAGE)
+            pending += [row[0] for row in rows]
             ids = [row[0] for row in rows if row[1] not in (emulate.WAITING, emulate.NOBODY)]
             if ids:
                 move = ("XCLAIM", stream, group, emulate.NOBODY, 0, *ids, "TIME", 0, "JUSTID")
@@ -92,5 +97,6 @@ class ReadFence:
                 if isinstance(reply, ResponseError):
                     raise FatalError(f"{stream}: {reply}") from reply
             if len(rows) < _PAGE:
-                return
+                break
             first = behind(rows[-1][0])
+        return pending

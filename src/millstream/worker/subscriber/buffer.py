@@ -54,6 +54,8 @@ class Buffer(SubscriberPart):
     def free(self) -> int:
         """Places for a read; none before half of the buffer is free, since a read for each place would cost more."""
         ahead = self.ahead
+        if self._subscription.hold:  # Entries that wait for a failed one must not fill more than is their bound
+            return max(self._target - ahead, 0)
         return self._target - ahead if ahead * 2 <= self._target else 0
 
     def put(self, found: Sequence[Held]) -> None:
@@ -64,6 +66,11 @@ class Buffer(SubscriberPart):
             self._target = resize(self._target, self._lowest, self._highest, waited_ms=now - self._fed_at)
         self._fed_at = now
         self.entries.extend(found)
+        self._wake(1)
+
+    def put_first(self, held: Held) -> None:
+        """Take in an entry whose turn it is by now."""
+        self.entries.appendleft(held)
         self._wake(1)
 
     # -- the lanes' side --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ the server then drops them; CLAIM passes such entries over.
 import contextlib
 import heapq
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
@@ -24,11 +24,17 @@ from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, hold
 from millstream.worker.subscriber.parts import Common, FencedReads, SubscriberPart
 
+if TYPE_CHECKING:
+    from millstream.worker.subscriber.key_ordering import HoldingOrder
+
 log = logging.getLogger("millstream.worker")
 
 _SWEEP_LIMIT_MS = 2_000
 #: The same for an owner: nobody else leaves entries in its stream, and it knows when its own are due.
 _OWNED_SWEEP_MS = 10_000
+#: Milliseconds between two looks at failed entries that others wait for, and most entries of one look.
+_BLOCKED_MS = 1_000
+_BLOCKERS = 100
 #: Delayed entries whose times an owner learns at its beginning; a sweep finds the rest.
 _DELAYED = 1_000
 #: Milliseconds for which reads that are filled with new entries do not ask for stale ones after there were none: a read
@@ -53,6 +59,8 @@ class Fetcher(SubscriberPart):
         self._owned = owned  # None where other consumers read the stream as well
         self.taking_over = owned is not None  # Entries that an owner before left come first, all of them
         self._last: bytes | None = None  # Entries after this one are new
+        self.holding: HoldingOrder | None = None  # Keeps entries back until a failed one of their key is over
+        self._looked_at = 0  # Monotonic ms of the last look at failed entries that others wait for
         self._awaits = False  # Its last read brought nothing, and no entry came since
         self._cursor = _FIRST_CURSOR  # Position in the walk through the pending list
         self._sweep_at = 0  # Monotonic ms of its next step
@@ -153,6 +161,8 @@ class Fetcher(SubscriberPart):
         member = self._member
         if spare.is_here():
             return await self._claim_given(room)
+        if room == 0:
+            return await self._claim_blockers()
         if self.taking_over:
             self._asked_at = member.clock.now().mono
             left = await self._sweep(self._asked_at, room)
@@ -169,7 +179,9 @@ class Fetcher(SubscriberPart):
             claimable = 0
         if self._subscription.claims:
             # Order: retries by id first, since they are due to the millisecond; the sweep takes the places left
-            found = await self._claim_due(now, claimable)
+            if self.holding is not None and self.must_look:
+                found = await self._claim_blockers()
+            found += await self._claim_due(now, claimable)
             if len(found) < claimable and now >= self._sweep_at:
                 if self._awaits and not await self._look():
                     self._sweep_at = now + self._pause(more=False)
@@ -349,6 +361,38 @@ class Fetcher(SubscriberPart):
             await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
         )
         return await self._claimed(entries, ordered=False)
+
+    @property
+    def look_in(self) -> float | None:
+        """Seconds until entries that others wait for are looked at; None where none wait so."""
+        if self.holding is None or not self.holding.waiting:
+            return None
+        return max(self._looked_at + _BLOCKED_MS - self._member.clock.now().mono, 0) / 1000
+
+    @property
+    def must_look(self) -> bool:
+        """True if entries that others wait for are to be looked at now."""
+        if self.holding is None or not self.holding.waiting:
+            return False
+        now, due = self._member.clock.now().mono, self._acks.retries_due
+        return now - self._looked_at >= _BLOCKED_MS or bool(due and due[0][0] <= now)
+
+    async def _claim_blockers(self) -> list[Held]:
+        """Claim our retries that are due and entries that others of their key wait for; forget those that are gone."""
+        assert self.holding is not None
+        member, due = self._member, self._acks.retries_due
+        now = self._looked_at = self._asked_at = member.clock.now().mono
+        ids: list[bytes] = []
+        while due and due[0][0] <= now and len(ids) < _BLOCKERS:
+            ids.append(heapq.heappop(due)[1])
+        ids += [one for one in self.holding.blockers() if one not in member.held and one not in ids][:_BLOCKERS]
+        if not ids:
+            return []
+        rows = await self.line.calls([("XPENDING", member.stream, member.group, one, one, 1) for one in ids])
+        # Acknowledged or deleted by another hand
+        self.holding.forget({one for one, row in zip(ids, rows, strict=True) if row == []})
+        claim = await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
+        return await self._claimed(_checked(claim), ordered=False)
 
     async def _claim_given(self, room: int) -> list[Held]:
         """Take what the workers gave to this process, the spare."""

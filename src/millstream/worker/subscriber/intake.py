@@ -129,6 +129,7 @@ class Intake(SubscriberPart):
         await asyncio.gather(self.task, return_exceptions=True)
 
     def _nudge(self, due: int) -> None:
+        self._buffer.room.set()
         until = self._fetcher.blocked_until
         # A read that ends before the retry is due needs no help: the next one takes that into account
         if until > due:
@@ -161,7 +162,7 @@ class Intake(SubscriberPart):
             # From here until the next turn the loop counts as busy: `doing` measures it from `_turned_at`
             self._waiting = False
             self._turned_at = self._member.clock.now().mono
-            if not room:
+            if room is None:
                 break
             try:
                 found = await self._read(room)
@@ -187,16 +188,24 @@ class Intake(SubscriberPart):
                     raise FatalError(f"{self._member.stream}: {error}") from error
                 failures = await self._recover(failures, str(error))
 
-    async def _wait_for_room(self) -> int:
-        """The number of entries to read now, after any pause and any isolated runs; 0 when stopping."""
+    async def _wait_for_room(self) -> int | None:
+        """The number of entries to read now, after any pause and any isolated runs; None when stopping.
+
+        0 where entries fill the buffer that wait for a failed one of their key: that one alone is claimed.
+        """
         buffer = self._buffer
         while not buffer.closed.is_set():
-            if not self.held_up and not self._gate.wanted and (free := buffer.free):
-                return free
+            if not self.held_up and not self._gate.wanted:
+                if free := buffer.free:
+                    return free
+                if self._fetcher.must_look:
+                    return 0
             # Cleared before the wait and without an await in between, so that no wake-up is missed
             buffer.room.clear()
-            await buffer.room.wait()
-        return 0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._fetcher.look_in):
+                    await buffer.room.wait()
+        return None
 
     async def _read(self, room: int) -> list[Held]:
         """Read and put what came where it belongs; an entry that wants to run alone waits for the end of it."""
@@ -235,6 +244,8 @@ class Intake(SubscriberPart):
         # Some were lost meanwhile: the fence refused to take their delivery back
         alone, self._failures.alone = {one for one in self._failures.alone if one.state is State.BUFFERED}, []
         for held in alone:
+            if self._buffer.by_key is not None:
+                self._buffer.by_key.expect(held)
             self._isolated.add(held, began_ns)
         if self.held_up:
             self._isolated.hand_back()

@@ -1,13 +1,13 @@
 """Entries of one key run one after the other, in stream order; different keys run side by side.
 
 This holds inside one process, among the entries it has in hand. A failed entry does not hold back the later ones of its
-key: it waits for its retry on the server, where any worker may take it. Across processes nothing orders two entries of
-one key; where that matters, run one worker, or a stream for each shard of the keys.
+key: it waits for its retry on the server, where any worker may take it. Across processes only a partitioned stream
+orders two entries of one key. There ``hold`` also keeps the later ones back until the failed one is done or dead.
 """
 
 import heapq
 import inspect
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable
 from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
@@ -15,6 +15,7 @@ from millstream.worker.handlers.fields import key_of
 from millstream.worker.handlers.message import Message
 from millstream.worker.model.answers import PayloadError
 from millstream.worker.model.error_text import summarize, tame
+from millstream.worker.model.lifecycle import FINAL, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.apart import Apart
 
@@ -73,6 +74,9 @@ class KeyOrdering:
         finally:
             del self._queues[key]
 
+    def expect(self, held: Held) -> None:
+        """An entry is in hand that runs past this order."""
+
     def take_all(self) -> list[Held]:
         """Everything that waits, taken out."""
         taken = [held for queue in self._queues.values() for _, _, held in queue]
@@ -93,6 +97,166 @@ class KeyOrdering:
             if self._apart.ends(error):
                 raise
             raise PayloadError(f"key: {summarize(error)}") from tame(error)
+
+
+class _KeyState:
+    """The entries of one key that are neither done nor dead, as far as they are known."""
+
+    def __init__(self) -> None:
+        self.known: set[bytes] = set()
+        self.order: list[tuple[tuple[int, int], bytes]] = []  # A heap of them, and of some that are done
+        self.queue: _Queue = []  # Those in hand that wait
+        self.running = False
+
+    def add(self, entry: bytes) -> None:
+        """One more."""
+        if entry not in self.known:
+            self.known.add(entry)
+            heapq.heappush(self.order, (order_of(entry), entry))
+
+    def first(self) -> bytes | None:
+        """The earliest."""
+        while self.order and self.order[0][1] not in self.known:
+            heapq.heappop(self.order)
+        return self.order[0][1] if self.order else None
+
+
+class HoldingOrder(KeyOrdering):
+    """Lets an entry begin only when every earlier one of its key is done or dead, for the one owner of a stream."""
+
+    def __init__(
+        self,
+        key: str | Callable[[Message], Hashable],
+        *,
+        message: Callable[[Held], Message],
+        run: Callable[[Held], Coroutine[Any, Any, None]],
+        unfit: Callable[[Held, PayloadError], None],
+        moved: Callable[[], None],
+        apart: Apart,
+        again: Callable[[Held], None],
+    ) -> None:
+        super().__init__(key, message=message, run=run, unfit=unfit, moved=moved, apart=apart)
+        self._again = again  # Takes an entry whose turn it is by now
+        self._keys: dict[Hashable, _KeyState] = {}
+
+    async def run(self, held: Held) -> None:
+        """Run the entry and what waits for it, if it is its key's turn; else keep it."""
+        try:
+            key = self._key_of(held)
+        except PayloadError as error:
+            self._unfit(held, error)
+            return
+        if key is None:
+            await self._run(held)
+            return
+        state = self._keys.setdefault(key, _KeyState())
+        state.add(held.id)
+        if state.running or state.first() != held.id:
+            self._pushed += 1
+            heapq.heappush(state.queue, (order_of(held.id), self._pushed, held))
+            self.waiting += 1
+            return
+        state.running = True
+        try:
+            await self._run(held)
+            await self._apart.calm()
+            while self._is_over(key, held) and (following := self._next(state)) is not None:
+                held = following
+                self._moved()
+                await self._apart.run(self._run(held))
+        finally:
+            state.running = False
+            if held.state in FINAL:  # Settled while this was not over
+                self._settled(key, held)
+            if not state.known and self._keys.get(key) is state:
+                del self._keys[key]
+
+    def _is_over(self, key: Hashable, held: Held) -> bool:
+        """True if the run has ended well; else what becomes of the entry is looked at when it is stored."""
+        if held.state is State.ACKING:
+            self._done(key, held.id)
+            return True
+        if held.state not in FINAL:
+            held.then(lambda: self._settled(key, held))
+            return False
+        if held.state in (State.ACKED, State.DEAD):
+            self._done(key, held.id)
+        return held.state in (State.ACKED, State.DEAD)
+
+    def _settled(self, key: Hashable, held: Held) -> None:
+        if held.state in (State.ACKED, State.DEAD):
+            self._done(key, held.id)
+            self._go_on(key)
+
+    def _done(self, key: Hashable, entry: bytes) -> None:
+        state = self._keys.get(key)
+        if state is not None:
+            state.known.discard(entry)
+            if not state.known and not state.running:
+                del self._keys[key]
+
+    def _go_on(self, key: Hashable) -> None:
+        """Have a lane run the key's next entry, if nobody runs one."""
+        state = self._keys.get(key)
+        if state is not None and not state.running and (following := self._next(state)) is not None:
+            self._again(following)
+
+    def _next(self, state: _KeyState) -> Held | None:
+        """The entry whose turn it is, if it is in hand."""
+        while state.queue:
+            _, _, held = state.queue[0]
+            if held.state is State.BUFFERED and held.id != state.first():
+                return None
+            heapq.heappop(state.queue)
+            self.waiting -= 1
+            if held.state is State.BUFFERED:
+                return held
+        return None
+
+    # -- entries that come by other ways ----------------------------------------------------------------------------
+
+    def expect(self, held: Held) -> None:
+        """An entry is in hand that runs past this order: later ones of its key wait for it."""
+        key = self.seed(held)
+        if key is not None:
+            held.then(lambda: self._settled(key, held))
+
+    def seed(self, held: Held) -> Hashable:
+        """An entry is pending, here or elsewhere: later ones of its key wait for it; its key."""
+        try:
+            key = self._key_of(held)
+        except PayloadError:
+            return None
+        if key is not None:
+            self._keys.setdefault(key, _KeyState()).add(held.id)
+        return key
+
+    def blockers(self) -> list[bytes]:
+        """Entries that others wait for, and that do not run."""
+        return [
+            first
+            for state in self._keys.values()
+            if not state.running and state.queue and (first := state.first()) is not None
+        ]
+
+    def forget(self, entries: Collection[bytes]) -> None:
+        """Entries are not pending any more, by another hand than the handler's."""
+        for key in [key for key, state in self._keys.items() if not state.known.isdisjoint(entries)]:
+            self._keys[key].known.difference_update(entries)
+            self._go_on(key)
+
+    @property
+    def held_up(self) -> int:
+        """Keys whose entries wait for one that failed."""
+        return len(self.blockers())
+
+    def take_all(self) -> list[Held]:
+        """Everything that waits, taken out; later entries wait for it until it comes again."""
+        taken = [held for state in self._keys.values() for _, _, held in state.queue]
+        for state in self._keys.values():
+            state.queue.clear()
+        self.waiting = 0
+        return taken
 
 
 class _OwnKey:

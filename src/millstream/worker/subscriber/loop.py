@@ -30,7 +30,7 @@ from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log, spare
 from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Held, Membership, OwnedMembership
+from millstream.worker.settlement.consumer import Held, Membership, OwnedMembership, hold
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases, OwnedLeases
@@ -42,7 +42,7 @@ from millstream.worker.subscriber.fetch import Fetcher
 from millstream.worker.subscriber.group_setup import GroupSetup
 from millstream.worker.subscriber.intake import Intake
 from millstream.worker.subscriber.isolation import IsolatedRuns, IsolationGate
-from millstream.worker.subscriber.key_ordering import KeyOrdering
+from millstream.worker.subscriber.key_ordering import HoldingOrder, KeyOrdering
 from millstream.worker.subscriber.lanes import Lanes, Runs
 from millstream.worker.subscriber.parts import Common
 from millstream.worker.subscriber.places import LanePlaces, Owned
@@ -51,6 +51,8 @@ from millstream.worker.subscriber.runs import AfterRun, SingleRuns
 log = logging.getLogger("millstream.worker")
 
 _READ_AHEAD = 128
+_HOLDING = 1_000  # The same where entries may wait for a failed one of their key
+_PAGE = 500
 #: Threads that handlers may go on in after their run was given up (Timeout), before the next runs wait for one.
 _LATE_THREADS = 1_000
 #: Seconds to leave the group in; a server that hangs must not keep a process from ending.
@@ -149,6 +151,7 @@ class SubscriberLoop:
         calls = HandlerCalls(subscription, outcomes, threads, shared.middlewares)
         lowest, highest = _read_ahead(subscription)
         places = LanePlaces(subscription.concurrency, gate) if owned is None else owned.places
+        self.holding: HoldingOrder | None = None  # Keeps entries back until a failed one of their key is over
         self._buffer = buffer = Buffer(common, places, lowest=lowest, highest=highest)
         self._after = after = AfterRun(common)
         self._runs: Runs = (
@@ -159,17 +162,22 @@ class SubscriberLoop:
         self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start, calls.received)
         self.lanes = Lanes(common, buffer, self._runs, isolated)  # Run handlers
         if subscription.key is not None:
-            buffer.by_key = KeyOrdering(
-                subscription.key,
-                message=calls.message,
-                run=self.lanes.run,
-                unfit=outcomes.failed,
-                moved=buffer.room.set,
-                apart=apart,
-            )
+            parts: dict[str, Any] = {
+                "message": calls.message,
+                "run": self.lanes.run,
+                "unfit": outcomes.failed,
+                "moved": buffer.room.set,
+                "apart": apart,
+            }
+            if subscription.hold:
+                buffer.by_key = self.holding = HoldingOrder(subscription.key, again=buffer.put_first, **parts)
+            else:
+                buffer.by_key = KeyOrdering(subscription.key, **parts)
         self._group = GroupSetup(common, fence, self._line, siblings)
+        self._message = calls.message
         self._reads = None if owned is None else owned.reads(self._line)
         self.fetcher = Fetcher(common, self._line, self._reads)  # Asks for entries
+        self.fetcher.holding = self.holding
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if subscription.claims:
             acks.on_due = self._intake.expect
@@ -284,7 +292,18 @@ class SubscriberLoop:
     async def take_over(self) -> None:
         """Take what owners before have in hand: before anything is read, and after :meth:`prepare`."""
         if self._reads is not None:
-            await self._reads.take_over()
+            pending = await self._reads.take_over()
+            if self.holding is not None:
+                for at in range(0, len(pending), _PAGE):
+                    await self._seed(pending[at : at + _PAGE])
+
+    async def _seed(self, entries: Sequence[bytes]) -> None:
+        """Have later entries wait for these, which are pending."""
+        assert self.holding is not None
+        stream = self.member.stream
+        for rows in await self._line.calls([("XRANGE", stream, entry, entry) for entry in entries]):
+            if isinstance(rows, list) and rows:
+                self.holding.seed(hold(rows[0][0], rows[0][1], 1, 0))
 
     def start(self) -> None:
         """Begin to work."""
@@ -398,7 +417,8 @@ def threads_for(subscription: Subscription) -> ThreadPoolExecutor | None:
 def _read_ahead(subscription: Subscription) -> tuple[int, int]:
     """Fewest and most entries that are read ahead."""
     lowest = subscription.sub.max_records or subscription.concurrency
-    highest = subscription.sub.max_records or max(_READ_AHEAD, 2 * subscription.concurrency)
+    ahead = _HOLDING if subscription.hold else _READ_AHEAD
+    highest = subscription.sub.max_records or max(ahead, 2 * subscription.concurrency)
     if subscription.key is not None:
         return highest, highest  # one busy key must not fill the little there is
     if subscription.batch:

@@ -29,8 +29,8 @@ class FencedReads(Protocol):
         """The replies to ``before``, sent ahead and unfenced, and to commands that may deliver."""
         ...
 
-    async def take_over(self) -> None:
-        """Take every pending entry from the owners before."""
+    async def take_over(self) -> list[bytes]:
+        """Take every pending entry from the owners before; all of them."""
 
 
 class Common(NamedTuple):

@@ -1,0 +1,166 @@
+"""``hold=True``: an entry begins only when every earlier one of its key is done or dead."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Message, Nack, Reject, Retry, StreamSub
+from millstream.errors import ConfigError
+from support import needs
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+LEASE_MS = 1_200
+
+
+class Log:
+    """An app with ``hold``, and the runs of its handler."""
+
+    def __init__(self, url: str, fails: dict[int, list[BaseException]], **options: Any) -> None:
+        self.app = App(url, reap_after=None)
+        self.begun: list[tuple[str, int]] = []
+        self.done: list[tuple[str, int]] = []
+        where: dict[str, Any] = {"group": "g", "min_idle_time": LEASE_MS} | options.pop("where", {})
+
+        @self.app.subscriber(StreamSub("orders", **where), hold=True, **options)
+        async def handle(key: str, n: int, msg: Message) -> None:
+            self.begun.append((key, n))
+            await asyncio.sleep(0)
+            if fails.get(n):
+                raise fails[n].pop(0)
+            self.done.append((key, n))
+
+    def ordered(self) -> bool:
+        """True if each key's entries began in their order, repetitions of one next to each other."""
+        by_key = defaultdict(list)
+        for key, n in self.begun:
+            by_key[key].append(n)
+        return all(each == sorted(each) for each in by_key.values())
+
+
+@pytest.fixture
+async def publisher(server: ServerProcess) -> AsyncIterator[App]:
+    """An app that partitioned the stream."""
+    app = App(server.url)
+    await app.partition("orders", 2, by="key")
+    yield app
+    await app.close()
+
+
+async def fill(publisher: App, count: int, keys: int = 3) -> None:
+    """Entries of a few keys."""
+    await publisher.publish_batch("orders", [{"key": f"k{n % keys}", "n": n} for n in range(count)])
+
+
+@pytest.mark.parametrize("delay", [None, 0.3])
+@pytest.mark.parametrize("ack", ["auto", "each"])
+async def test_later_entries_of_a_key_wait_for_a_failed_one(publisher: App, delay: float | None, ack: Any) -> None:
+    """Retries at once and after a delay hold their key, and no other."""
+    log = Log(publisher.url, {3: [Nack(delay=delay)], 4: [ValueError(), Nack(delay=delay)]}, ack=ack,
+              retry=Retry(base=0.05))  # fmt: skip
+    await fill(publisher, 30)
+    async with log.app.running():
+        await aeventually(lambda: len(log.done) == 30)
+    assert log.ordered()
+    assert len(log.begun) == 33
+
+
+async def test_other_keys_go_on_while_one_is_held(publisher: App, client: redis.Redis) -> None:
+    """A key whose entry waits an hour keeps back its own entries only, and not beyond the bound."""
+    log = Log(publisher.url, {0: [Nack(delay=3600)]}, where={"max_records": 40})
+    await fill(publisher, 60)
+    async with log.app.running():
+        await aeventually(lambda: len(log.done) == 40)
+        assert {key for key, _ in log.done} == {"k1", "k2"}
+        assert log.begun.count(("k0", 0)) == 1
+        assert sum(part.holding.held_up for part in log.app.loops[0].parts if part.holding) == 1
+
+
+async def test_a_full_buffer_does_not_keep_the_failed_one_out(publisher: App) -> None:
+    """Entries of a held key fill all the room there is, and its failed entry comes back all the same."""
+    log = Log(publisher.url, {0: [Nack(delay=0.2)], 50: [Nack(), Nack(delay=0.1)]}, where={"max_records": 4})
+    await fill(publisher, 100, keys=1)
+    async with log.app.running():
+        await aeventually(lambda: len(log.done) == 100)
+    assert log.ordered()
+
+
+@pytest.mark.parametrize("end", [Reject("bad"), ValueError("limit")])
+async def test_a_dead_letter_ends_the_hold(publisher: App, client: redis.Redis, end: BaseException) -> None:
+    """A dead entry lets the next one of its key begin."""
+    log = Log(publisher.url, {0: [end]}, retry=Retry(max_deliveries=1))
+    await fill(publisher, 12)
+    async with log.app.running():
+        await aeventually(lambda: len(log.done) == 11)
+    assert log.ordered()
+    assert sum(client.xlen(f"orders{{{at}}}:dead") for at in range(2)) == 1
+
+
+@pytest.mark.parametrize("how", ["ack", "delete"])
+async def test_an_entry_that_another_hand_settles_ends_the_hold(publisher: App, client: redis.Redis, how: str) -> None:
+    """An acknowledgement or a removal by a person lets the key go on."""
+    log = Log(publisher.url, {0: [Nack(delay=3600)]})
+    await fill(publisher, 12)
+    async with log.app.running():
+        await aeventually(lambda: len(log.done) == 8)
+        for at in range(2):
+            rows: Any = client.xpending_range(f"orders{{{at}}}", "g", "-", "+", 100)
+            for row in rows:
+                if row["consumer"] == "(retry)":
+                    client.xack(f"orders{{{at}}}", "g", row["message_id"])
+                    if how == "delete":
+                        client.xdel(f"orders{{{at}}}", row["message_id"])
+        await aeventually(lambda: len(log.done) == 11)
+    assert log.ordered()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_the_next_owner_holds_on(publisher: App, client: redis.Redis, clean: bool) -> None:
+    """An owner that comes after a stop, or after a lost lease, begins nothing before what its key waits for."""
+    fails: dict[int, list[BaseException]] = {0: [Nack(delay=1.0)], 4: [Nack(delay=0.5)]}
+    first, second = Log(publisher.url, fails), Log(publisher.url, fails)
+    owners = [f"millstream:{{{at}}}:owner:orders{{{at}}}:g" for at in range(2)]
+    await fill(publisher, 30)
+    async with first.app.running():
+        await aeventually(lambda: (sum(1 for key, _ in first.done if key == "k2")) == 10)
+        if not clean:
+            for key in owners:
+                client.set(key, "thief:99")
+            await aeventually(lambda: first.app.loops[0].parts == [])
+    client.delete(*owners)
+    async with second.app.running():
+        await aeventually(lambda: len(first.done) + len(second.done) >= 30)
+    first.begun += second.begun
+    assert first.ordered()
+
+
+@pytest.mark.parametrize(
+    ("stream", "options", "fault"),
+    [
+        ("plain", {}, "is not partitioned"),
+        ("orders", {"batch": True}, "batch=True"),
+        ("orders", {"ack": "manual"}, "manual"),
+        ("loose", {}, "without a key"),
+    ],
+)
+async def test_a_hold_that_cannot_be_kept_is_refused(
+    publisher: App, stream: str, options: dict[str, Any], fault: str
+) -> None:
+    """The app does not start if others may read the stream, or nothing tells the keys."""
+    await publisher.partition("loose", 2)
+    app = App(publisher.url)
+
+    async def start() -> None:
+        @app.subscriber(StreamSub(stream, group="g"), hold=True, **options)
+        async def handle(n: list[int]) -> None: ...
+
+        await app.start()
+
+    with pytest.raises(ConfigError, match=f"hold=True.*{fault}"):
+        await start()
+    await app.close()
