@@ -75,7 +75,7 @@ def test_a_change_is_shown_before_it_is_made(
     assert shown["before_after"]
     assert shown["undo"] or shown["undo_note"]
     asked = run(server, *words, code=2)
-    assert "say --yes" in asked.stderr
+    assert "use --yes" in asked.stderr
     assert asked.stdout == ""
     assert state(client) == before
     done = facts(server, *words, "--yes")

@@ -202,7 +202,7 @@ def test_names_are_found_as_the_page_finds_them(server: ServerProcess, client: r
     found = [(row["kind"], row["group"], row["consumer"]) for row in facts(server, "stream", "find", "web")]
     assert found == [("stream", None, None), ("group", "web", None), ("consumer", "mail", "web-1")]
     assert "1 of 3 names" in run(server, "stream", "find", "WEB", "--limit", "1").stderr
-    assert run(server, "stream", "find", "nothing").stdout == "No name has this text in it.\n"
+    assert run(server, "stream", "find", "nothing").stdout == "No name contains this text.\n"
 
 
 def test_a_server_shows_what_takes_its_time(server: ServerProcess, client: redis.Redis) -> None:

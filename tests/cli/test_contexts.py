@@ -158,7 +158,7 @@ def test_a_password_comes_from_where_the_context_says(guarded: str, home: Path) 
     secret.unlink()
     assert "cannot be read: No such file" in run("stream", "ls", "--context", "file", code=2).stderr
     run("context", "add", "ask", guarded, "--user", "ops", "--password-prompt")
-    assert "nobody can be asked here" in run("stream", "ls", "--context", "ask", code=2).stderr
+    assert "there is no terminal to ask at" in run("stream", "ls", "--context", "ask", code=2).stderr
 
 
 class Terminal:
@@ -244,15 +244,15 @@ def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: 
 
 
 SENTENCES = {
-    "no TOML": ("context = ", "is no TOML"),
-    "nested": ("a = " + "[" * 20_000, "is no TOML"),
+    "not TOML": ("context = ", "is not TOML"),
+    "nested": ("a = " + "[" * 20_000, "is not TOML"),
     "unknown": ('colour = "red"\n', "'colour' is not known here"),
     "type": ("context = 3\n", "context must be text in quotes"),
     "no url": ("[contexts.a]\n", "it has no url"),
-    "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "no password stands in this file"),
-    "in url": ('[contexts.a]\nurl = "redis://u:hunter2@h/0"\n', "a password stands in the url"),
+    "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "this file cannot have a password"),
+    "in url": ('[contexts.a]\nurl = "redis://u:hunter2@h/0"\n', "the url has a password"),
     "scheme": ('[contexts.a]\nurl = "http://h/0"\n', "a server URL starts with one of"),
-    "name": ('[contexts."a b"]\nurl = "redis://h/0"\n', "is no context"),
+    "name": ('[contexts."a b"]\nurl = "redis://h/0"\n', "is not a context"),
     "two": ('[contexts.a]\nurl = "redis://h/0"\npassword-env = "A"\npassword-prompt = true\n', "give one of"),
     "users": ('[contexts.a]\nurl = "redis://u@h/0"\nuser = "v"\n', "leave one out"),
     "dangling": ('context = "b"\n[contexts.a]\nurl = "redis://h/0"\n', "has no context 'b'; these are: a"),
@@ -298,7 +298,7 @@ def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path
     write(project, 'url = "redis://u:hunter2@h/0"\n', 0o644)
     assert "hunter2" not in run("stream", "ls", code=2).stderr
     write(project, 'url = "redis://h/0"\ncontext = "a"\n', 0o644)
-    assert "one of url and context" in run("stream", "ls", code=2).stderr
+    assert "either url or context" in run("stream", "ls", code=2).stderr
     write(project, '[contexts.a]\nurl = "redis://h/0"\npassword-file = "/etc/shadow"\n', 0o644)
     assert "'contexts' is not known here" in run("stream", "ls", code=2).stderr
 
@@ -351,9 +351,9 @@ def test_a_file_of_another_user_is_not_used(home: Path, file: Path) -> None:
 def test_what_cannot_be_a_context_is_refused(home: Path) -> None:
     """Nothing is written then; a password on the command line is told off without being repeated."""
     for name, url, says in (
-        ("a b", "redis://h/0", "cannot be a context"),
+        ("a b", "redis://h/0", "is not a valid name"),
         ("-x", "redis://h/0", "o such option"),
-        ("a", "redis://u:hunter2@h/0", "a password stands in"),
+        ("a", "redis://u:hunter2@h/0", "the url has a password"),
         ("a", "nonsense", "a server URL starts with"),
         ("a", "redis://h/x", "number of a database"),
     ):
@@ -436,7 +436,7 @@ def test_a_context_is_for_every_command_that_asks_a_server(guarded: str, home: P
     ):
         assert "--context and a URL both name a server" in run(*both, code=2).stderr
     for neither in (["archive", "--to", "x"], ["replay", "x", "orders"]):
-        assert "it needs a server: its URL, or --context NAME" in run(*neither, code=2).stderr
+        assert "the server is missing: give its URL, or --context NAME" in run(*neither, code=2).stderr
 
 
 def test_a_line_that_is_shown_of_a_server_with_a_password_can_be_run(guarded: str, home: Path) -> None:

@@ -213,4 +213,4 @@ def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProce
 def test_an_id_that_is_none_is_refused_in_plain_words(memory_server: ServerProcess) -> None:
     """Before anything is asked, with an example, as `stream get` does."""
     found = run(memory_server, "show", "orders", "xx")
-    assert (found.exit_code, "1763721600000-0 would be one" in found.stderr) == (2, True)
+    assert (found.exit_code, "Give one such as 1763721600000-0" in found.stderr) == (2, True)

@@ -119,7 +119,7 @@ def test_nothing_happens_without_a_change_or_a_yes(
     dry = edit(server, "orders", letter, "--dry-run", env={"EDITOR": editor(tmp_path, FIX)})
     assert (dry.exit_code, '+      "amount": 7' in dry.stderr) == (0, True)
     unasked = edit(server, "orders", letter, env={"EDITOR": editor(tmp_path, FIX)})
-    assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+    assert (unasked.exit_code, "use --yes" in unasked.stderr) == (2, True)
     assert '"amount": 7' in kept(unasked).read_text()
     kept(unasked).unlink()
     missing = edit(server, "orders", letter, env={"EDITOR": "/no/such/editor", "VISUAL": ""})

@@ -162,7 +162,7 @@ def test_a_change_is_shown_before_it_is_made(
     assert shown["commands"]
     assert shown["before_after"]
     assert shown["undo"] or shown["undo_note"]
-    assert "say --yes" in run(server, *words, code=2).stderr
+    assert "use --yes" in run(server, *words, code=2).stderr
     assert state(client) == before
     done = facts(server, *words, "--yes")
     assert (done["applied"], done["moved"], done["refused"]) == (True, 0, 0)

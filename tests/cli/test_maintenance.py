@@ -87,7 +87,7 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
     assert checked.exit_code == 1
     place = re.search(rf"--at ({path.name}:\d+)", checked.stderr)
     assert place is not None
-    assert "1 problem. Behind the first: 4 whole records (positions 3 to 6" in checked.stderr
+    assert "1 problem. After the first: 4 whole records (positions 3 to 6" in checked.stderr
     assert re.search(r"orders +4 +3 +3-0 +5-0 +xadd:3 gnew:1", checked.stdout)
     lost = json.loads(here("log", "check", data, "-o", "json").stdout)["lost_keys"]
     assert [(key["key"], key["entries"], key["first_id"], key["last_id"]) for key in lost] == [
@@ -97,7 +97,7 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
     before = path.read_bytes()
     asked = here("log", "cut", data, "--at", place[1])
     assert (asked.exit_code, path.read_bytes()) == (2, before)
-    assert "say --yes" in asked.stderr
+    assert "use --yes" in asked.stderr
     assert "loses 4 whole records" in asked.stderr
     cut = here("log", "cut", data, "--at", place[1], "--yes")
     assert cut.exit_code == 0
@@ -120,14 +120,14 @@ def test_without_a_place(tmp_path: Path) -> None:
     assert here("log", "check", tmp_path / "wrong").exit_code == 1
     assert here("log", "check", tmp_path).exit_code == 1
     nowhere = here("log", "cut", tmp_path / "wrong", "--at", "log-00000000000000000001.seg:32", "--yes")
-    assert (nowhere.exit_code, "is it the right directory?" in nowhere.stderr) == (1, True)
+    assert (nowhere.exit_code, "check that it is the right directory" in nowhere.stderr) == (1, True)
     for name in ("check", "dump"):
         remote = here("log", name, "redis://127.0.0.1:1")
         assert remote.exit_code == 2
         assert "name the data directory" in remote.stderr
     assert here("log", "check").exit_code == 2
     asked = here("log", "dump", tmp_path, "--from", "yesterday")
-    assert (asked.exit_code, "no place in a log" in asked.stderr) == (2, True)
+    assert (asked.exit_code, "not a position in a log" in asked.stderr) == (2, True)
     away = here("backup", "redis://127.0.0.1:1", tmp_path / "b")
     assert (away.exit_code, "cannot ask the server" in away.stderr) == (1, True)
 

@@ -58,7 +58,7 @@ def test_a_long_command_ends_in_order(second: signal.Signals, code: int) -> None
         assert process.stderr is not None
         assert process.stdout.readline() == "began\n"
         os.kill(process.pid, TERM)
-        assert "ending after what is under way" in process.stderr.readline()
+        assert "ending after the present work" in process.stderr.readline()
         os.kill(process.pid, second)
         rest, _ = process.communicate("\n", timeout=30)
         assert process.returncode == code

@@ -74,7 +74,7 @@ def test_an_empty_password_is_none(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("\nsecret")
     file.chmod(0o600)
-    assert "its first line is the password" in console("--host", "0.0.0.0", "--password-file", str(file)).stderr
+    assert "its first line must be the password" in console("--host", "0.0.0.0", "--password-file", str(file)).stderr
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:

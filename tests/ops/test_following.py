@@ -50,7 +50,7 @@ async def test_a_restart_is_outlived(tmp_path: Path, kind: str) -> None:
             server.start()
             add(server, "b", "2-0")
             add(server, "a", "2-1")
-            assert await said(arriving) == "the server is back; going on behind the last entry"
+            assert await said(arriving) == "the server is back; continuing after the last entry"
             assert sorted(await ids(arriving, 2)) == ["2-0", "2-1"]
         await line.close()
 

@@ -41,7 +41,7 @@ def test_a_tree_of_asked_and_unasked_servers() -> None:
         ("10.0.0.3:1", 1, "replica", 40),
     ]
     assert (found[2].link, found[2].problem) == ("down", "no route")
-    assert found[3].problem == "not asked: give its URL too"
+    assert found[3].problem == "not queried: give its URL too"
 
 
 def test_silence_rings_and_primaries_that_know_nothing() -> None:
@@ -68,9 +68,9 @@ def test_a_link_that_is_down_is_one_fault() -> None:
     assert [one.problem for one in cut] == ["", "a command that is not known"]
     frozen = primary(5, "b:1:5")
     frozen["slave0"] = frozen["slave0"].replace("lag=1", "lag=22")
-    said = "its primary has not heard of it for 22 s: it stands still, or cannot be reached"
+    said = "its primary has not heard of it for 22 s: it is blocked, or cannot be reached"
     unasked = standings([asked("a:1", frozen)], {})[1]
-    assert (unasked.link, unasked.problem) == ("silent", f"{said}; not asked: give its URL too")
+    assert (unasked.link, unasked.problem) == ("silent", f"{said}; not queried: give its URL too")
     both = standings([asked("a:1", frozen), asked("b:1", replica("a", 5))], {})[1]
     assert (both.link, both.problem) == ("silent", said)
 
@@ -89,6 +89,6 @@ def test_a_primary_that_refuses_writes_says_so() -> None:
     for more, said in (
         (sync | {"millstream_sync_state": "refused"}, "writes are refused: sync-replicas 1, 0 confirm"),
         (sync | {"millstream_sync_state": "ok"}, ""),
-        ({"min_slaves_good_slaves": "0"}, "writes are refused: min-replicas-to-write, 0 replicas heard of lately"),
+        ({"min_slaves_good_slaves": "0"}, "writes are refused: min-replicas-to-write, 0 replicas heard of recently"),
     ):
         assert [one.problem for one in standings([asked("a:1", primary(5) | more)], {})] == [said]

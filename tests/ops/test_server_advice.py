@@ -79,7 +79,7 @@ def test_a_replica_is_slow_by_what_was_written_before() -> None:
     slow, quick = (status(later + row.format(at), 11_000) for at in (899, 900))
     (found,) = servers_advice([slow], [was])
     assert (found.level, found.code) == ("warning", "slow-replica")
-    assert found.says == "its replica a:1 has not taken yet what was written 11.0 s ago"
+    assert found.says == "its replica a:1 has not received the writes of 11.0 s ago"
     assert servers_advice([quick], [was]) == []
     assert servers_advice([slow]) == []
     assert servers_advice([slow], [status(PRIMARY, 2000)]) == []

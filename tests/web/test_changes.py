@@ -76,7 +76,7 @@ def test_what_moved_since_its_preview_is_not_changed(changing: ConsoleThread, he
     held.xreadgroup("g", "c2", {"s": ">"}, count=1)
     for digest in (facts["digest"], ""):
         again = confirm(changing, {"do": "group rm", "key": "s", "group": "g", "digest": digest})
-        assert "has moved meanwhile" in again.text
+        assert "the data changed after the preview" in again.text
         assert len(held.xinfo_groups("s")) == 1
 
 
@@ -104,8 +104,8 @@ def test_entries_that_are_gone_are_chosen_by_a_tick(changing: ConsoleThread, hel
     """On the group's page, which lists them as well; what is there stays pending."""
     held.xtrim("s", minid="3-0", approximate=False)
     page = changing.ask("/group?key=s&group=g").text
-    assert "only what is trimmed or deleted from the stream" in page
-    assert re.search(r'href="/change\?do=pending[^"]*gone=1[^"]*">Preview what helps', page)
+    assert "only entries trimmed or deleted from the stream" in page
+    assert re.search(r'href="/change\?do=pending[^"]*gone=1[^"]*">Preview the remedy', page)
     listed = changing.ask("/group.json?key=s&group=g&gone=1").facts
     assert [one["id"] for one in listed["pending_list"]] == ["1-0", "2-0"]
     words = {"do": "pending ack", "key": "s", "group": "g", "gone": "1"}
@@ -174,7 +174,7 @@ def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: re
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ({"do": "stream explode"}, 404, "makes no change"),
+        ({"do": "stream explode"}, 404, "does not know the change"),
         ({}, 404, "needs do="),
         (CLAIM | {"to": ""}, 403, "The consumer is missing"),
         (CLAIM | {"consumer": ""}, 403, "No entries are chosen"),

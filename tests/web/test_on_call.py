@@ -139,7 +139,7 @@ def test_one_is_corrected_and_replayed(crew: OnCall, person: Person) -> None:
     person.click("Edit", inside="tr:has-text('ValueError')")
     person.write('{"amount": "5"}', into="textarea")
     person.click("Preview")
-    person.reads("What differs")
+    person.reads("Differences")
     person.click("Dead edit")
     person.reads("Done")
     eventually(lambda: "20" in [fields["amount"] for _, fields in crew.client.xrange("paid")])
@@ -165,7 +165,7 @@ def test_an_unknown_lag_is_explained_and_known_again(crew: OnCall, person: Perso
     """Why the server does not know it, what it is when counted, and the change that repairs it."""
     person.does("Explain an unknown lag")
     person.click("sessions")
-    person.reads("Why the server does not know the lag")
+    person.reads("Reason for the unknown lag")
     person.reads("Counted by reading, it is 2")
     person.click("Preview it")
     person.click("Group rewind")
@@ -189,6 +189,6 @@ def test_a_worker_is_drained_before_a_deploy(crew: OnCall, person: Person) -> No
     person.click("Drain", inside=f"tr:has-text('{worker}')")
     person.reads("No other worker reads 'billing' of 'orders'")
     person.click("Worker drain")
-    person.click("Back to what it was about")
+    person.click("Back")
     person.page.wait_for_selector(f"tr:has-text('{worker}')", state="detached")
     assert crew.worker("well") == ""

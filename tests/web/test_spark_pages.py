@@ -112,7 +112,7 @@ def test_a_query_tells_what_it_wrote_into_streams(console: ConsoleThread, client
     told(client, "q1")
     for kept, said in [
         ({"version": 7, "parts": None}, "batch 7, published whole"),
-        ({"version": 8, "parts": [["totals", "key", 2, 9, "1-0", "9-0"]]}, "batch 8 is not published whole yet"),
+        ({"version": 8, "parts": [["totals", "key", 2, 9, "1-0", "9-0"]]}, "batch 8 is not completely published yet"),
         ({"version": "x", "parts": None}, "nothing"),
         ([], "nothing"),
         ({"version": 8, "parts": [["\ud800"]]}, "nothing"),

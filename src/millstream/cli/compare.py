@@ -25,19 +25,25 @@ _COLUMNS = (
 def compare(source: str, copy: str, form: str) -> None:
     """Compare all keys of all databases of two servers, such as a primary and its replica: Millstream, Redis, Valkey.
 
-    SOURCE and COPY are URLs, context:NAME stands for one. Both are only read, and must be at rest: stop their writers,
-    or hold them back by CLIENT PAUSE, and wait until the replica has all. The command compares streams by entries,
+    SOURCE and COPY are URLs or context:NAME. The command only reads, and no client may write meanwhile: stop the
+    writers, or use CLIENT PAUSE, and wait until the replica has caught up. The command compares streams by entries,
     counters, positions, consumers, and pending entries with owner, time and count. It compares other types by value,
-    and all keys by the time at which they end. It does not compare the times at which consumers were seen, or the
-    memory of idempotent adding.
+    and all keys by their expiry. It ignores the times at which consumers were last seen, and the keys remembered for
+    idempotent adding.
 
     \b
     Examples:
       millstream compare redis://10.0.0.1:6379 redis://10.0.0.2:6379
       millstream compare context:old context:new -o json | jq -r '.different[].key'
 
-    Exit code: 0 equal, 1 different, 2 the command line is invalid, 3 a server cannot be reached, 5 one refuses to be
-    read, 130 interrupted.
+    \b
+    Exit codes:
+      0    equal
+      1    different
+      2    the command line is invalid
+      3    a server cannot be reached
+      5    a server refuses to be read
+      130  interrupted
     """
     output = Output(form)
     with exits("millstream compare"):
@@ -54,7 +60,7 @@ def _show(output: Output, found: "KeyComparison") -> None:
         (one.db, one.key, one.type, one.count, "; ".join(one.texts) if people else list(one.texts))
         for one in found.different
     ]
-    table = Table("different", _COLUMNS, rows, empty="Both hold the same.")
+    table = Table("different", _COLUMNS, rows, empty="Both hold the same data.")
     if people or output.form == "csv":
         output.table(table)
     else:
@@ -63,4 +69,4 @@ def _show(output: Output, found: "KeyComparison") -> None:
         output.say(f"{len(found.different):,} of {found.keys:,} keys differ.")
         if found.unread:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.unread.items()))
-            output.say(f"Not compared, but for when they end: {kinds}.")
+            output.say(f"Compared only by expiry: {kinds}.")

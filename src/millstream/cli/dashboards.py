@@ -14,10 +14,10 @@ _FILES = (Column("name"), Column("file"), Column("tool", rank=2), Column("about"
 
 @click.group(context_settings=_WIDE)
 def dashboards() -> None:
-    """Dashboards for Grafana, and alerts and recording rules for Prometheus.
+    """Write Grafana dashboards, and Prometheus alerts and recording rules.
 
-    They go by what workers show at `millstream run --health-port`, and redis_exporter about a server. No server is
-    asked here.
+    They use the metrics of `millstream run --health-port`, and those of redis_exporter for servers. These commands do
+    not connect to a server.
 
     \b
     Examples:
@@ -25,15 +25,20 @@ def dashboards() -> None:
       millstream dashboards write monitoring                   all of them, into a folder
       millstream dashboards show alerts | promtool check rules /dev/stdin
 
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 4 nothing of that name, 5 refused, since a
-    file is there already.
+    \b
+    Exit codes:
+      0  done
+      1  some or all of it failed
+      2  the command line is invalid
+      4  no file has that name
+      5  refused, since a file exists already
     """
 
 
 @dashboards.command(context_settings=_WIDE)
 @output_option
 def ls(form: str) -> None:
-    """List the files: names, places that `write` gives them, and purposes.
+    """List the files: name, path written by `write`, and purpose.
 
     \b
     Examples:
@@ -48,11 +53,11 @@ def ls(form: str) -> None:
 @dashboards.command(context_settings=_WIDE)
 @click.argument("name", metavar="NAME")
 def show(name: str) -> None:
-    """Print one file to standard output; NAME is as `ls` shows it.
+    """Print the file NAME, as listed by `ls`, to standard output.
 
     \b
     Examples:
-      millstream dashboards show streams > streams.json        to be imported into Grafana
+      millstream dashboards show streams > streams.json        to import into Grafana
       millstream dashboards show alerts
     """
     with exits("millstream dashboards show"):
@@ -63,10 +68,10 @@ def show(name: str) -> None:
 @click.argument("folder", metavar="DIR", type=LocalPath())
 @click.option("--force", is_flag=True, help="Replace existing files with different contents.")
 def write(folder: Path, force: bool) -> None:
-    """Write all files below DIR, which is made if it is not there: DIR/grafana and DIR/prometheus.
+    """Write all files to DIR/grafana and DIR/prometheus; create DIR if needed.
 
-    A file that is there and is the same is left as it is. One that says something else may have been changed by
-    somebody: nothing is written then, unless --force. Nor is where one is a symbolic link, with --force or without.
+    Equal files are left unchanged. If a file has other contents, someone may have edited it: nothing is written without
+    --force. If a file is a symbolic link, nothing is written, even with --force.
 
     \b
     Examples:

@@ -5,7 +5,7 @@ import click
 
 @click.command()
 def demo() -> None:
-    """Show the place of the demo: a year of real flights through stream, workers and Spark, checked.
+    """Describe the demo: a year of real flights through stream, workers and Spark, checked.
 
     The demo is an example in the source, examples/flights. In a clone, `make demo` installs what it needs and runs it;
     docs/demo.md describes it.

@@ -21,47 +21,56 @@ COMMANDS: Rows = {
     "console": ("millstream.cli.console.console:console", "Show streams, groups and pending entries in the browser."),
     "import": ("millstream.cli.migrate:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.migrate:export", "Copy streams to a live server, or to a file of commands."),
-    "stream": ("millstream.cli.console.nouns:stream", "Streams: their names, their state, their entries."),
-    "group": ("millstream.cli.console.nouns:group", "Groups of streams: their lag, pending entries, stuck consumers."),
-    "pending": ("millstream.cli.console.nouns:pending", "Entries that were delivered and not acknowledged."),
-    "consumer": ("millstream.cli.console.nouns:consumer", "Consumers of a group: their entries, their idle times."),
-    "server": ("millstream.cli.console.nouns:server", "The server itself: memory, log, replicas, slow commands."),
-    "replicas": ("millstream.cli.server.replicas:replicas", "Show leaders, their followers, and the lag of each."),
-    "failover": ("millstream.cli.server.failover:failover", "Hand the role of a primary to a replica, without a loss."),
+    "stream": ("millstream.cli.console.nouns:stream", "List, show and change streams and their entries."),
+    "group": ("millstream.cli.console.nouns:group", "List, show and change consumer groups."),
+    "pending": ("millstream.cli.console.nouns:pending", "List, acknowledge, move and release pending entries."),
+    "consumer": ("millstream.cli.console.nouns:consumer", "List and remove the consumers of a group."),
+    "server": ("millstream.cli.console.nouns:server", "Show memory, log, replicas and slow commands of a server."),
+    "replicas": ("millstream.cli.server.replicas:replicas", "Show primaries, their replicas, and the lag of each."),
+    "failover": ("millstream.cli.server.failover:failover", "Promote a replica without losing data."),
     "compare": ("millstream.cli.compare:compare", "Compare all keys of two servers, such as a primary and a replica."),
     "check": ("millstream.cli.console.check:check", "Check lag, ages, pending and dead letters against thresholds."),
     "report": ("millstream.cli.console.report:report", "Write a redacted report of an incident to one file."),
-    "context": ("millstream.cli.contexts.context:context", "List named servers, and choose the one in use."),
-    "config": ("millstream.cli.contexts.config:config", "Show the server of the commands, and its source."),
+    "context": ("millstream.cli.contexts.context:context", "Name servers, list them, and choose the one in use."),
+    "config": (
+        "millstream.cli.contexts.config:config",
+        "Show the server that commands use, and the source of that setting.",
+    ),
     "dashboards": (
         "millstream.cli.dashboards:dashboards",
-        "Dashboards for Grafana and alerts for Prometheus, written into a folder.",
+        "Write Grafana dashboards and Prometheus alerts to a folder.",
     ),
-    "audit": ("millstream.cli.console.nouns:audit", "List changes with user, time and place, or undo one."),
-    "worker": (
-        "millstream.cli.console.nouns:worker",
-        "Workers: their state and work; quiet, drain, stop, pause, resume.",
+    "audit": ("millstream.cli.console.nouns:audit", "List the changes that users made, or undo one."),
+    "worker": ("millstream.cli.console.nouns:worker", "Show workers; quiet, drain, stop, pause or resume them."),
+    "outbox": ("millstream.cli.console.nouns:outbox", "Publish rows from an outbox table of a SQL database."),
+    "dead": ("millstream.cli.console.nouns:dead", "Show, retry, edit, remove or export dead letters."),
+    "later": ("millstream.cli.console.nouns:later", "List, cancel, move or fire scheduled entries."),
+    "schedule": ("millstream.cli.console.nouns:schedule", "List, pause, resume, fire or remove recurring schedules."),
+    "sql": (
+        "millstream.cli.spark.sql:sql",
+        "Query entries, groups, consumers, pending entries and dead letters with SQL.",
     ),
-    "outbox": (
-        "millstream.cli.console.nouns:outbox",
-        "The outbox of a SQL database: its relay, its table, rows with errors.",
-    ),
-    "dead": ("millstream.cli.console.nouns:dead", "Dead letters: look, put back on their streams, remove, export."),
-    "later": ("millstream.cli.console.nouns:later", "Schedules: entries that wait for their time; cancel, move, fire."),
-    "schedule": ("millstream.cli.console.nouns:schedule", "Recurring schedules: list, pause, resume, fire, remove."),
-    "sql": ("millstream.cli.spark.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
     "recover": (
         "millstream.cli.spark.recover:recover",
         "Settle pending entries of crashed workers: ack, release or dead-letter them.",
     ),
-    "spark": ("millstream.cli.console.nouns:spark", "Spark queries: running ones, former ones, their progress."),
-    "archive": ("millstream.cli.spark.archive:archive", "Move streams to Parquet, and trim unneeded entries."),
-    "replay": ("millstream.cli.spark.replay:replay", "Write entries of an archive or a stream into a stream again."),
-    "demo": ("millstream.cli.demo:demo", "Show the place of the demo: a year of real flights, checked."),
-    "log": ("millstream.cli.server.log:log", "Look into a log: its contents, its damage; cut it on purpose."),
+    "spark": ("millstream.cli.console.nouns:spark", "List Spark queries and show their progress."),
+    "archive": (
+        "millstream.cli.spark.archive:archive",
+        "Archive streams to Parquet, Delta or Iceberg, and trim archived entries.",
+    ),
+    "replay": ("millstream.cli.spark.replay:replay", "Replay entries of an archive or a stream into a stream."),
+    "demo": ("millstream.cli.demo:demo", "Describe the demo: a year of real flights."),
+    "log": ("millstream.cli.server.log:log", "Check, dump or cut the log of a data directory."),
     "backup": ("millstream.cli.server.backup:backup", "Copy a data directory while its server runs."),
-    "restore": ("millstream.cli.server.restore:restore", "Make a data directory from a backup, also as of a moment."),
-    "doctor": ("millstream.cli.server.doctor:doctor", "Find faults of this machine, a data directory or a server."),
+    "restore": (
+        "millstream.cli.server.restore:restore",
+        "Restore a data directory from a backup, if needed to a point in time.",
+    ),
+    "doctor": (
+        "millstream.cli.server.doctor:doctor",
+        "Diagnose problems of this machine, a data directory or a server.",
+    ),
 }
 
 
@@ -99,7 +108,7 @@ class MainGroup(LazyGroup):
 )
 @click.version_option(__version__, prog_name="millstream")
 def main() -> None:
-    """Event streams in Python: Redis Streams server, claiming workers, Spark pipelines."""
+    """Event streams in Python: a Redis Streams server, workers and Spark pipelines."""
     fill_standard_descriptors()
 
 

@@ -23,14 +23,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Below the options of both
 EPILOG = """\
-Stop who writes and reads first: a stream that changes meanwhile is noticed and copied again, up to three times; one
-that keeps changing is reported and not copied. Run the same command again after an interruption: streams that are there
-and equal count as copied. Keys of other types are counted and stay, but are carried from and to RDB files.
-docs/moving.md lists what cannot be carried.
+Stop writers and readers first. A stream that changes during the copy is copied again, up to three times; after that it
+is reported and not copied. After an interruption run the same command again: equal streams count as copied. Keys of
+other types are counted, but copied only from and to RDB files. docs/moving.md lists the limits.
 
-Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
-if it could not be done, 2 if the command line is invalid, 3 if a server cannot be reached, 5 if one refuses, 130 after
-Ctrl-C.
+\b
+Exit codes:
+  0    the target has all streams
+  1    a stream is missing or different, no stream matches a PATTERN, or the copy failed
+  2    the command line is invalid
+  3    a server cannot be reached
+  5    a server refused
+  130  interrupted
 """
 
 
@@ -43,26 +47,31 @@ def _choices(command: Command) -> Command:
                 "patterns",
                 multiple=True,
                 metavar="PATTERN",
-                help="Copy only keys like this (as SCAN MATCH).",
+                help="Copy only keys that match this pattern (as in SCAN MATCH); repeatable.",
             ),
-            click.option("--db", type=click.IntRange(0), metavar="N", help="Database of SOURCE, instead of the URL's."),
-            click.option("--replace", is_flag=True, help="Overwrite streams that the target has already."),
-            click.option("--skip-existing", is_flag=True, help="Leave streams alone that the target has already."),
+            click.option(
+                "--db",
+                type=click.IntRange(0),
+                metavar="N",
+                help="Number of the database of SOURCE, instead of the URL's.",
+            ),
+            click.option("--replace", is_flag=True, help="Overwrite streams that exist at the target."),
+            click.option("--skip-existing", is_flag=True, help="Skip streams that exist at the target."),
             click.option(
                 "--way",
                 type=click.Choice(["auto", "dump", "commands"]),
                 default="auto",
                 show_default=True,
-                help="Way to copy: DUMP and RESTORE carry everything, if the target takes them; commands go anywhere.",
+                help="Copy method: dump uses DUMP and RESTORE, which copy everything; commands work with every target.",
             ),
             click.option("--allow-none", is_flag=True, help="Accept a PATTERN that no stream matches."),
             click.option(
-                "--check/--no-check", default=True, show_default=True, help="Read both sides again and compare."
+                "--check/--no-check", default=True, show_default=True, help="Compare both sides after the copy."
             ),
             click.option(
                 "--strict",
                 is_flag=True,
-                help="Refuse a stream that the target cannot hold completely (consumers' times not counted).",
+                help="Refuse a stream that the target cannot hold completely; consumers' times do not count.",
             ),
         )
     ):
@@ -82,7 +91,7 @@ def _choices(command: Command) -> Command:
 )
 @_choices
 def import_(source: str, target: str, db: int | None, form: str, **choices: Any) -> None:
-    """Copy streams from SOURCE to a store of ours or to any server.
+    """Copy streams from SOURCE to a data directory or to any server.
 
     SOURCE is the URL of a server (redis://, rediss://, unix://, context:NAME) or of a data directory (file:///DIR), or
     a file. The file is an RDB file of Redis or Valkey, or an export by `millstream export`. It is only read. The
@@ -113,7 +122,7 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
     type=click.Choice(["6.2", "7.0", "7.2", "8.8"]),
     default="7.0",
     show_default=True,
-    help="Version of the oldest Redis that must read the file; a live server is asked.",
+    help="Oldest Redis version that must read the file; ignored if TARGET is a server.",
 )
 @_choices
 def export(source: str, target: str, text: bool, version: str, db: int | None, form: str, **choices: Any) -> None:
@@ -137,7 +146,7 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
         chosen = _chosen(**choices)
         if "://" in target:
             if text:
-                raise UsageError(f"--text is for a file; {target!r} is a server, which gets commands as they are")
+                raise UsageError(f"--text is for a file; {target!r} is a server, which always gets plain commands")
             report = _between(output, source, target, db, chosen)
         else:
             if "://" not in source:
@@ -150,7 +159,7 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
 def _chosen(*, replace: bool, skip_existing: bool, **choices: Any) -> "MigrationOptions":
     """The options of both, two of which exclude each other; the others have the names of the fields."""
     if replace and skip_existing:
-        raise UsageError("--replace overwrites what is there and --skip-existing leaves it: give one of them")
+        raise UsageError("--replace and --skip-existing exclude each other: give one of them")
     existing: Existing = "replace" if replace else "skip" if skip_existing else "refuse"
     return MigrationOptions(existing=existing, **choices)
 
@@ -186,7 +195,7 @@ def _opened(source: str, db: int | None) -> "Link":
     if source.startswith("file://"):
         directory = Path(unquote(urlsplit(source).path))
         if not (directory / "MANIFEST").exists():
-            raise UsageError(f"{directory} holds no log, so there is nothing to copy: is it the data directory?")
+            raise UsageError(f"{directory} has no log, so there is nothing to copy. Give a data directory.")
     return Link(source, db=db)
 
 
@@ -196,7 +205,7 @@ def _file(
     """From a server to a file."""
     is_rdb = target.endswith(".rdb")
     if is_rdb and (text or version not in FORMATS):
-        raise UsageError(f"an RDB file is no text, and Redis {min(FORMATS)} is the oldest that reads it")
+        raise UsageError(f"an RDB file is not text, and Redis {min(FORMATS)} is the oldest that reads it")
     bar = output.progress(NAMES, unit="entries")
     with replies_of(source), _opened(source, db) as link, bar as tell:
         if is_rdb:
@@ -246,14 +255,14 @@ def _keys_of_files(report: "MigrationReport") -> list[str]:
     said = []
     if report.carried:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.carried.items()))
-        said.append(f"Copied beside the streams: {kinds}.")
+        said.append(f"Copied besides the streams: {kinds}.")
     said += [f"Not copied: {repr(key)[1:]}: {reason}." for key, reason in report.left]
     for what in sorted({what for what, _ in report.not_held}):
         keys = [key for each, key in report.not_held if each == what]
         names = [repr(key)[1:] for key in keys if key is not None]
         more = ", ..." if len(names) > _NAMES else ""
         shown = f" ({', '.join(names[:_NAMES])}{more})" if names else ""
-        said.append(f"Left out, since it is not held here: {len(keys)} {what}{shown}.")
+        said.append(f"Left out, since the target does not support it: {len(keys)} {what}{shown}.")
     return said
 
 
@@ -266,15 +275,15 @@ def _sentences(report: "MigrationReport") -> list[str]:
         )
     if report.others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.others.items()))
-        said.append(f"Not copied, since they are no streams: {kinds}.")
+        said.append(f"Not copied, since they are not streams: {kinds}.")
     said += _keys_of_files(report)
     if report.elsewhere:
         places = ", ".join(f"{number} ({count:,} keys)" for number, count in sorted(report.elsewhere.items()))
-        said.append(f"Not looked at: databases {places} of the source. --db N copies one, to the database of --to.")
+        said.append(f"Not read: databases {places} of the source. --db N copies one, to the database of --to.")
     if report.unmatched:
         patterns = ", ".join(repr(pattern) for pattern in report.unmatched)
         said.append(
-            f"No stream of the source matches {patterns}: mind the database (--db); --allow-none lets that pass."
+            f"No stream of the source matches {patterns}: check the database (--db), or accept this with --allow-none."
         )
     if report.different is not None:
         said.append(
@@ -283,7 +292,7 @@ def _sentences(report: "MigrationReport") -> list[str]:
         )
     if report.leftovers:
         names = ", ".join(repr(key)[1:] for key in report.leftovers)
-        said.append(f"An earlier run left unfinished copies at the target; delete them if nobody copies: {names}.")
+        said.append(f"An earlier run left unfinished copies at the target; delete them if no copy is running: {names}.")
     good = sum(outcome.ok for outcome in report.streams)
     entries = sum(outcome.entries for outcome in report.streams if outcome.ok)
     said.append(f"{good} of {len(report.streams)} streams are at the target, with {entries:,} entries.")

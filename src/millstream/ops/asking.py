@@ -54,11 +54,11 @@ def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
 def explained(said: str, stream: str, group: str | None = None) -> str:
     """The meaning of the server's refusal, for the person who named a stream and a group."""
     if "no such key" in said:
-        return f"there is no stream {stream!r}: look at the name, and at the database in the URL"
+        return f"there is no stream {stream!r}: check the name, and the database in the URL"
     if said.startswith("WRONGTYPE"):
         return f"the key {stream!r} holds no stream"
     if said.startswith("NOGROUP"):
-        return f"there is no stream {stream!r} with a group {group!r}: `millstream group ls` shows those there are"
+        return f"there is no stream {stream!r} with a group {group!r}: `millstream group ls` lists the groups"
     return f"{stream}: {said}"
 
 

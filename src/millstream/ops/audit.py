@@ -104,8 +104,8 @@ async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -
 def until_then(change: str, error: BaseException) -> str:
     """A sentence that says where the finished part of a failed change is recorded."""
     if notes := getattr(error, "__notes__", ()):
-        return f"What was done until then could not be written into the audit stream: {' '.join(notes)}"
-    return f"What was done until then is in the audit stream as {change}"
+        return f"The changes made until then could not be written to the audit stream: {' '.join(notes)}"
+    return f"The changes made until then are in the audit stream as {change}"
 
 
 def undo_line(plan: ChangePlan, change: str = "") -> str:
@@ -206,5 +206,5 @@ async def entries_of(line: Line, change: str) -> list[AuditEntry]:
         name = named[0] if named else ""
     found = [one async for one in entries(line) if change == one.id or (name and name == one.change)]
     if not found:
-        raise TargetMissingError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists them")
+        raise TargetMissingError(f"there is no change {change!r} in {KEY}: `millstream audit ls` lists the changes")
     return found[::-1]

@@ -29,8 +29,7 @@ SCRIPT = packaged("millstream.ops", "guarded.lua")
 _NO_SCRIPTS = ("NOPERM", "ERR unknown command", "ERR Lua scripts need")
 
 _NO_SCRIPT = (
-    "this user or server runs no scripts, and without one what came in the moment between the look and the step would "
-    "be lost"
+    "this user or server runs no scripts, and without one, changes made between check and write would be overwritten"
 )
 
 Became = Literal["done", "moved", "refused", "late"]
@@ -103,7 +102,7 @@ async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> Chan
             if not error.sent:
                 raise
             raise Disconnected(
-                f"{error}; no answer came, so whether the change was made is unknown: `millstream audit ls` tells"
+                f"{error}; no answer came, so the change may have been made: check `millstream audit ls`"
             ) from error
     return outcome
 
@@ -233,7 +232,7 @@ def _result(step: Step, row: list[bytes]) -> StepResult:
 
 
 def _is_gone(error: str) -> bool:
-    """True if a question was refused since what it was about is not there any more."""
+    """True if a question was refused since what it was about does not exist any more."""
     return error.startswith(("NOGROUP", "WRONGTYPE")) or "no such key" in error
 
 

@@ -110,7 +110,7 @@ async def carry_out(
     return outcome
 
 
-BEGUN = "begun; what was done is in the next entry of this name, or it broke off"
+BEGUN = "started; the next entry of this name has the result, unless it was interrupted"
 """Note of the first audit entry of a change that takes long."""
 _LONG = 50  # entries, from which on that is worth an entry
 

@@ -15,8 +15,8 @@ _ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 _LARGEST = 2**64 - 1
 
 HELP = (
-    "1h-ago or a time such as 2026-03-01T12:00:00 (what was added then and later is delivered again), an entry's id "
-    "(the last one that counts as delivered), start, end, +N or -N entries from where it stands"
+    "1h-ago or a time such as 2026-03-01T12:00:00 (entries added since then are delivered again), an entry's id "
+    "(the last one that counts as delivered), start, end, +N or -N entries from its position"
 )
 
 
@@ -38,7 +38,7 @@ def entry_id(text: str) -> str:
     milliseconds, _, number = text.strip().partition("-")
     parts = (milliseconds, number or "0")
     if not all(part.isascii() and part.isdigit() and len(part) <= 20 and int(part) <= _LARGEST for part in parts):
-        raise UsageError(f"{text!r} is no entry's id: 1763721600000-0 would be one")
+        raise UsageError(f"{text!r} is not an entry's id. Give one such as 1763721600000-0.")
     return "-".join(str(int(part)) for part in parts)
 
 
@@ -56,9 +56,11 @@ def place_of(text: str, now_ms: int) -> StreamPlace:
     try:
         ms = times.instant(word, now_ms)
     except ValueError as reason:
-        raise UsageError(f"{text!r} is no place in a stream: start, end, +N, -N, an entry's id, or {reason}") from None
+        raise UsageError(
+            f"{text!r} is not a position in a stream: it must be start, end, +N, -N, an entry's id, or {reason}"
+        ) from None
     if ms > _LARGEST:
-        raise UsageError(f"{text!r} is no time that an id could have")
+        raise UsageError(f"{text!r} is not a time that an id can have")
     return StreamPlace("time", ms=max(ms, 0))
 
 

@@ -81,14 +81,14 @@ class FactCheck:
     def worded(self, name: str, found: str) -> str:
         """One fact that moved, in words."""
         if found == ABSENT:
-            return f"{self.about} is not there any more"
+            return f"{self.about} does not exist any more"
         ids = next(((low, high) for each, low, high in self.between if each == name), None)
         if ids is not None:
             back = order(found) < order(ids[0])
             return f"{self.about}: {name} is {found}, {'before' if back else 'behind'} {ids[0] if back else ids[1]}"
         before = dict(self.expected)[name]
         if before == ABSENT:
-            return f"{self.about} is there by now"
+            return f"{self.about} exists by now"
         if self.shape == "value":
             return f"{self.about} was {before or 'nothing'} and is {found or 'nothing'}"
         what = _PLACES.get(name, name) if self.shape == "first" else name

@@ -61,7 +61,7 @@ class Rights:
         if command not in self.refused:
             return None
         if ONLY_READ in self.refused[command]:  # not a matter of the server's users and rights
-            return f"{ONLY_READ}: name the server itself by --url to change something"
+            return f"{ONLY_READ}: give the URL of the server with --url to change something"
         name = f" {self.user!r}" if self.user else ""
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"
 

@@ -183,7 +183,7 @@ def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int
         bottom += _ROW
     for at, text in time_ticks(across.low, across.high, 7):
         body.append(below(across(at), bottom + 16, text, _WIDTH))
-    label = "Where each group stands between the oldest and the newest entry: " + "; ".join(
+    label = "Position of each group between the oldest and the newest entry: " + "; ".join(
         f"{one.name}: {one.words}" for one in standings
     )
     return frame(_WIDTH, bottom + 24, body, label, "ground")

@@ -45,7 +45,7 @@ def words_of(query: bytes) -> dict[str, str]:
             query.decode("latin-1"), keep_blank_values=True, errors="surrogateescape", max_num_fields=_MOST
         )
     except ValueError:
-        raise AddressError(f"an address has at most {_MOST} words") from None
+        raise AddressError(f"an address can have at most {_MOST} parameters") from None
     found: dict[str, str] = {}
     for name, value in pairs:
         if name.endswith("64"):
@@ -103,7 +103,7 @@ class Asked:
         """A word of the query that must be there; it may be empty."""
         found = self.words.get(name)
         if found is None:
-            raise NoPageError(f"the address of this page needs {name}=")
+            raise NoPageError(f"the parameter {name}= is missing in the address of this page")
         return found
 
     def entry_id(self, name: str) -> str:

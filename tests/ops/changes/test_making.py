@@ -577,5 +577,5 @@ def test_what_a_failed_change_did_is_not_said_to_be_written_down_where_it_is_not
         said.append(audit.until_then("c1", refused.value))
         client.delete(audit.KEY)
         client.set(audit.KEY, "no stream")
-    assert said[0] == "What was done until then is in the audit stream as c1"
-    assert said[1].startswith("What was done until then could not be written into the audit stream: WRONGTYPE")
+    assert said[0] == "The changes made until then are in the audit stream as c1"
+    assert said[1].startswith("The changes made until then could not be written to the audit stream: WRONGTYPE")

@@ -86,7 +86,7 @@ def test_the_count_alone_is_set_where_the_place_stays() -> None:
     for flag in (False, True):
         plan = plan_rewind(STREAM, replace(GROUP, entries_read=None), here, here, Between(0, 0), even_if_moved=flag)
         assert plan.commands == (("XGROUP", "SETID", "orders", "billing", "6-0", "ENTRIESREAD", 8),)
-        assert plan.notes[0].startswith("The group stays where it is")
+        assert plan.notes[0].startswith("The group keeps its position")
         assert (plan.undo.words, plan.undo.commands) == ((), (("XGROUP", "SETID", "orders", "billing", "6-0"),))
         same = plan_rewind(STREAM, GROUP, here, here, Between(0, 0), even_if_moved=flag)
         assert (same.steps, same.notes) == ((), ())
@@ -98,7 +98,7 @@ def test_a_lag_that_the_server_will_not_report_is_shown_as_bounds() -> None:
     here = Ahead("6-0", 4, "7-0")
     plan = plan_rewind(deleted, replace(GROUP, entries_read=None), here, here, Between(0, 0))
     assert BeforeAfter("lag", 4, "2 to 4") in plan.table
-    assert plan.notes[0].endswith("narrows what its lag can be.")
+    assert plan.notes[0].endswith("narrows the range of its lag.")
     assert "Until then it is known to be 2 to 4." in plan.notes[1]
 
 
@@ -114,7 +114,7 @@ def test_an_old_server_and_a_long_stream_leave_the_entries_read_alone() -> None:
 
 def test_a_group_is_not_set_behind_the_last_id() -> None:
     """A group beyond the last id would skip the next entries."""
-    with pytest.raises(ChangeRefusedError, match="--to end is the furthest"):
+    with pytest.raises(ChangeRefusedError, match="Use --to end"):
         plan_rewind(STREAM, GROUP, Ahead("6-0", 4, "7-0"), Ahead("11-0", 0, None), Between(4, 0))
 
 
@@ -125,12 +125,12 @@ def test_a_fact_that_moved_is_named() -> None:
     assert check.moved([row]) is None
     assert check.moved([[*row[:3], b"7-0", *row[4:]]]) == "the group 'billing': last-delivered-id was 6-0 and is 7-0"
     assert check.moved([[*row[:5], 4]]) == "the group 'billing': entries-read was unknown and is 4"
-    assert check.moved([]) == "the group 'billing' is not there any more"
+    assert check.moved([]) == "the group 'billing' does not exist any more"
     assert group_check("orders", "billing").moved([row]) == "the group 'billing' is there by now"
     fatal = entry_check("orders", "billing", HeldEntry("1-0", "", 0, 2**63 - 1))
     assert fatal.moved([[b"1-0", b"", -1, 2**63 - 1]]) is None
     assert fatal.moved([[b"1-0", b"web", 5, 1]]) == "entry 1-0: its consumer was unknown and is web"
-    assert fatal.moved([]) == "entry 1-0 is not there any more"
+    assert fatal.moved([]) == "entry 1-0 does not exist any more"
     assert str(ABSENT) not in str(2**63 - 1)
 
 

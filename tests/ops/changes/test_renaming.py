@@ -52,5 +52,5 @@ def test_a_stream_is_renamed_with_its_groups_and_back(look: Look, client: redis.
     assert ([each.became for each in outcome.results], client.xlen("taken")) == (["moved"], 2)
     plan, outcome = rename(look, "orders", "taken", replace="1")
     assert (outcome.whole, client.xinfo_groups("taken"), client.exists("orders")) == (True, before, 0)
-    assert "does not come back" in plan.undo.note
+    assert "cannot be restored" in plan.undo.note
     assert plan.words[-1] == "--replace"

@@ -69,12 +69,12 @@ def test_what_an_app_publishes_is_read() -> None:
         (b"120", "json", "json", ""),
         (b"120", "hex", "hex", ""),
         (b'{"a":1}', "text", "text", ""),
-        (b"no", "json", "text", "no JSON"),
-        (b"\xff\0", "json", "hex", "no JSON"),
+        (b"no", "json", "text", "not JSON"),
+        (b"\xff\0", "json", "hex", "not JSON"),
         (b"\x05", "msgpack", "msgpack", ""),
-        (b"ab", "msgpack", "text", "no MessagePack"),
-        (b"\x81", "msgpack", "hex", "no MessagePack"),
-        (b"{}", "envelope", "text", "no envelope"),
+        (b"ab", "msgpack", "text", "not MessagePack"),
+        (b"\x81", "msgpack", "hex", "not MessagePack"),
+        (b"{}", "envelope", "text", "not envelope"),
     ],
 )
 def test_a_form_can_be_forced(data: bytes, form: Any, found: str, note: str) -> None:

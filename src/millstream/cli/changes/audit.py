@@ -61,7 +61,7 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
         output = Output(form)
         output.table(Table("changes", columns, [[row[c.name] for c in columns] for row in rows], empty="No changes."))
         if len(found) > limit:
-            output.say(f"There are more; --limit {limit * 10} shows more of them.")
+            output.say(f"There are more; use --limit {limit * 10}.")
 
 
 async def _entries(line: "Line", stream: str | None, since_ms: int, limit: int) -> "list[AuditEntry]":

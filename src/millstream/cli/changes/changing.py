@@ -68,13 +68,13 @@ class Ask:
 
 def change_options(command: Command) -> Command:
     """The options that all changes have; they come as ``url``, ``form``, ``dry_run`` and ``yes``."""
-    asked = click.option("--yes", is_flag=True, help="Act without a question.")
+    asked = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     return preview_option(asked(url_option(output_option(command))))
 
 
 def preview_option(command: Command) -> Command:
     """The option ``--dry-run``."""
-    return click.option("--dry-run", is_flag=True, help="Only show what would happen; nothing is changed.")(command)
+    return click.option("--dry-run", is_flag=True, help="Show the effect without changing anything.")(command)
 
 
 def change(options: Ask, make: "Plan", unit: str = "entries") -> None:
@@ -146,7 +146,7 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
         try:
             return ask(options.url, lambda line: carry_out(line, prepared, actor(), name, count))
         except (KeyboardInterrupt, MillstreamError) as error:
-            output.say(f"{until_then(name, error)}; `millstream audit ls` shows what is there.")
+            output.say(f"{until_then(name, error)}; `millstream audit ls` lists the changes.")
             raise
 
 
@@ -254,10 +254,10 @@ def say_rest(output: Output, outcome: "ChangeOutcome") -> None:
     for result in (*moved[:_NAMED], *outcome.of("refused")[:_NAMED]):
         output.say(f"  {result.why}")
     for result in late[:_NAMED]:
-        output.say(f"  changed, though it moved in the same moment: {result.why}")
+        output.say(f"  changed, although it moved at the same moment: {result.why}")
     if outcome.unguarded:
         output.say(
-            "This user or server runs no scripts: the facts were looked at right before the change, not with it."
+            "This user or server runs no scripts: the facts were checked before the change, not in one step with it."
         )
     if outcome.unaudited:
         output.say(f"The change is not in the audit stream: {outcome.unaudited}")

@@ -52,7 +52,7 @@ def _thresholds(command: Command) -> Command:
     for figure, default, text in (
         ("overdue", _OFF, f"Time since the first schedule of a stream was due. {_AGED}."),
         ("dead", _OFF, f"Dead letters in a dead-letter stream. {_COUNTED}."),
-        ("unowned", _OFF, f"Pending entries that nobody holds. {_COUNTED}."),
+        ("unowned", _OFF, f"Pending entries without a consumer. {_COUNTED}."),
         ("pending-age", "15m,2h", f"Age of the oldest pending entry that is not delayed. {_AGED}."),
         ("pending", _OFF, f"Pending entries of a group. {_COUNTED}."),
         ("behind", "5m,1h", f"Age of the oldest entry not delivered. {_AGED}."),
@@ -81,15 +81,15 @@ def _thresholds(command: Command) -> Command:
     type=click.Choice(("nagios", "json", "prometheus")),
     default="nagios",
     show_default=True,
-    help="Format: for Nagios and Icinga, for scripts, or for a textfile collector.",
+    help="Output format: for Nagios and Icinga, for scripts, or for a textfile collector.",
 )
 @url_option
 def check(stream: str | None, group: str | None, count: int, form: str, url: str, **given: str) -> None:
-    """Check figures of all groups, of those of STREAM, or of GROUP alone against thresholds.
+    """Check all groups, those of STREAM, or GROUP alone against thresholds.
 
-    A threshold is one value, from which on it is critical, or two with a comma, warning and critical; `off` checks
-    nothing. A lag that the server does not know is assessed by its possible minimum and maximum. If they leave it open,
-    the entries are counted by reading them, as far as the thresholds and --count say. Else the state is unknown.
+    A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. A lag that
+    the server does not know is judged by its minimum and maximum. If they do not decide, the command counts entries by
+    reading them, up to --count. If that does not decide either, the state is unknown.
 
     \b
     Examples:
@@ -99,7 +99,12 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
       millstream check --overdue 1m                        schedules that no worker moves
       millstream check -o prometheus > /var/lib/node_exporter/millstream.prom
 
-    Exit code: 0 ok, 1 warning, 2 critical or the server does not answer, 3 unknown or the command line is invalid.
+    \b
+    Exit codes:
+      0  ok
+      1  warning
+      2  critical, or the server does not answer
+      3  unknown, or the command line is invalid
     """
     with _ends_as_a_plugin():
         every = {figure: _bounds(figure, given) for figure in model.FIGURES}

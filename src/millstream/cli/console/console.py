@@ -31,15 +31,19 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port.  [default: 8379, or a free one]")
-@click.option("--allow-changes", is_flag=True, help="Show the buttons that change something, and obey them.")
-@click.option("--password-file", type=_FILE, help=f"Ask for this file's first line. Also by {_PASSWORD}.")
-@click.option("--user-header", metavar="NAME", help="Header in which a proxy names the user it has let in.")
+@click.option("--allow-changes", is_flag=True, help="Allow changes: show their buttons, and carry them out.")
+@click.option(
+    "--password-file", type=_FILE, help=f"File with the console's password in its first line; or set {_PASSWORD}."
+)
+@click.option(
+    "--user-header", metavar="NAME", help="HTTP header in which a proxy sends the name of the authenticated user."
+)
 @click.option(
     "--proxy",
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Address or network whose --user-header counts.  [default: this machine]",
+    help="Address or network of proxies whose --user-header is trusted.  [default: this machine]",
 )
 @click.option(
     "--allow-host",
@@ -55,10 +59,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     "--archive",
     type=ArchivePlace(),
     metavar="DIR|URL",
-    help="Show this archive of the streams too (millstream archive --to).",
+    help="Archive whose progress is shown too (see millstream archive --to).",
 )
 @click.option(
-    "--base-path", metavar="PATH", default="", help="Path below which a proxy shows the console, such as /millstream."
+    "--base-path", metavar="PATH", default="", help="URL path at which a proxy serves the console, such as /millstream."
 )
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input does.")
 @context_option
@@ -78,23 +82,27 @@ def console(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Show streams, groups and pending entries in the browser, live.
 
-    Prints one line, `ready http://HOST:PORT/`, to standard output; open that address. Nothing is asked of a server
-    while nobody looks. It changes nothing unless started with --allow-changes, and listens on this machine alone unless
-    it asks who comes: for a password, or for what a proxy says.
+    Prints one line, `ready http://HOST:PORT/`, to standard output; open that address. The console queries servers only
+    while a page is open. It is read-only unless started with --allow-changes. It listens on this machine only, unless
+    users log in with a password or through a proxy.
 
-    Everybody on this machine sees a command line, so put a URL with a password into MILLSTREAM_URL, or into a file.
-    Name a file, with one URL a line, as @FILE; name a context (`millstream context`) as context:NAME.
+    Other users of this machine can read a command line, so put a URL with a password into MILLSTREAM_URL or into a
+    file. @FILE names a file with one URL a line, context:NAME a named server (`millstream context`).
 
     \b
     Examples:
       millstream console                                    the server of MILLSTREAM_URL, or of this machine
       millstream console redis://127.0.0.1:6400/0 redis://127.0.0.1:6401/0
       millstream console @servers.txt --port 9000 --allow-changes
-      millstream console --report incident.json.gz          what somebody's `millstream report` wrote
-      millstream console --archive /data/archive            how far its streams are archived, too
+      millstream console --report incident.json.gz          a file of `millstream report`
+      millstream console --archive /data/archive            with the progress of its archive
       millstream console --host 0.0.0.0 --allow-host console.example.org --password-file console.password
 
-    Exit code: 0 ended as asked, 1 it could not start, 2 the command line is invalid.
+    \b
+    Exit codes:
+      0  stopped by a signal
+      1  the console could not start
+      2  the command line is invalid
     """
     with exits("millstream console", extra="console"):
         from millstream.web.serving.process import run  # noqa: PLC0415 - needs the extra "console"
@@ -127,14 +135,14 @@ def _password(file: Path | None) -> str | None:
         return os.environ.get(_PASSWORD) or None
     found = first_line(file)
     if not found:
-        raise UsageError(f"--password-file {file}: its first line is the password, and it is empty")
+        raise UsageError(f"--password-file {file}: its first line must be the password, and it is empty")
     return found
 
 
 def _header(name: str | None) -> str | None:
     """A header's name, lower case; None for none."""
     if name is not None and not _HEADER.fullmatch(name):
-        raise UsageError(f"--user-header {name!r}: a header's name consists of letters, digits and hyphens")
+        raise UsageError(f"--user-header {name!r}is invalid: a header's name consists of letters, digits and hyphens")
     return None if name is None else name.lower()
 
 
@@ -152,11 +160,11 @@ def _base(path: str) -> str:
 def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Network, ...]":
     """The networks of the proxies."""
     if proxies and user_header is None:
-        raise UsageError("--proxy says whose --user-header counts: give that one too")
+        raise UsageError("--proxy needs --user-header: give that one too")
     try:
         return tuple(map(ipaddress.ip_network, proxies))
     except ValueError as error:
-        raise UsageError(f"--proxy takes an address or a network, as 10.0.0.1 or 10.0.0.0/8: {error}") from None
+        raise UsageError(f"--proxy needs an address or a network, such as 10.0.0.1 or 10.0.0.0/8: {error}") from None
 
 
 def _check_bind(host: str, *, asks: bool) -> None:

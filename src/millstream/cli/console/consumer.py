@@ -36,8 +36,8 @@ def ls(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """List the consumers of GROUP of STREAM: entries they hold, and their idle times.
 
-    `idle for` is since the consumer last asked the server for something, `nothing new for` since it was last given an
-    entry (Redis tells since 7.2). The consumer named '' is where servers without XNACK keep what nobody holds.
+    `idle for` is the time since the consumer's last request, `nothing new for` the time since it last received an entry
+    (Redis 7.2 and newer). On servers without XNACK the consumer named '' holds released entries.
 
     \b
     Examples:

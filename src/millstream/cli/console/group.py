@@ -39,23 +39,27 @@ _SORTS = ("lag", "age", "pending", "name")
 @click.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
 @click.option(
-    "--sort", type=click.Choice(_SORTS), default="lag", show_default=True, help="Order: the worst first, or by name."
+    "--sort",
+    type=click.Choice(_SORTS),
+    default="lag",
+    show_default=True,
+    help="Sort order: by name, or the worst value first.",
 )
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of groups shown.")
 @watch_option
 @url_option
 @output_option
 def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str | None, form: str) -> None:
-    """List groups, of all streams or of STREAM.
+    """List the groups of all streams, or of STREAM.
 
-    `lag` is the number of entries in the stream that the group was not delivered yet. If the server does not know it,
-    it is `unknown` with its minimum and maximum. `behind by` is the age of the oldest such entry, `oldest pending` of
-    the oldest that was delivered and not acknowledged. `unowned` counts the pending entries that no consumer holds.
+    `lag` is the number of entries that the group has not received yet. If the server does not know it, it is `unknown`
+    with its minimum and maximum. `behind by` is the age of the oldest such entry, `oldest pending` that of the oldest
+    pending entry. `unowned` is the number of pending entries without a consumer.
 
     \b
     Examples:
       millstream group ls
-      millstream group ls orders --watch                   with rates, and how long until nothing is left
+      millstream group ls orders --watch                   with rates, and the time until the lag is 0
       millstream group ls --sort age -o json | jq '.[0]'
     """
 
@@ -102,7 +106,7 @@ def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
     type=click.IntRange(0),
     default=1000,
     show_default=True,
-    help="Maximum number of entries counted, see above.",
+    help="Maximum number of entries to count if the lag is unknown.",
 )
 @watch_option
 @url_option
@@ -110,9 +114,9 @@ def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
 def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
     """Show GROUP of STREAM: its position, its lag or the reason why that is unknown, its consumers, and advice.
 
-    If the server does not know the lag, the undelivered entries are counted by reading them, as many as --count says.
-    Then the command that lets the server know it again is shown, if there is one. Each piece of advice comes with the
-    facts behind it, and the command line that helps.
+    If the server does not know the lag, the command reads and counts up to --count undelivered entries. It also shows
+    the command that repairs the server's counter, if there is one. Each piece of advice has its facts and a command
+    line that helps.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ One that changes something is a declared action (``changes`` in a folder of ``op
 import click
 
 from millstream.cli.shared.lazy import LazyGroup, NounGroup, Rows
+from millstream.cli.shared.output import EXIT_LIST
 
 _WIDE = {"max_content_width": 110}
 _STREAMS = ("millstream.ops.streams.changes",)
@@ -23,8 +24,8 @@ STREAM: Rows = {
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
     "find": ("millstream.cli.console.stream:find", "Find streams, groups and consumers by a part of their names."),
     "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
-    "get": ("millstream.cli.entries.get:get", "Show one entry whole, and its state in each group."),
-    "gaps": ("millstream.cli.entries.gaps:gaps", "Show missing entries: trimmed or deleted, and where."),
+    "get": ("millstream.cli.entries.get:get", "Show one entry in full, and its state in each group."),
+    "gaps": ("millstream.cli.entries.gaps:gaps", "Show gaps: the number and positions of trimmed or deleted entries."),
     "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
 }
 GROUP: Rows = {
@@ -59,11 +60,11 @@ DEAD: Rows = {
     ),
     "show": (
         "millstream.cli.worker.dead:show",
-        "Show one letter whole: fields, error, traceback, times, and its earlier deaths.",
+        "Show one letter in full: fields, error, traceback, times, and its earlier deaths.",
     ),
     "export": (
         "millstream.cli.worker.dead:export",
-        "Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.",
+        "Export the letters of STREAM, or of a dead-letter stream, as JSON lines with all details.",
     ),
 }
 LATER: Rows = {
@@ -71,7 +72,7 @@ LATER: Rows = {
         "millstream.cli.later.later:ls",
         "List the schedules of STREAM, the first due first; without STREAM, the streams that have some.",
     ),
-    "show": ("millstream.cli.later.later:show", "Show one schedule whole: its time, its entry, decoded."),
+    "show": ("millstream.cli.later.later:show", "Show one schedule in full: its time, and its decoded entry."),
 }
 SCHEDULE: Rows = {
     "ls": ("millstream.cli.later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
@@ -88,14 +89,14 @@ SPARK: Rows = {
     ),
     "show": (
         "millstream.cli.spark.queries:show",
-        "Show QUERY: its rates, the time of each phase of its last batch, and its place.",
+        "Show QUERY: its rates, the time of each phase of its last batch, and its positions.",
     ),
 }
 
 
-@click.group(cls=NounGroup, rows=STREAM, changes=_STREAMS, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=STREAM, changes=_STREAMS, context_settings=_WIDE, epilog=EXIT_LIST)
 def stream() -> None:
-    """Streams of a server: their names, their state, and their entries.
+    """List, show and change streams and their entries.
 
     \b
     Examples:
@@ -104,99 +105,88 @@ def stream() -> None:
       millstream stream ls --watch 2                       again every two seconds, with rates
       millstream stream show orders
       millstream stream tail orders --follow --where 'amount>100'
-      millstream stream rm orders --dry-run                what would be gone
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
+      millstream stream rm orders --dry-run                shows the effect
     """
 
 
-@click.group(cls=NounGroup, rows=GROUP, changes=_GROUPS, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=GROUP, changes=_GROUPS, context_settings=_WIDE, epilog=EXIT_LIST)
 def group() -> None:
-    """Groups that read streams: their lag in entries and in time, and their entries in hand.
+    """List, show and change consumer groups.
 
-    A lag is a number, or `unknown` with the least and the most it can be; `show` says why, and what to do.
+    A lag is a number, or `unknown` with its minimum and maximum; `show` explains it and the remedy.
 
     \b
     Examples:
       millstream group ls                                  of all streams, the worst first
       millstream group ls orders
       millstream group show orders billing
-      millstream group rewind orders billing --to 1h-ago   shows what that means, and asks
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
+      millstream group rewind orders billing --to 1h-ago   shows a preview, and asks
     """
 
 
-@click.group(cls=NounGroup, rows=PENDING, changes=_PENDING, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=PENDING, changes=_PENDING, context_settings=_WIDE, epilog=EXIT_LIST)
 def pending() -> None:
-    """Pending entries: delivered to a consumer of a group, and not acknowledged yet.
+    """List, acknowledge, move and release pending entries: delivered but not acknowledged yet.
 
     \b
     Examples:
       millstream pending ls orders billing
       millstream pending ls orders billing --sort idle --payload
-      millstream pending ls orders billing --unowned       what nobody holds since it was given back
+      millstream pending ls orders billing --unowned       entries without a consumer
       millstream pending claim orders billing --consumer web-1 --to web-2
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
-@click.group(cls=NounGroup, rows=CONSUMER, changes=_GROUPS, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=CONSUMER, changes=_GROUPS, context_settings=_WIDE, epilog=EXIT_LIST)
 def consumer() -> None:
-    """Consumers of a group: their entries, and the time since their last request.
+    """List and remove the consumers of a group.
 
     \b
     Examples:
       millstream consumer ls orders billing
       millstream consumer ls orders billing -o json | jq '.[] | select(.pending > 0)'
       millstream consumer rm orders billing web-1 --claim-to web-2
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
-@click.group(cls=LazyGroup, rows=SERVER, context_settings=_WIDE)
+@click.group(cls=LazyGroup, rows=SERVER, context_settings=_WIDE, epilog=EXIT_LIST)
 def server() -> None:
-    """The server itself: its version and its state; `millstream serve` runs one.
+    """Show the state of a server, and its slow commands; `millstream serve` runs one.
 
     \b
     Examples:
       millstream server show
       millstream server slow
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
-@click.group(cls=NounGroup, rows=AUDIT, changes=_UNDO, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=AUDIT, changes=_UNDO, context_settings=_WIDE, epilog=EXIT_LIST)
 def audit() -> None:
-    """Changes that were made by these commands and by the console, and the way to undo them.
+    """List changes made by these commands and by the console, or undo one.
 
     Each change is an entry of the stream millstream:audit, which keeps about the last 10,000. Changes by other clients
-    of the server are not there; a user that may write the stream can write anything into it.
+    of the server are not recorded. A user who may write to the stream can forge entries.
 
     \b
     Examples:
       millstream audit ls --since 1d
       millstream audit undo 8f3c01a94b7e
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
-@click.group(cls=NounGroup, rows=WORKER, changes=_WORKERS, own="millstream.cli.worker.orders", context_settings=_WIDE)
+@click.group(
+    cls=NounGroup,
+    rows=WORKER,
+    changes=_WORKERS,
+    own="millstream.cli.worker.orders",
+    context_settings=_WIDE,
+    epilog=EXIT_LIST,
+)
 def worker() -> None:
-    """Workers: their state, their entries in hand, and their orders.
+    """Show workers; quiet, drain, stop, pause or resume them.
 
-    Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker/reference.md),
-    and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
+    Every worker reports to the server every five seconds, in keys under millstream: (docs/worker/reference.md), and
+    reads its orders there. ID is a worker's id from `ls`; an unambiguous beginning is enough.
 
     \b
     Examples:
@@ -204,63 +194,59 @@ def worker() -> None:
       millstream worker show web-1-4711
       millstream worker pause orders billing --reason 'the card provider is down'
       millstream worker resume orders billing
-      millstream worker drain web-1-4711               finish what it has, then end
+      millstream worker drain web-1-4711               finish its running entries, then exit
       millstream worker reap orders --idle 1d          remove consumers of processes that are gone
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
 @click.group(
-    cls=NounGroup, rows=DEAD, changes=_LETTERS, own="millstream.cli.worker.letter_changes", context_settings=_WIDE
+    cls=NounGroup,
+    rows=DEAD,
+    changes=_LETTERS,
+    own="millstream.cli.worker.letter_changes",
+    context_settings=_WIDE,
+    epilog=EXIT_LIST,
 )
 def dead() -> None:
-    """Dead letters: entries that workers gave up on.
+    """Show, retry, edit, remove or export dead letters: entries that workers gave up on.
 
-    They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is
-    the stream or its dead-letter stream; --key names one that has another name. ID is the letter's own id, as `ls`
-    shows it.
+    They are in <stream>:dead, or in the stream of a subscriber's dead=, each with its error, traceback and times.
+    STREAM is the stream or its dead-letter stream; --key gives the key of another one. ID is the letter's own id from
+    `ls`.
 
     \b
     Examples:
-      millstream dead ls                                       which dead-letter streams there are
-      millstream dead ls orders --since 1h                     what died in the last hour
-      millstream dead show orders 1763721600000-0              all of one, with traceback and payload
+      millstream dead ls                                       list the dead-letter streams
+      millstream dead ls orders --since 1h                     list the letters of the last hour
+      millstream dead show orders 1763721600000-0              show one in full, with traceback and payload
       millstream dead retry orders 1763721600000-0             put one back
       millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
       millstream dead edit orders 1763721600000-0              correct one in your editor, and put it back
-      millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
-      millstream dead export orders > dead.jsonl               everything, one JSON object a line
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
+      millstream dead rm orders --until 30d --yes              delete those older than thirty days
+      millstream dead export orders > dead.jsonl               export all, one JSON object a line
     """
 
 
-@click.group(cls=NounGroup, rows=LATER, changes=_LATER, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=LATER, changes=_LATER, context_settings=_WIDE, epilog=EXIT_LIST)
 def later() -> None:
-    """Schedules: entries that were published for a later time, and wait next to their stream.
+    """List, cancel, move or fire schedules: entries published for a later time, kept next to their stream.
 
-    Any worker adds what is due. An entry that is overdue has no worker that runs, or a stream that takes no entries.
+    Any worker adds entries that are due. An entry is overdue if no worker runs, or if its stream accepts no entries.
 
     \b
     Examples:
-      millstream later ls                                  which streams have schedules, and how late the first is
+      millstream later ls                                  list the streams with schedules
       millstream later ls bills
       millstream later show bills xmas-7
       millstream later cancel bills xmas-7
       millstream later move bills xmas-7 --delay 2h
       millstream later fire bills xmas-7                   add its entry now
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
-@click.group(cls=NounGroup, rows=SCHEDULE, changes=_SCHEDULES, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=SCHEDULE, changes=_SCHEDULES, context_settings=_WIDE, epilog=EXIT_LIST)
 def schedule() -> None:
-    """Recurring schedules: cron lines and intervals, declared in the code of workers or put on the server.
+    """List, pause, resume, fire or remove recurring schedules: cron lines and intervals.
 
     Workers place the next firing, which waits as a schedule of its stream: `millstream later ls` lists it.
 
@@ -272,15 +258,12 @@ def schedule() -> None:
       millstream schedule resume nightly
       millstream schedule fire nightly                     once, now
       millstream schedule rm report-7
-
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
-    5 refused, 130 interrupted.
     """
 
 
 @click.group(cls=LazyGroup, rows=SPARK)
 def spark() -> None:
-    """Spark queries: running ones, former ones, and their progress.
+    """List Spark queries and show their progress.
 
     \b
     Examples:
@@ -292,7 +275,7 @@ def spark() -> None:
 
 @click.group(cls=LazyGroup, rows=OUTBOX, context_settings=_WIDE)
 def outbox() -> None:
-    """The outbox of a SQL database: entries that a transaction writes as rows, and a relay adds to their streams.
+    """Publish rows from an outbox table: transactions write them, and a relay adds them to their streams.
 
     MODULE:ENGINE names an engine of SQLAlchemy, as shop:engine names `engine` in shop.py.
     """

@@ -55,9 +55,9 @@ _PENDING = (
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of entries shown."
 )
 @click.option(
-    "--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Maximum number of entries looked at."
+    "--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Maximum number of entries to scan."
 )
-@click.option("--start", metavar="ID", help="Begin at this id, which the end of the page before gives.")
+@click.option("--start", metavar="ID", help="First id of the page; the previous page prints it.")
 @click.option("--payload", is_flag=True, help="Show the fields of each entry too.")
 @watch_option
 @url_option
@@ -78,11 +78,10 @@ def ls(
 ) -> None:
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
-    One page at a time, by id, however many there are. With a filter or --sort, as many entries are looked at as --scan
-    says, the oldest first; if that is not all, the last line says so. An entry without an owner has no consumer and no
-    idle time. `due in` is the time that a delayed entry waits before it is delivered again. `fatal` marks an entry that
-    was given back as impossible to process, `gone` one that is no longer in the stream (known with --payload or
-    --gone).
+    Entries are listed in pages, by id. With a filter or --sort the command scans up to --scan entries, the oldest
+    first; the last line reports if there are more. An entry without an owner has no consumer and no idle time. `due in`
+    is the time until a delayed entry is delivered again. `fatal` marks an entry released as impossible to process,
+    `gone` one that is no longer in the stream (checked with --payload or --gone).
 
     \b
     Examples:
@@ -93,7 +92,7 @@ def ls(
     """
     with exits("millstream pending ls"):
         if start is not None and sort != "id":
-            raise UsageError("--start is for entries in the order of their ids: leave out --sort")
+            raise UsageError("--start needs entries in the order of their ids: leave out --sort")
         choice = choice_of({name: str(value) for name, value in chosen.items() if value not in {None, False}})
         asked = _Asked(stream, group, choice, sort, limit, scan, start or "-", payload)
         look(url, watch, asked.ask, lambda found, _: asked.show(found, form), form)
@@ -137,19 +136,19 @@ class _Asked:
         columns = picked(_PENDING, ("id", "added_ms", "consumer", "idle_ms", *late, "deliveries", *fatal, *asked), form)
         rows = (_row(entry, form) for entry in page.entries)
         output = Output(form)
-        empty = "Nothing is pending." if not summary.total else "Nothing that is pending fits."
+        empty = "Nothing is pending." if not summary.total else "No pending entry matches."
         output.table(Table("pending", columns, ([row[c.name] for c in columns] for row in rows), empty=empty))
         if page.next is not None or len(page.entries) < summary.total:
             output.say(self._rest(summary, page))
 
     def _rest(self, summary: "PendingSummary", page: "PendingPage") -> str:
         """Entries that are not shown, and the way to see them."""
-        said = f"{len(page.entries)} shown of {summary.total} pending ({summary.unowned} held by nobody)"
+        said = f"{len(page.entries)} shown of {summary.total} pending ({summary.unowned} without a consumer)"
         if page.next is None:
             return f"{said}."
         if self.sort == "id":
-            return f"{said}, {page.looked_at} looked at. The next page: --start '{page.next}'"
-        return f"{said}, the {page.looked_at} oldest looked at; --scan {summary.total} looks at all."
+            return f"{said}, {page.looked_at} scanned. The next page: --start '{page.next}'"
+        return f"{said}, the {page.looked_at} oldest scanned; --scan {summary.total} scans all."
 
 
 def _row(entry: "PendingEntry", form: str) -> dict[str, object]:

@@ -58,7 +58,7 @@ class Include:
     default="60s",
     show_default=True,
     metavar="SPAN",
-    help=f"Maximum time for asking the server: {SPAN_HELP}.",
+    help=f"Maximum time for reading the server: {SPAN_HELP}.",
 )
 @click.option(
     "--max-size",
@@ -76,9 +76,9 @@ def report(  # noqa: PLR0917 - click passes every option by name
 
     For each stream it has the groups with lag, consumers, the oldest and the most delivered pending entries, the first
     and last entries, and dead letters by class. For the server it has workers, pauses, Spark queries, changes, INFO,
-    slow commands, parameters and connections. It leaves out values of entries (only their sizes and field names are
-    there), addresses, texts of errors, and all possible secrets. Names of streams, groups, consumers, fields and users
-    are there: look at the file before you give it away. The server is only read.
+    slow commands, parameters and connections. It leaves out addresses, texts of errors, and anything that may be a
+    secret. Of entries it has sizes and field names, but no values. It includes names of streams, groups, consumers,
+    fields and users: check the file before you share it. The command only reads.
 
     `millstream console --report FILE` shows it in the browser, and with `--url report:FILE` other commands read it.
 
@@ -89,8 +89,13 @@ def report(  # noqa: PLR0917 - click passes every option by name
       millstream report -o - | jq '.left_out'
       millstream group ls --url report:incident.json
 
-    Exit code: 0 written, 1 written but not whole (it says what is left out), 2 the command line is invalid, 3 no
-    server, 5 refused.
+    \b
+    Exit codes:
+      0  written
+      1  written but incomplete; the command lists the missing parts
+      2  the command line is invalid
+      3  the server cannot be reached
+      5  refused
     """
     with exits("millstream report"):
         seconds = span("--timeout", timeout, "s") / 1000
@@ -125,9 +130,9 @@ def _opened(name: str) -> Iterator[IO[str]]:
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise UsageError(f"{path} is there already, and nothing is overwritten: give another name by -o") from None
+        raise UsageError(f"{path}  exists already, and is not overwritten: give another name with -o") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}; give another place by -o") from None
+        raise UsageError(f"{path} cannot be written: {error.strerror}; give another path with -o") from None
     try:
         with os.fdopen(opened, "wb") as raw:
             packed = gzip.GzipFile("", "wb", 6, raw) if path.name.endswith(".gz") else raw

@@ -92,7 +92,7 @@ def _report(one: "ServerStatus", limit: int, form: str) -> None:
         for each in one.costs[:limit]
     ]
     tables = [
-        Table("costs", _COSTS, costs, empty="What commands cost is not known."),
+        Table("costs", _COSTS, costs, empty="The cost of commands is unknown."),
         Table("replicas", _REPLICAS, replicas),
     ]
     output = Output(form)
@@ -142,7 +142,7 @@ def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str)
         for one in found:
             if "slow" in one.missing:
                 output.say(
-                    f"this server keeps no list of slow commands ({one.missing['slow'].strip()}); see `server show`"
+                    f"this server does not list slow commands ({one.missing['slow'].strip()}); see `server show`"
                 )
 
     with exits("millstream server slow"):

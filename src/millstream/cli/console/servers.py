@@ -57,7 +57,7 @@ def _named_by(word: str) -> list[GivenServer]:
 def check_changes(urls: Sequence[str]) -> None:
     """Return where changes may be allowed on these servers: a report takes none, and production is asked about."""
     if any(url.startswith(REPORT) for url in urls):
-        raise UsageError("--allow-changes: a report is only read; leave one of the two out")
+        raise UsageError("--allow-changes cannot change a report: leave one of the two out")
     confirm(f"Show {', '.join(map(without_password, urls))} with changes allowed?", "allow them", yes=True)
 
 
@@ -67,7 +67,9 @@ def _from_file(name: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"@{name} cannot be read: {error}") from None
     if not urls:
-        raise UsageError(f"@{name} has no URL in it: write one a line, such as redis://user:password@127.0.0.1:6379/0")
+        raise UsageError(
+            f"@{name} has no URL in it: put one on each line, such as redis://user:password@127.0.0.1:6379/0"
+        )
     return urls
 
 

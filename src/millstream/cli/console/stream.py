@@ -49,18 +49,22 @@ _SORTS = ("key", "lag", "age", "pending", "length")
 @click.command(context_settings=_WIDE)
 @click.argument("pattern", required=False)
 @click.option(
-    "--sort", type=click.Choice(_SORTS), default="key", show_default=True, help="Order: the worst first, or by key."
+    "--sort",
+    type=click.Choice(_SORTS),
+    default="key",
+    show_default=True,
+    help="Sort order: by key, or the worst value first.",
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of streams shown. Default: all.")
 @watch_option
 @url_option
 @output_option
 def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, url: str | None, form: str) -> None:
-    """List the streams of a server, or those whose key is like PATTERN (as SCAN MATCH takes it).
+    """List the streams of a server, or those whose key matches PATTERN (as in SCAN MATCH).
 
-    `worst lag` is that of the group furthest behind: entries that it was not delivered yet. If the server does not know
-    it, it is `unknown` with its minimum and maximum; `millstream group show` says why. `behind by` is the age of the
-    oldest entry that some group was not delivered.
+    `worst lag` is the largest number of entries that a group has not received yet. If the server does not know it, it
+    is `unknown` with its minimum and maximum; `millstream group show` explains it. `behind by` is the age of the oldest
+    entry that a group has not received.
 
     \b
     Examples:
@@ -86,7 +90,7 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
 @url_option
 @output_option
 def find(text: str, limit: int, url: str | None, form: str) -> None:
-    """Find streams, groups and consumers with TEXT in their names, in any case.
+    """Find streams, groups and consumers with TEXT in their names, ignoring case.
 
     The best match comes first. The search covers only consumers that hold entries.
 
@@ -103,7 +107,7 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
         hits = search(seen, text)
         rows = [(hit.kind, hit.stream, hit.group, hit.consumer) for hit in hits[:limit]]
         output = Output(form)
-        output.table(Table("hits", _HITS, rows, empty="No name has this text in it."))
+        output.table(Table("hits", _HITS, rows, empty="No name contains this text."))
         if len(hits) > limit:
             output.say(f"{limit} of {len(hits)} names are shown; --limit {len(hits)} shows all")
 
@@ -125,7 +129,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
     for line in refused_lines(seen.refused):
         output.say(line)
     if seen.more or len(seen.streams) > len(found):
-        output.say("There are more; without --limit all are shown.")
+        output.say("There are more; leave out --limit to show all.")
 
 
 def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:

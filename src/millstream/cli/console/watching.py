@@ -34,7 +34,7 @@ def watch_option(command: Command) -> Command:
         is_flag=False,
         flag_value=_EVERY,
         metavar="[SECONDS]",
-        help=f"Show it again after so many seconds, until Ctrl-C; {_EVERY} seconds unless given.",
+        help=f"Refresh every SECONDS until Ctrl-C; every {_EVERY} seconds if no number is given.",
     )(command)
 
 
@@ -58,7 +58,7 @@ def look(
             except Disconnected as error:
                 if before is None:
                     raise
-                Output().say(f"the server does not answer ({error}); it is asked again every {every:g} s")
+                Output().say(f"the server does not answer ({error}); trying again every {every:g} s")
             else:
                 _clear(form)
                 show(found, before)

@@ -13,7 +13,7 @@ _SETTINGS = (Column("setting"), Column("value", "prose"), Column("origin", "pros
 
 @click.group(context_settings=_WIDE)
 def config() -> None:
-    """Settings of the command line: the server, and the source of each setting.
+    """Show the server that commands use, and the source of that setting.
 
     \b
     Examples:
@@ -25,10 +25,12 @@ def config() -> None:
 @config.command(context_settings=_WIDE)
 @click.option("--url", help="Show the settings of a command with this --url.")
 @click.option("--context", metavar="NAME", help="Show the settings of a command with this --context.")
-@click.option("--origin", is_flag=True, help="Show the source of each value too, and the value that comes next.")
+@click.option(
+    "--origin", is_flag=True, help="Show the source of each value too, and the values it takes precedence over."
+)
 @output_option
 def show(url: str | None, context: str | None, *, origin: bool, form: str) -> None:
-    """Show the server that commands go to; passwords are never shown.
+    """Show the server that commands use; passwords are never shown.
 
     The first of these that names a server decides: --url or --context; MILLSTREAM_URL or MILLSTREAM_CONTEXT, then
     REDIS_URL; the millstream.toml of this directory or the nearest above it; the user's config.toml (`millstream
@@ -40,7 +42,10 @@ def show(url: str | None, context: str | None, *, origin: bool, form: str) -> No
       millstream config show --origin
       millstream config show -o json --origin | jq '.[] | select(.used)'
 
-    Exit code: 0 done, 2 a file or the command line is invalid.
+    \b
+    Exit codes:
+      0  done
+      2  a file or the command line is invalid
     """
     with exits("millstream config show"):
         choice = ServerChoice(url, context)

@@ -37,11 +37,11 @@ _CONTEXTS = (
 
 @click.group(context_settings=_WIDE)
 def context() -> None:
-    """Servers under names: `--context NAME` takes one, `context use NAME` makes it the usual one.
+    """Name servers: `--context NAME` uses one for a command, `context use NAME` for all commands.
 
-    They are in config.toml below $XDG_CONFIG_HOME/millstream (else ~/.config/millstream), which only you can read. No
-    password is in it: a context says where its password comes from. docs/contexts.md has the whole order in which a
-    command finds its server.
+    They are in config.toml below $XDG_CONFIG_HOME/millstream (else ~/.config/millstream), which only you can read. A
+    context has the source of its password, never the password. docs/contexts.md describes the order in which a command
+    finds its server.
 
     \b
     Examples:
@@ -51,7 +51,12 @@ def context() -> None:
       millstream context ls
       millstream stream ls --context prod
 
-    Exit code: 0 done, 1 not done, 2 the command line or a file is invalid, 4 no context has that name.
+    \b
+    Exit codes:
+      0  done
+      1  not done
+      2  the command line or a file is invalid
+      4  no context has that name
     """
 
 
@@ -60,8 +65,8 @@ def context() -> None:
 def ls(form: str) -> None:
     """List the contexts.
 
-    `used` is the one that commands go to that name no other: by MILLSTREAM_CONTEXT, a project's millstream.toml, or
-    `context use`.
+    `used` marks the context for commands that do not name a server. MILLSTREAM_CONTEXT, a project's millstream.toml or
+    `context use` chooses it.
 
     \b
     Examples:
@@ -72,7 +77,7 @@ def ls(form: str) -> None:
         choice = ServerChoice()
         used = choice.named()
         rows = [_row(each, used) for each in choice.user.contexts.values()]
-        empty = "No contexts; `millstream context add NAME URL` makes one."
+        empty = "No contexts; `millstream context add NAME URL` adds one."
         Output(form).table(Table("contexts", _CONTEXTS, [list(row.values()) for row in rows], empty=empty))
 
 
@@ -92,7 +97,7 @@ def show(name: str | None, form: str) -> None:
         used = choice.named()
         found = used if name is None else choice.user.named(name)
         if found is None:
-            raise NoContextError("no context is used; `millstream config show` says which server is, and why")
+            raise NoContextError("no context is used; `millstream config show` shows the server in use, and its source")
         Output(form).report(_row(found, used))
 
 
@@ -103,14 +108,14 @@ def show(name: str | None, form: str) -> None:
 @click.option("--password-env", metavar="VARIABLE", help="Environment variable that has the password.")
 @click.option("--password-file", metavar="FILE", help="File with the password in its first line.")
 @click.option("--password-prompt", is_flag=True, help="Ask for the password at the terminal, each time.")
-@click.option("--production", is_flag=True, help="Let changes ask for the context's name, unless --context gave it.")
+@click.option("--production", is_flag=True, help="Make changes ask for the context's name, unless --context gave it.")
 @click.option("--replace", is_flag=True, help="Replace the context of that name.")
-@click.option("--use", is_flag=True, help="Make it the context in use.")
+@click.option("--use", is_flag=True, help="Use this context for commands that do not name a server.")
 def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool | None) -> None:
     """Add a server under NAME.
 
-    URL is as --url takes it, without a password, with the options of its connection: rediss:// for TLS, and
-    ?ssl_ca_certs=/etc/ca.pem behind it, for example. The password is looked for where you say when a command needs it.
+    URL is as for --url, but without a password. It can have connection options, such as rediss:// for TLS and
+    ?ssl_ca_certs=/etc/ca.pem. A command reads the password from the named source when it needs it.
 
     \b
     Examples:
@@ -121,14 +126,14 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
     with exits("millstream context add"):
         path = user_path(os.environ)
         if not NAME.fullmatch(name):
-            raise UsageError(f"{name!r} cannot be a context: letters, digits, dots, - and _ make a name, up to 64")
+            raise UsageError(f"{name!r} is not a valid name: use up to 64 letters, digits, dots, - and _")
         if (file := options["password_file"]) is not None:
             options["password_file"] = str(Path(str(file)).expanduser().absolute())
         entry = {word.replace("_", "-"): value for word, value in {"url": url, **options}.items() if value}
         context_of(path, name, entry)
         replaced = name in read_user(path).contexts
         if replaced and not replace:
-            raise UsageError(f"there is a context {name} already: say --replace to replace it, or take another name")
+            raise UsageError(f"there is a context {name} already: use --replace to replace it, or choose another name")
 
         def change(document: "TOMLDocument") -> None:
             _contexts(document)[name] = entry
@@ -144,7 +149,7 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
 @context.command(context_settings=_WIDE)
 @click.argument("name", metavar="NAME")
 def use(name: str) -> None:
-    """Make the context NAME the one for commands that do not name a server.
+    """Use the context NAME for commands that do not name a server.
 
     \b
     Example:
@@ -163,9 +168,9 @@ def use(name: str) -> None:
 
 @context.command(context_settings=_WIDE)
 @click.argument("name", metavar="NAME")
-@click.option("--yes", is_flag=True, help="Act without a question.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rm(name: str, *, yes: bool) -> None:
-    """Forget the context NAME; nothing happens to its server.
+    """Remove the context NAME; its server is not changed.
 
     \b
     Example:
@@ -211,4 +216,4 @@ def _say_used(name: str) -> None:
     first = next(ServerChoice().sources())
     Output().say(f"{name} is used from now on.")
     if first.context != name:
-        Output().say(f"But here {first.origin} goes before it; `millstream config show --origin` shows all.")
+        Output().say(f"But here {first.origin} takes precedence; `millstream config show --origin` shows all.")

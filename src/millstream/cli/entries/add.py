@@ -47,9 +47,7 @@ class NotAddedError(MillstreamError):
 @click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("fields", metavar="[NAME=VALUE]...", nargs=-1)
-@click.option(
-    "--json", "text", metavar="OBJECT", help="Entry as a JSON object, in the form in which an app publishes it."
-)
+@click.option("--json", "text", metavar="OBJECT", help="Entry as a JSON object, stored as an app publishes it.")
 @click.option(
     "--from", "file", type=click.Path(allow_dash=True), help="File of JSON objects, one a line; - is standard input."
 )
@@ -58,12 +56,14 @@ class NotAddedError(MillstreamError):
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Write the workers' envelope, with this header; repeatable.",
+    help="Header of the entry, which is then stored in the workers' envelope; repeatable.",
 )
-@click.option("--id", "ident", default="*", show_default=True, help="Id of the entry; MS-* numbers it in its ms.")
+@click.option(
+    "--id", "ident", default="*", show_default=True, help="Id of the entry; MS-* numbers it within its millisecond."
+)
 @click.option("--no-create", is_flag=True, help="Add only if the stream exists (NOMKSTREAM).")
 @click.option("--maxlen", type=click.IntRange(0), help="Trim the stream to about this number of entries.")
-@click.option("--minid", metavar="ID", help="Trim about the entries older than this id.")
+@click.option("--minid", metavar="ID", help="Trim entries older than this id, approximately.")
 @click.option("--exact", is_flag=True, help="Trim exactly, which costs the server more.")
 @click.option("--idempotent", metavar="KEY", help="Add nothing if this key was used before (Redis 8.6).")
 @click.option("--idempotent-by", metavar="NAME", help="Use this field of each entry as its --idempotent key.")
@@ -90,11 +90,10 @@ def add(
 ) -> None:
     """Add entries to STREAM: fields as NAME=VALUE, a JSON object, or a file of JSON objects, one a line.
 
-    Values of a JSON object are stored as an app's publish() stores them: text as it is, what has parts as JSON, null
-    not at all, {"base64": "..."} as these bytes. A file is read to its first line that is not an object; the lines
-    before it have been added by then, unless --dry-run found it. With --idempotent or --idempotent-by, on servers that
-    have it, you can run an interrupted command again. Nothing is added twice while the server remembers the keys (100
-    seconds unless set).
+    Values of a JSON object are stored as by an app's publish(): text unchanged, objects and lists as JSON, {"base64":
+    "..."} as bytes; null is left out. Reading a file stops at the first invalid line, after the lines before it were
+    added: find it with --dry-run first. With --idempotent or --idempotent-by (Redis 8.6) you can run an interrupted
+    command again. Nothing is added twice while the server remembers the keys (100 seconds by default).
 
     \b
     Examples:
@@ -115,11 +114,13 @@ def add(
             _headers(headers),
         )
         if sum(map(bool, (fields, text is not None, file is not None))) != 1:
-            raise UsageError("what is to be added? Give NAME=VALUE, or --json, or --from")
+            raise UsageError("The fields are missing. Give NAME=VALUE, --json or --from.")
         if file is not None and ident != "*" and not ident.endswith("-*"):
-            raise UsageError("--id names one entry, and --from reads many: leave it out, or say MS-*")
+            raise UsageError("--id is for one entry, and --from reads many: leave it out, or use MS-*")
         if idempotent is not None and (file is not None or idempotent_by is not None):
-            raise UsageError("--idempotent names one entry; --idempotent-by alone takes the key of each from a field")
+            raise UsageError(
+                "--idempotent is for one entry: use --idempotent-by, which reads the key of each entry from a field"
+            )
         if fields:
             entries: Iterable[list[bytes]] = [_plain(fields, how.headers)]
         elif text is not None:
@@ -198,7 +199,9 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
     near = line.near(how.stream)
     can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
     if can is not None and not can.idmp and "idmp" not in can.unknown:  # else the server says itself why it refuses
-        raise UsageError("--idempotent needs XADD IDMP, which this server has not got (Millstream and Redis 8.6 have)")
+        raise UsageError(
+            "--idempotent needs XADD IDMP, which this server does not support (Millstream and Redis 8.6 do)"
+        )
     for commands, wrong in _batches(how, entries):
         try:
             answers = await near.calls(commands) if commands else []
@@ -220,7 +223,7 @@ async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added
         return
     words = tuple(typed)
     taken = f"{added.first}" if added.count == 1 else f"{added.first} to {added.last}"
-    undo = Undo(note=f"XDEL takes out {taken}; what a group was delivered meanwhile stays pending there.")
+    undo = Undo(note=f"XDEL takes out {taken}; they stay pending in groups that received them meanwhile.")
     if why := await write_down(line, ChangePlan("stream add", how.stream, "", words=words, undo=undo), added.count):
         output.say(why)
 
@@ -251,14 +254,14 @@ def _unsure(error: Disconnected, count: int, batch: int) -> str:
 
 def _trimming(maxlen: int | None, minid: str | None, *, exact: bool) -> tuple[str | int, ...]:
     if maxlen is not None and minid is not None:
-        raise UsageError("a stream is trimmed by --maxlen or by --minid, not by both")
+        raise UsageError("--maxlen and --minid exclude each other: give one of them")
     how = "=" if exact else "~"
     if maxlen is not None:
         return ("MAXLEN", how, maxlen)
     if minid is not None:
         return ("MINID", how, minid)
     if exact:
-        raise UsageError("--exact says how to trim: give --maxlen or --minid too")
+        raise UsageError("--exact needs --maxlen or --minid: give one of them too")
     return ()
 
 
@@ -299,9 +302,9 @@ def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> lis
     try:
         found = parse_record(text)
     except ValueError as reason:
-        raise UsageError(f"{where} is no JSON object: {reason}") from None
+        raise UsageError(f"{where} is not a JSON object: {reason}") from None
     if not isinstance(found, dict):
-        raise UsageError(f"{where} is no JSON object: {str(text)[:40]}")
+        raise UsageError(f"{where} is not a JSON object: {str(text)[:40]}")
     try:
         return _flat({name: _bytes_in(value) for name, value in found.items()}, headers)
     except MillstreamError as reason:

@@ -16,11 +16,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _AS = ("auto", "json", "msgpack", "envelope", "text", "hex")
 
 SYNTAX = """\
-CONDITION of --where is NAME OPERATOR VALUE, as amount>100 or status=failed. Operators: = != > >= < <=, and ~
-(contains, in any case) and !~; a NAME alone holds where it is there. Join them by and, or, not, parentheses. NAME
-is a field or leads into one: user.address.city, items.0.sku, items.sku (any item), headers.correlation_id of an
-envelope. Numbers are compared as numbers, all else as text (so are times in ISO form). Quote what has spaces or
-signs, and a number meant as text: 'city = "New York"', 'code = "007"'. != and !~ hold where NAME is missing."""
+CONDITION of --where is NAME OPERATOR VALUE, such as amount>100 or status=failed. Operators: = != > >= < <=, and ~
+(contains, ignoring case) and !~. A NAME alone matches entries that have it. Combine conditions with and, or, not and
+parentheses. NAME is a field or a path into one: user.address.city, items.0.sku, items.sku (any item),
+headers.correlation_id of an envelope. Numbers are compared as numbers, all else as text (so are times in ISO form).
+Quote values with spaces or operators, and numbers meant as text: 'city = "New York"', 'code = "007"'. != and !~ also
+match entries without NAME."""
 """Of the help of each command with these options."""
 
 
@@ -32,7 +33,7 @@ def decoding_option(command: Command) -> Command:
         type=click.Choice(_AS),
         default="auto",
         show_default=True,
-        help="Decoding of values; values that do not fit are text or hex.",
+        help="Encoding of the values; other values are shown as text or hex.",
     )(command)
 
 
@@ -44,13 +45,13 @@ def choosing_options(command: Command) -> Command:
             "--grep",
             multiple=True,
             metavar="TEXT",
-            help="Show entries with this text in a name or a value, in any case.",
+            help="Show entries with this text in a name or a value, ignoring case.",
         ),
         click.option(
             "--where",
             multiple=True,
             metavar="CONDITION",
-            help="Show entries that fulfil this; all of several conditions.",
+            help="Show entries that match CONDITION, explained below; repeat to require several.",
         ),
     ):
         command = option(command)

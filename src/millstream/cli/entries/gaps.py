@@ -24,16 +24,16 @@ _PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Col
     type=click.IntRange(1),
     default=10_000,
     show_default=True,
-    help="Maximum number of entries looked at, oldest first.",
+    help="Maximum number of entries to scan, oldest first.",
 )
 @url_option
 @output_option
 def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
-    """Show the entries missing from STREAM: trimmed or deleted, their number, and their place if it is known.
+    """Show gaps in STREAM: the number of trimmed or deleted entries, and their positions if known.
 
-    A server counts entries ever added (since Redis 7.0), and keeps the highest id that was deleted; which other ones
-    are gone it does not keep. Some are told of by ids of one millisecond that are not consecutive (if the server gave
-    them, and not their writer), others by what a group still has pending.
+    A server keeps the number of entries ever added (Redis 7.0 and newer) and the highest deleted id, but no other
+    deleted ids. Some gaps show as non-consecutive ids of one millisecond (if the server generated them), others as
+    entries that a group still has pending.
 
     \b
     Examples:
@@ -74,4 +74,4 @@ def _show(output: Output, found: "StreamGaps") -> None:
     )
     output.report(facts, tables, titles)
     if not found.whole:
-        output.say(f"There are more entries than were looked at; --scan {one.length} looks at all.")
+        output.say(f"There are more entries than were scanned; --scan {one.length} scans all.")

@@ -41,15 +41,15 @@ _STATES = {"undelivered": "not delivered yet", "pending": "pending", "passed": "
 @click.argument("stream")
 @click.argument("id", metavar="ID")
 @decoding_option
-@click.option("--full", is_flag=True, help="Show long values whole on a terminal.")
+@click.option("--full", is_flag=True, help="Do not truncate long values on a terminal.")
 @url_option
 @output_option
 def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
-    """Show the entry ID of STREAM whole, its values decoded, and its state in each group.
+    """Show the entry ID of STREAM in full, with decoded values, and its state in each group.
 
-    In a group it is not delivered yet, pending (with consumer, idle time and number of deliveries), or neither. Then it
-    was acknowledged, or the group was set to a place after it; a server does not tell these apart. An entry that is
-    gone from the stream is shown as long as a group has it pending.
+    In a group the entry is not delivered yet, pending (with consumer, idle time and number of deliveries), or neither:
+    it was acknowledged, or the group was set to a position after it. A server does not distinguish these two. An entry
+    removed from the stream is shown while a group has it pending.
 
     \b
     Examples:

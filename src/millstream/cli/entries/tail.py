@@ -29,15 +29,23 @@ _DEFAULT = 10
 
 @click.command(context_settings=_WIDE, epilog=SYNTAX)
 @click.argument("streams", metavar="STREAM...", nargs=-1, required=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on with entries as they are added, until Ctrl-C.")
-@click.option("-n", "--lines", "count", type=click.IntRange(0), help="Number of last entries that fit. Default: 10.")
+@click.option("-f", "--follow", is_flag=True, help="Also show new entries as they are added, until Ctrl-C.")
+@click.option(
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(0),
+    help="Number of matching entries to show, the newest. Default: 10.",
+)
 @click.option("--since", metavar="TIME", help=f"Show entries added at this time or later: {TIME_HELP}.")
 @click.option("--until", metavar="TIME", help="Show entries added before this time.")
 @click.option("--after", metavar="ID", help="Show entries after this id; 0 is the start of the stream.")
-@click.option("--group", metavar="NAME", help="Show entries not delivered to this group yet; claims and reads nothing.")
+@click.option("--group", metavar="NAME", help="Show entries not delivered to this group yet; the group is not changed.")
 @choosing_options
-@click.option("--field", "names", multiple=True, metavar="NAME", help="Show only this field, or way into one.")
-@click.option("--full", is_flag=True, help="Show long values whole on a terminal.")
+@click.option(
+    "--field", "names", multiple=True, metavar="NAME", help="Show only this field, or path into one such as user.city."
+)
+@click.option("--full", is_flag=True, help="Do not truncate long values on a terminal.")
 @url_option
 @click.option(
     "-o",
@@ -46,7 +54,7 @@ _DEFAULT = 10
     type=click.Choice(ENTRY_FORMATS),
     default="table",
     show_default=True,
-    help="Format of the entries; raw writes the bytes of the fields, between tabs.",
+    help="Output format; raw prints the bytes of the fields, separated by tabs.",
 )
 def tail(
     streams: tuple[str, ...],
@@ -65,26 +73,26 @@ def tail(
     url: str | None,
     form: str,
 ) -> None:
-    """Show the last entries of STREAM, or of several in the order of their ids, with their values decoded.
+    """Show the last entries of one or more streams in the order of their ids, with decoded values.
 
-    No group is touched. Values are JSON, MessagePack, the workers' envelope, text or hex, whichever they are. With
-    --follow it outlives a restart of the server: it says so, and goes on behind the last entry it had.
+    Groups are not changed. Values are shown as JSON, MessagePack, the workers' envelope, text or hex. With --follow the
+    command survives a restart of the server: it prints a note and continues after the last entry shown.
 
     \b
     Examples:
       millstream stream tail orders
       millstream stream tail orders payments --follow --where 'amount>100 and status!=ok'
       millstream stream tail orders --since 10m --grep timeout
-      millstream stream tail orders --group billing -n 5               the last that billing was not delivered yet
+      millstream stream tail orders --group billing -n 5               the newest not delivered to billing yet
       millstream stream tail orders --since 2026-03-01T12:00:00 --until 2026-03-01T12:05:00 -o csv --field amount
       millstream stream tail orders -f -o jsonl | jq .fields.amount
     """
     with exits("millstream stream tail"):
         if follow and until is not None:
-            raise UsageError("--follow goes on for ever and --until ends: give one of them")
+            raise UsageError("--follow and --until exclude each other: give one of them")
         begins = [name for name, given in (("--since", since), ("--after", after), ("--group", group)) if given]
         if len(begins) > 1:
-            raise UsageError(f"{' and '.join(begins)} each say where to begin: give one of them")
+            raise UsageError(f"{' and '.join(begins)} each set the start: give one of them")
         wanted = TailRange(
             tuple(dict.fromkeys(streams)),
             choice_of(decoding, where, grep),

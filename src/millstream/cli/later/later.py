@@ -59,8 +59,8 @@ _SHOWN = 10  # fields of an entry in a list
 def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: str | None, form: str) -> None:
     """List the schedules of STREAM, the first due first; without STREAM, the streams that have some.
 
-    `overdue` is the time since an entry was due that no worker has added. A worker drops an entry that is later than
-    `expires`. A content of more than 16 KiB is not read; `show` shows it.
+    `overdue` is the time by which an entry is late. A worker drops an entry after its time `expires`. Contents of more
+    than 16 KiB are not read; `show` shows them.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def _row(one: "ScheduleStatus", now_ms: int, choice: "EntryChoice", form: str) -
 @url_option
 @output_option
 def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) -> None:
-    """Show the schedule ID of STREAM whole: its time, and the entry that it becomes, decoded.
+    """Show the schedule ID of STREAM in full: its time, and its decoded entry.
 
     \b
     Examples:

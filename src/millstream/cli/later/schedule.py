@@ -54,9 +54,9 @@ _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=
 def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
     """List the recurring schedules: their times, delays and missed firings.
 
-    `last placed` is the firing that waits, or that was added last. `late by` and `missed` are of firings that were due
-    and are not in the stream: no worker ran, or none places this schedule. `declared by` is the code of workers, a call
-    of `put`, or nobody if no worker declared it for three minutes.
+    `last placed` is the firing that waits, or that was added last. `late by` and `missed` are about firings that were
+    due but not added: no worker ran, or none places this schedule. `declared by` is the code of workers, a call of
+    `put`, or nobody if no worker declared it for three minutes.
 
     \b
     Examples:

@@ -40,17 +40,22 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
     A server on another machine: run this there, or use `millstream export URL`, which reads the streams over the
     network.
 
-    Exit code: 0 the backup is made and checked, 1 it is not, 2 usage, 4 no context
-    of that name, 130 interrupted.
+    \b
+    Exit codes:
+      0    the backup is written and checked
+      1    the backup failed
+      2    the command line is invalid
+      4    no context has that name
+      130  interrupted
     """
     with exits("millstream backup"):
         found, rest = server_and_rest(tuple(word for word in (source, dest) if word is not None))
         if len(rest) != 1:
-            raise UsageError("name what to copy, unless --context does, and where to: SOURCE DEST")
+            raise UsageError("give SOURCE (or --context) and DEST")
         output, target = Output(form), Path(rest[0])
         directory = _directory(found)
         for partial in leftovers(target.absolute()):
-            output.say(f"{partial} was left by a backup that did not finish (or one is running); it may be removed.")
+            output.say(f"{partial} was left by an unfinished backup (or one is running); remove it if none runs.")
         with output.progress(_DOING) as tell:
             made = back_up(directory, target, tell=tell)
         facts = made.facts

@@ -38,10 +38,10 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
     metavar="SPAN",
     default="1h",
     show_default=True,
-    help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as left behind.",
+    help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as abandoned.",
 )
 @click.option(
-    "--streams", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of streams looked at."
+    "--streams", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of streams to check."
 )
 @click.option(
     "--replica",
@@ -53,7 +53,7 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 )
 @output_option
 def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple[str, ...], form: str) -> None:
-    """Find faults, their consequences, and their remedies.
+    """Diagnose problems, their consequences and their remedies.
 
     Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
     space, measured speed of fsync), its users, and the state of its log. With the URL of a Millstream or a Redis
@@ -67,7 +67,7 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
     Levels:
       ok        fine
       note      worth knowing
-      warning   will hurt one day
+      warning   will cause trouble later
       problem   loses data, or does not work
 
     \b
@@ -78,7 +78,12 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
       millstream doctor redis://10.0.0.1:6379 --replica redis://10.0.0.2:6379
       millstream doctor redis://127.0.0.1:6379 -o json | jq '.[] | select(.level != "ok")'
 
-    Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
+    \b
+    Exit codes:
+      0  nothing worse than notes
+      1  warnings
+      2  the command line is invalid
+      3  problems
     """
     with exits("millstream doctor"):
         output = Output(form)
@@ -101,11 +106,11 @@ def _findings(
         yield from diagnose_server(target, Limits(pending_ms, streams), replicas)
         return
     if replicas:
-        raise UsageError("--replica goes with the URL of a primary")
+        raise UsageError("--replica needs the URL of a primary")
     yield from diagnose_machine()
     if target is not None:
         if not target:
-            raise UsageError("an empty name is no directory")
+            raise UsageError("an empty name is not a directory")
         yield from diagnose_directory(Path(target), tell)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1  # seconds between two questions how far it is
 _OVER, _ASKING = "no-failover", "failover-in-progress"
-_SAID = {"waiting-for-sync": "writers wait until a replica holds all", _ASKING: "a replica is asked to lead"}
+_SAID = {"waiting-for-sync": "writers wait until a replica has caught up", _ASKING: "a replica becomes the primary"}
 _HELLO = "__sentinel__:hello"  # every Sentinel listens there, on each server that it watches
 _SENTINEL_PORT = 26379
 _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who needs +psync +replconf +ping)"
@@ -33,24 +33,24 @@ _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who
 
 @click.command(context_settings={"max_content_width": 110})
 @click.argument("url", type=ServerUrl())
-@click.option("--to", metavar="HOST:PORT", help="Replica that is to lead; any that holds all, unless given.")
+@click.option("--to", metavar="HOST:PORT", help="Replica to promote. Default: one that has caught up.")
 @click.option(
     "--timeout",
     default="30s",
     show_default=True,
     metavar="SPAN",
-    help=f"Maximum time that writers wait until a replica holds all ({SPAN_HELP}); after it, nothing is changed.",
+    help=f"Maximum time that writers wait until a replica has caught up ({SPAN_HELP}); after it, nothing is changed.",
 )
-@click.option("--yes", is_flag=True, help="Act without a question.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
-    """Hand the role of the primary at URL to a replica of it, which loses nothing: FAILOVER of Redis 6.2 and newer.
+    """Promote a replica of the primary at URL without losing data: FAILOVER of Redis 6.2 and newer.
 
-    Writers wait until the replica holds all, which takes a second or so. Then that replica leads, and the former
-    primary follows it. Clients that still write to the former primary get READONLY: point them to the new one. The
-    command refuses servers that Sentinel watches, since Sentinel would turn the new primary back; use its own `SENTINEL
-    FAILOVER`. If no replica holds all in time, the command names those that lag, and all goes on as before. The former
-    primary logs in at the new one with masteruser and masterauth of its own settings. The command warns first if they
-    may be missing.
+    Writers wait until the replica has caught up, usually about a second. Then that replica is the primary, and the
+    former primary follows it. Clients that still write to the former primary get READONLY: point them to the new one.
+    The command refuses servers that Sentinel watches, since Sentinel would undo the change; use `SENTINEL FAILOVER`
+    there. If no replica catches up in time, the command names the lagging ones and changes nothing. The former primary
+    logs in at the new one with masteruser and masterauth of its own settings. The command warns first if they may be
+    missing.
 
     \b
     Examples:
@@ -59,12 +59,12 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
 
     \b
     Exit codes:
-      0    another leads
-      1    the role stayed where it was
+      0    a replica was promoted
+      1    the primary did not change
       2    the command line is invalid, or the answer was no
       3    the server cannot be reached
-      5    it refused
-      130  interrupted: the server goes on, see `millstream replicas`
+      5    the server refused
+      130  interrupted; the server continues: see `millstream replicas`
     """
     output = Output()
     with exits("millstream failover"):
@@ -128,7 +128,7 @@ async def _hand_over(line: "Line", words: "Command", limit: float, output: Outpu
         status = await _status(line)
         state = status.replication
         if state is None or state.failover is None:
-            raise FailoverRefusedError("the server does not tell how far it is: the user needs the right to INFO")
+            raise FailoverRefusedError("the server does not report its state: the user needs the right to INFO")
         if state.failover == _OVER:
             if state.primary is None:
                 # one that held all soon after the last look, and refused then, was not late
@@ -136,10 +136,10 @@ async def _hand_over(line: "Line", words: "Command", limit: float, output: Outpu
                 late = _late(status if waited is None else waited) if is_up else ""
                 if not late:
                     raise MillstreamError(
-                        "no replica took the role, and this server takes writes again: its log says why. "
+                        "no replica took the role, and this server accepts writes again: its log has the reason. "
                         f"{await _why_not_taken(line)}"
                     )
-                raise MillstreamError(f"no replica held all in time: {late}. The server takes writes again")
+                raise MillstreamError(f"no replica caught up in time: {late}. The server accepts writes again")
             return state.primary.address
         if state.failover != said:
             said = state.failover
@@ -152,10 +152,10 @@ def _why_refused(status: "ServerStatus") -> str:
     """The reason for a refusal, from the server's role or from those who know it."""
     state = status.replication
     if state is not None and state.primary is not None:
-        return f"it follows {state.primary.address}: name the primary"
+        return f"it follows {state.primary.address}: give the URL of the primary"
     if state is not None and not status.replicas:
-        return "nobody follows it: if another leads by now, `millstream replicas` with the URLs of both shows which"
-    return "`millstream replicas` shows which replicas there are and how far they are"
+        return "it has no replicas: if another server is the primary now, `millstream replicas` with both URLs shows it"
+    return "`millstream replicas` lists the replicas and their lag"
 
 
 def _late(status: "ServerStatus") -> str:
@@ -200,7 +200,7 @@ async def _status(line: "Line") -> "ServerStatus":
 class FailoverRefusedError(MillstreamError):
     """The server does not hand over its role.
 
-    What to do: see what the text says; `millstream replicas` shows which replicas there are and how far they are.
+    What to do: see what the text says; `millstream replicas` lists the replicas and their lag.
     """
 
     exit_code: ClassVar[int] = 5

@@ -72,7 +72,7 @@ _LOST_KEYS = (
 )
 
 
-@click.group(help="Look into the log of a data directory: its contents, its damage, the records that would be lost.")
+@click.group(help="Check, dump or cut the log of a data directory.")
 def log() -> None:
     """See ``help``."""
 
@@ -83,14 +83,14 @@ def log() -> None:
 def check(directory: Path, form: str) -> None:
     """Show the contents of a data directory, its damage, and the records that would be lost.
 
-    Only reads, and takes no lock: a server may be running on DIR. A record that is just being written does not count as
-    damage. The command shows the files, positions, records, times, the snapshot and the bytes kept aside by earlier
-    cuts. For damage it shows the file, the byte, the kind, and what to do next. It also shows the records after the
-    damage with their keys and entry ids, as far as they can be read.
+    The command only reads and takes no lock: a server may be running on DIR. A record that is being written does not
+    count as damage. The command shows the files, positions, records, times, the snapshot and the bytes kept aside by
+    earlier cuts. For damage it shows the file, the byte, the kind, and what to do next. It also shows the records after
+    the damage with their keys and entry ids, as far as they can be read.
 
     \b
     Kinds of damage:
-      torn      an unfinished write at the end; a start cuts it, keeps it aside and says so
+      torn      an unfinished write at the end; a server's start cuts it, keeps it aside and reports it
       damaged   a record's checksum is wrong and records follow; a start is refused
       missing   the manifest names a file that is not there
       foreign   a file is another log's, or the manifest does not name it
@@ -104,8 +104,11 @@ def check(directory: Path, form: str) -> None:
       millstream log check /var/lib/millstream
       millstream log check data -o json | jq .problems
 
-    Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line is
-    invalid.
+    \b
+    Exit codes:
+      0  no damage
+      1  damage, or DIR cannot be read or has no log
+      2  the command line is invalid
     """
     with exits("millstream log check"):
         output = Output(form)
@@ -203,7 +206,7 @@ def _lost_keys(losses: "DataLoss | None") -> Table:
         )
         for loss in (losses.by_weight() if losses else ())
     ]
-    return Table("lost_keys", _LOST_KEYS, rows, empty="No whole record stands behind the damage.")
+    return Table("lost_keys", _LOST_KEYS, rows, empty="No whole record follows the damage.")
 
 
 def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
@@ -218,12 +221,12 @@ def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
 
 def _loss_sentence(losses: "DataLoss | None") -> str:
     if losses is None or not losses.records:
-        return "No whole record stands behind the first."
+        return "No whole record follows the first."
     span = ""
     if losses.first_ms is not None and losses.last_ms is not None:
         span = f", made from {time_text(losses.first_ms)} to {time_text(losses.last_ms)}"
     count = f"{losses.records} whole record{'' if losses.records == 1 else 's'}"
-    return f"Behind the first: {count} (positions {losses.first} to {losses.last}{span})."
+    return f"After the first: {count} (positions {losses.first} to {losses.last}{span})."
 
 
 @log.command()
@@ -234,7 +237,7 @@ def _loss_sentence(losses: "DataLoss | None") -> str:
 @click.option(
     "--stream", "--streams", "streams", is_flag=True, help="Show only changes of streams, groups and consumers."
 )
-@click.option("--past-damage", is_flag=True, help="Go on after damage with the whole records there.")
+@click.option("--past-damage", is_flag=True, help="Continue after damage with the whole records there.")
 @click.option(
     "-o",
     "--format",
@@ -257,13 +260,17 @@ def dump(  # noqa: PLR0917 - click passes every option by name
 
     \b
     Examples:
-      millstream log dump data --from '10m ago'                what happened lately
-      millstream log dump data --key 'orders*' --streams       what happened to these streams
+      millstream log dump data --from '10m ago'                recent changes
+      millstream log dump data --key 'orders*' --streams       changes of these streams
       millstream log dump data --from 100 --to 200 -o jsonl    for a program
-      millstream log dump data --past-damage                   what can still be read of a damaged log
+      millstream log dump data --past-damage                   readable records of a damaged log
 
-    Exit code: 0 all was shown, 1 the log is damaged (what stands before the damage was shown), 2 usage, 141 the reader
-    of a pipe left.
+    \b
+    Exit codes:
+      0    all records were shown
+      1    the log is damaged; the records before the damage were shown
+      2    the command line is invalid
+      141  the reader of the output ended, as with `| head`
     """
     with exits("millstream log dump"):
         now = time.time_ns() // 1_000_000
@@ -293,21 +300,25 @@ def _show_record(record: "LogRecord") -> None:
 @log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="New end of the log: a byte of a file.")
-@click.option("--yes", is_flag=True, help="Act without a question.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def cut(directory: Path, place: str, yes: bool) -> None:
-    """End a damaged log at a place, on purpose, and keep the rest next to it.
+    """Cut a damaged log at a chosen byte, and keep the rest next to it.
 
-    A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged.
-    `millstream log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is
-    removed: the bytes are kept in DIR in files named cut-..., which `millstream log dump` reads. Try a backup first
-    (`millstream restore`).
+    A server refuses to start on a log that is damaged in the middle, since the records after the damage had been
+    acknowledged. `millstream log check` prints the byte to cut at. This command shows every key that loses data, asks,
+    and cuts. Nothing is removed: the bytes are kept in DIR in files named cut-..., which `millstream log dump` reads.
+    Try a backup first (`millstream restore`).
 
     \b
     Examples:
       millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
       millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
 
-    Exit code: 0 it was cut, 1 it was not, 2 usage.
+    \b
+    Exit codes:
+      0  the log was cut
+      1  the log was not cut
+      2  the command line is invalid
     """
     with exits("millstream log cut"):
         name, colon, offset = place.rpartition(":")
@@ -339,7 +350,7 @@ def _show_loss(output: Output, losses: "DataLoss") -> None:
 def _agreed(losses: "DataLoss") -> bool:
     """True if a person has typed the number of records to be lost; without a terminal there is no question."""
     if not sys.stdin.isatty():
-        click.echo("millstream log cut: nobody can be asked here; say --yes to cut", err=True)
+        click.echo("millstream log cut: no terminal for the confirmation; use --yes to cut", err=True)
         sys.exit(USAGE)
     answer: str = click.prompt(f"Type the number of records to lose ({losses.records}) to go on", err=True)
     return answer.strip() == str(losses.records)
@@ -349,4 +360,4 @@ def _show_cut(output: Output, report: "CutReport") -> None:
     output.say(f"Cut {report.bytes} bytes, kept in:")
     for path in report.kept:
         output.say(f"  {path}")
-    output.say("Now check again: `millstream log check`.")
+    output.say("Now run `millstream log check` again.")

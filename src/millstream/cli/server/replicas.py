@@ -39,23 +39,24 @@ _ID = 8  # digits of a history's name that people see
 @context_option
 @output_option
 def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
-    """Show which servers follow which, and the distance of each replica from its primary.
+    """Show primaries, their replicas, and the lag of each replica.
 
-    Each URL is that of one server, Millstream, Redis or Valkey; context:NAME and @FILE stand for URLs, since a password
-    never belongs on a command line. A server that another one names is in the list as well, with that one's facts about
-    it. The facts of two servers are a moment apart.
+    Each URL names a Millstream, Redis or Valkey server. Use context:NAME or @FILE for URLs with a password, which never
+    belongs on a command line. Servers that a listed one reports are in the list too, with the facts from that report.
+    Facts of different servers are not from exactly the same moment.
 
     \b
     Columns, the same in JSON under the names in parentheses:
-      link                     up, down, sync (a copy comes), silent (its primary has not heard of it for 10 s); of a
-                               replica that was not asked its primary's word: online, wait_bgsave, send_bulk
-      behind (behind_bytes)    bytes of its primary's stream of changes that it does not have
-      silent for (silent_ms)   since its primary heard of it last, or else since it heard of that
-      down for (down_ms)       since the link went down
-      offset, history (id)     how far that stream is, and its name: who has another history holds other data
+      link                     up, down, sync (receives a copy), silent (the primary got no message for 10 s); for a
+                               replica that was not queried, its primary's word: online, wait_bgsave, send_bulk
+      behind (behind_bytes)    bytes of the primary's changes that it has not received
+      silent for (silent_ms)   time since its primary's last message from it, or else its own from the primary
+      down for (down_ms)       time since the link went down
+      offset, history (id)     position in the stream of changes, and the id of that stream: servers with different
+                               ids hold different data
       copies, copied ago (copied_ms), copy size (copy_bytes)
-                               whole copies that it took over since its start, and the last of them
-      dialect                  version of Redis in whose words it tells its replicas
+                               full copies received since its start, and the age and size of the last one
+      dialect                  Redis version whose commands it sends to its replicas
 
     \b
     Examples:
@@ -63,7 +64,13 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
       millstream replicas context:eu context:us --watch
       millstream replicas @servers -o json | jq '.[] | select(.link == "down")'
 
-    Exit code: 0 all servers answered, 1 some did not, 2 the command line is invalid, 3 none did, 130 interrupted.
+    \b
+    Exit codes:
+      0    all servers answered
+      1    some did not answer
+      2    the command line is invalid
+      3    no server answered
+      130  interrupted
     """
     failed: list[ReplicationPlace] = []
 

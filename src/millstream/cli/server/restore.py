@@ -19,7 +19,7 @@ _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 @click.option("--force", is_flag=True, help="Set the contents of DIR aside, under another name.")
 @output_option
 def restore(backup: Path, directory: Path, until: str | None, *, force: bool, form: str) -> None:
-    """Make a data directory from a backup, whole or as of a moment.
+    """Restore a data directory from a backup, completely or to a point in time.
 
     BACKUP is a backup or any data directory, in use or not; it is only read. It is checked first: one that is damaged
     or not complete is refused, and nothing is made. DIR must not exist or be empty; with --force, what is there is
@@ -27,15 +27,21 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
 
     --until leaves out later records. It takes a position (4711: up to and with that record), a time
     (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d). `millstream
-    log dump` shows both for every record. Before its snapshot a log has no moments any more: take an older backup then.
+    log dump` shows both for every record. A log has no records from before its snapshot: use an older backup for such a
+    time.
 
     \b
     Examples:
       millstream restore /backups/today /var/lib/millstream
       millstream restore /backups/today data-noon --until 2026-03-01T12:00:00
-      millstream restore data data-before --until '10m ago'       beside the running server, from its own log
+      millstream restore data data-before --until '10m ago'       next to the running server, from its own log
 
-    Exit code: 0 the directory is made and checked, 1 it is not, 2 usage, 130 interrupted.
+    \b
+    Exit codes:
+      0    the data directory is restored and checked
+      1    the restore failed
+      2    the command line is invalid
+      130  interrupted
     """
     with exits("millstream restore"):
         output = Output(form)

@@ -31,7 +31,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     for word in values:
         name, equals, value = word.partition("=")
         if not equals:
-            raise click.BadParameter(f"{word!r} is not of the form name=value")
+            raise click.BadParameter(f"{word!r} is invalid: use the form name=value")
         parameter = PARAMETERS.get(name.lower())
         if parameter is None or not (parameter.mutable or parameter.is_given):
             settable = {each.name for each in PARAMETERS.values() if each.mutable or each.is_given}
@@ -51,19 +51,21 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
         return None
     host, colon, port = value.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > _LARGEST_PORT:
-        raise click.BadParameter(f"{value!r} is not of the form HOST:PORT")
+        raise click.BadParameter(f"{value!r} is invalid: use the form HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
-@click.option("--unixsocket", type=click.Path(path_type=Path), help="Listen at a unix socket of this path too.")
-@click.option("--no-tcp", is_flag=True, help="Listen at the unix socket or for TLS only, without unencrypted TCP.")
+@click.option("--unixsocket", type=click.Path(path_type=Path), help="Path of a unix socket to listen at too.")
+@click.option("--no-tcp", is_flag=True, help="Do not listen for unencrypted TCP: only at the unix socket or for TLS.")
 @click.option("--tls-port", type=_PORTS, help="Listen for TLS at this TCP port too; 0 picks a free one.")
-@click.option("--tls-cert-file", type=_FILE, help="The server's certificate (PEM).")
-@click.option("--tls-key-file", type=_FILE, help="The server's key (PEM, no passphrase).")
-@click.option("--tls-ca-cert-file", type=_FILE, help="Certificates of the authorities that sign the clients' (PEM).")
+@click.option("--tls-cert-file", type=_FILE, help="File with the server's certificate (PEM).")
+@click.option("--tls-key-file", type=_FILE, help="File with the server's key (PEM, without a passphrase).")
+@click.option(
+    "--tls-ca-cert-file", type=_FILE, help="File with the CA certificates that sign clients' certificates (PEM)."
+)
 @click.option(
     "--tls-auth-clients",
     type=click.Choice(["no", "optional", "yes"]),
@@ -71,44 +73,46 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     show_default=True,
     help="Client certificates: none, optional, or required.",
 )
-@click.option("--tls-replication", is_flag=True, help="Follow over TLS, with these files.")
+@click.option("--tls-replication", is_flag=True, help="Connect to the primary over TLS, with the --tls files.")
 @click.option("--dir", "directory", type=LocalPath(), help=f"Data directory.  [default: ./{DEFAULT_DIR}]")
-@click.option("--memory", is_flag=True, help="Keep nothing: the data is gone when the server ends.")
+@click.option("--memory", is_flag=True, help="Keep the data in memory only; it is lost when the server ends.")
 @click.option(
     "--fsync",
     type=click.Choice(["always", "everysec", "no"]),
     default="always",
     show_default=True,
-    help="Time of writes to the disk: before they are acknowledged, within about a second, or when the kernel decides.",
+    help="Write to disk before each acknowledgement (always), about every second, or when the kernel decides (no).",
 )
 @click.option("--maxclients", type=click.IntRange(1), help="Maximum number of connections at a time.  [default: 10000]")
 @click.option(
     "--requirepass",
     envvar="MILLSTREAM_REQUIREPASS",
-    help="Password clients must give; better set by MILLSTREAM_REQUIREPASS, since others see the command line.",
+    help="Password of clients. Better set MILLSTREAM_REQUIREPASS: other users can read the command line.",
 )
 @click.option(
     "--replicaof",
     metavar="HOST:PORT",
     callback=_address,
-    help="Follow this server, a Redis or a Millstream; a role that REPLICAOF gave the data directory counts more.",
+    help="Redis or Millstream server to follow; a role that REPLICAOF stored in the data directory takes precedence.",
 )
-@click.option("--masteruser", envvar="MILLSTREAM_MASTERUSER", help="User for the login at that server.")
+@click.option("--masteruser", envvar="MILLSTREAM_MASTERUSER", help="User for the login at the --replicaof server.")
 @click.option(
     "--masterauth",
     envvar="MILLSTREAM_MASTERAUTH",
-    help="Password for that login; better set by MILLSTREAM_MASTERAUTH, since others see the command line.",
+    help="Password for that login. Better set MILLSTREAM_MASTERAUTH: other users can read the command line.",
 )
 @click.option(
-    "--replica-announce-ip", metavar="IP", help="Address of this replica for others, if they see other addresses."
+    "--replica-announce-ip",
+    metavar="IP",
+    help="Address that this replica announces, if others cannot reach it at its own.",
 )
-@click.option("--replica-announce-port", type=click.IntRange(1, 65535), help="Port for --replica-announce-ip.")
-@click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
+@click.option("--replica-announce-port", type=click.IntRange(1, 65535), help="Port that this replica announces.")
+@click.option("--aclfile", type=_FILE, help="Users file: read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
     "--console",
     "console_port",
     type=_PORTS,
-    help="Show the server in the browser too, at this TCP port of this machine, read-only; 0 picks a free one.",
+    help="Local TCP port of a read-only console for this server; 0 picks a free one.",
 )
 @click.option(
     "--set",
@@ -116,7 +120,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     multiple=True,
     metavar="NAME=VALUE",
     callback=_assignments,
-    help="CONFIG parameter; repeatable.",
+    help="CONFIG parameter to set; repeatable.",
 )
 def serve(  # noqa: PLR0917 - click passes every option by name
     host: str,
@@ -145,36 +149,41 @@ def serve(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Run the stream server.
 
-    Any client of Redis Streams can use it. When it can be reached it prints one line, `ready redis://HOST:PORT`, to
-    standard output; everything else goes to standard error. SIGTERM and Ctrl-C end it with everything on disk.
+    Any Redis Streams client can connect. Once ready, the server prints one line, `ready redis://HOST:PORT`, to standard
+    output; everything else goes to standard error. SIGTERM and Ctrl-C stop it after all data is on disk.
 
     \b
     Examples:
       millstream serve --port 6400 --dir /var/lib/millstream
-      millstream serve --port 0 --memory                        for a test: a free port, nothing kept
+      millstream serve --port 0 --memory                        for tests: a free port, nothing kept
       millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
-      millstream serve --port 6400 --memory --console 8379      with its pages at http://127.0.0.1:8379/
+      millstream serve --port 6400 --memory --console 8379      with the console at http://127.0.0.1:8379/
       millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
       millstream serve --port 6400 --dir data --replicaof redis.example:6379      follow a Redis, to take over from it
 
-    Exit codes: 0 ended as asked, 1 it could not start or the disk failed, 2 the command line is invalid. One line
-    describes the remedy. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console
-    is a process of its own that ends with the server; it needs: pip install 'millstream[console]'.
+    docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them. --console starts a process that
+    ends with the server; it needs: pip install 'millstream[console]'.
+
+    \b
+    Exit codes:
+      0  stopped by a signal or SHUTDOWN
+      1  the server could not start, or the disk failed; one line describes the remedy
+      2  the command line is invalid
     """
     if memory and directory is not None:
-        raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")
+        raise click.UsageError("--memory and --dir exclude each other: leave one of them out")
     if no_tcp and unixsocket is None and tls_port is None:
-        raise click.UsageError("--no-tcp leaves no way in: name a unix socket with --unixsocket, or use --tls-port")
+        raise click.UsageError("--no-tcp leaves nothing to listen at: give --unixsocket or --tls-port")
     has_tls = tls_port is not None or tls_replication
     if not has_tls and (tls_cert_file or tls_key_file or tls_ca_cert_file):
-        raise click.UsageError("TLS files are named, but no port for TLS: add --tls-port")
+        raise click.UsageError("TLS files need a port for TLS: add --tls-port")
     if maxclients is not None:
         parameters["maxclients"] = str(maxclients)
     given = {"requirepass": requirepass, "masteruser": masteruser, "masterauth": masterauth}
     given |= {"replica-announce-ip": replica_announce_ip, "replica-announce-port": str(replica_announce_port or "")}
     parameters |= {name: word for name, word in given.items() if word}
     if not memory and directory is None:
-        click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)
+        click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR}  (use --memory to keep nothing).", err=True)
     settings = Settings(
         host=host,
         port=None if no_tcp else port,
@@ -209,7 +218,7 @@ def _console(settings: "Settings", port: int, password: str) -> "Companion":
     check_extra("console", "--console")
     if settings.port is None and settings.unixsocket is None:
         raise UsageError(
-            "--console reaches the server by plain TCP or a unix socket, and neither is listened to: run "
+            "--console needs plain TCP or a unix socket, and the server listens at neither: run "
             "`millstream console` with the URL and certificates of a client"
         )
     with socket.socket() as opened:

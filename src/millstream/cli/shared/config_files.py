@@ -77,7 +77,7 @@ class UserConfig:
         if (found := self.contexts.get(name)) is not None:
             return found
         there = f"these are: {', '.join(self.contexts)}" if self.contexts else "there are none yet"
-        raise NoContextError(f"{self.path} has no context {name!r}; {there}; `millstream context add` makes one")
+        raise NoContextError(f"{self.path} has no context {name!r}; {there}; `millstream context add` adds one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def read_user(path: Path) -> UserConfig:
     contexts = {}
     for name, entry in found.get("contexts", {}).items():
         if not NAME.fullmatch(name) or not isinstance(entry, dict):
-            raise ConfigError(f"{path}: [contexts.{name}] is no context: `millstream context add --help` shows one")
+            raise ConfigError(f"{path}: [contexts.{name}] is not a context: `millstream context add --help` shows one")
         contexts[name] = context_of(path, name, entry)
     return UserConfig(path, found.get("context", ""), contexts)
 
@@ -120,7 +120,7 @@ def read_project(start: Path) -> ProjectConfig | None:
             continue
         found = _table(path, _parsed(path, text), {"url": str, "context": str})
         if len(found) != 1:
-            raise ConfigError(f"{path}: it must have one of url and context, which name a server")
+            raise ConfigError(f"{path}: it must have either url or context, which name a server")
         if "url" in found:
             check_url(str(path), found["url"])
         return ProjectConfig(path, **found)
@@ -132,7 +132,7 @@ def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext
     kinds = {"url": str, "user": str, "production": bool, **dict.fromkeys(_PASSWORDS, str), "password-prompt": bool}
     place = f"{path}: [contexts.{name}]"
     if "password" in entry:
-        raise ConfigError(f"{place}: no password stands in this file: say where it comes from, by {_either()}")
+        raise ConfigError(f"{place}: this file cannot have a password: give its source with {_either()}")
     found = _table(place, entry, kinds)
     if "url" not in found:
         raise ConfigError(f"{place}: it has no url, such as redis://127.0.0.1:6379/0")
@@ -140,14 +140,14 @@ def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext
         raise ConfigError(f"{place}: give one of {_either()}")
     check_url(place, found["url"])
     if "@" in found["url"] and found.get("user"):
-        raise ConfigError(f"{place}: the URL names a user, and user is another: leave one out")
+        raise ConfigError(f"{place}: the URL and user name different users: leave one out")
     return ServerContext(name, **{word.replace("-", "_"): value for word, value in found.items()})
 
 
 def check_url(place: str, url: str) -> None:
     """Refuse a URL that no file of ours may hold."""
     if has_password(url):
-        raise ConfigError(f"{place}: a password stands in the url: take it out, and use {_either()}")
+        raise ConfigError(f"{place}: the url has a password: remove it, and use {_either()}")
     try:
         check_shared(url)
     except ConfigError as error:
@@ -211,25 +211,25 @@ def _trusted(path: Path, *, private: bool) -> str | None:
     finally:
         os.close(opened)
     if len(content) > _MOST:
-        raise ConfigError(f"{path} is larger than {_MOST >> 20} MiB: it is no file of ours")
+        raise ConfigError(f"{path} is larger than {_MOST >> 20} MiB: it is not a file of Millstream")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no TOML: it is not UTF-8") from None
+        raise ConfigError(f"{path} is not TOML: it is not UTF-8") from None
 
 
 def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
     """Refuse a file that somebody else can have written."""
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{path} is no file: it has to be one, or not to be there")
+        raise ConfigError(f"{path} is not a file: replace or remove it")
     if status.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
-            f"{path} belongs to another user (uid {status.st_uid}), who could lead commands to another server: "
-            "remove it, or have it belong to you"
+            f"{path} belongs to another user (uid {status.st_uid}), who could direct commands to another server: "
+            "remove it, or take ownership of it"
         )
     if status.st_mode & (0o077 if private else 0o002 if _is_own_group(status) else 0o022):
         what, cure = ("read or write", "600") if private else ("write", "go-w")
-        raise ConfigError(f"{path}: a file that others may {what} is not used: chmod {cure} {path}")
+        raise ConfigError(f"{path}is not used, since other users may {what} it: chmod {cure} {path}")
 
 
 def _is_own_group(status: os.stat_result) -> bool:
@@ -245,14 +245,14 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is no TOML: {str(error) or 'it is nested too deeply'}") from None
+        raise ConfigError(f"{path} is not TOML: {str(error) or 'it is nested too deeply'}") from None
 
 
 def _table(place: object, table: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
     """A table whose words are all known, each with a value of its kind."""
     for word, value in table.items():
         if word not in kinds:
-            raise ConfigError(f"{place}: {word!r} is not known here; these are: {', '.join(kinds)}")
+            raise ConfigError(f"{place}: {word!r} is unknown; known are: {', '.join(kinds)}")
         if type(value) is not kinds[word]:
             what = {str: "text in quotes", bool: "true or false", dict: "a table"}[kinds[word]]
             raise ConfigError(f"{place}: {word} must be {what}")

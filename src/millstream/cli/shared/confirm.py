@@ -22,7 +22,7 @@ def confirm(question: str, action: str, *, yes: bool = False) -> None:
         _confirm_production(question, action, name)
     elif not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"{question} Nobody can be asked here; say --yes to {action}")
+            raise UsageError(f"{question} There is no terminal for the confirmation; use --yes to {action}")
         if not click.confirm(question, err=True):
             raise UsageError("nothing was done")
 
@@ -31,7 +31,7 @@ def _confirm_production(question: str, action: str, name: str) -> None:
     """Ask for the name of a production context."""
     if not sys.stdin.isatty():
         raise UsageError(
-            f"{question} The context {name} is marked as production, and the command line does not name it: say "
+            f"{question} The context {name} is marked as production, and the command line does not name it: use "
             f"--context {name} to {action}"
         )
     click.echo(question, err=True)

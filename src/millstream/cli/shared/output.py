@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {
     0: "done, or there was nothing to do",
-    1: "some or all of it could not be done",
+    1: "some or all of it failed",
     2: "the command line is invalid, or the answer was no",
-    3: "the server cannot be reached, or went away",
+    3: "the server cannot be reached, or the connection broke",
     4: "nothing has that name",
-    5: "refused: by the user's rights, by the server, or by the facts",
+    5: "refused by the server, by its users' rights, or by a check",
     130: "interrupted",
-    141: "the reader has gone, as with `| head`",
+    141: "the reader of the output ended, as with `| head`",
 }
 """Of all subcommands that ask a server; an error has its own as ``exit_code``."""
+
+EXIT_LIST = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
+"""Text below the help of nouns."""
 
 OK, FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
@@ -93,14 +96,16 @@ def output_option(command: Command) -> Command:
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,
-        help="Format of the facts on standard output; all but table are for programs.",
+        help="Output format; json, jsonl and csv are for programs.",
     )
     return option(command)
 
 
 def url_option(command: Command) -> Command:
     """The options ``--url`` and ``--context`` of every subcommand that asks a server; the argument is ``url`` alone."""
-    url = click.option("--url", callback=_of("given_url"), help="Server.  [default: see `millstream config show`]")
+    url = click.option(
+        "--url", callback=_of("given_url"), help="URL of the server.  [default: see `millstream config show`]"
+    )
     return context_option(url(command))
 
 
@@ -112,7 +117,7 @@ def context_option(command: Command) -> Command:
         is_eager=True,  # the callback of --url looks at what this one kept
         expose_value=False,
         callback=_of("given_context"),
-        help="Name of a server's context: `millstream context ls`.",
+        help="Named server to use; `millstream context ls` lists them.",
     )
     return option(command)
 

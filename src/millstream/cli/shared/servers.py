@@ -138,14 +138,14 @@ def _password(context: ServerContext, environment: Mapping[str, str], ask: Calla
     if not context.password_prompt:
         return ""
     if ask is None:
-        raise UsageError(f"the context {context.name!r} asks for its password, and nobody can be asked here")
+        raise UsageError(f"the context {context.name!r} asks for its password, and there is no terminal to ask at")
     return ask(f"Password of {context.name}")
 
 
 def ask_password(text: str) -> str:
     """A password from the terminal."""
     if not sys.stdin.isatty():
-        raise UsageError(f"{text}: nobody can be asked here; give the context a password-env or a password-file")
+        raise UsageError(f"{text}: there is no terminal to ask at; give the context a password-env or a password-file")
     answer: str = click.prompt(text, hide_input=True, err=True)
     return answer
 
@@ -189,7 +189,7 @@ def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     named = bool(words) and ("://" in words[0] or words[0].startswith("context:"))
     if not ctx.meta.get(GIVEN):
         if not words:
-            raise UsageError("it needs a server: its URL, or --context NAME")
+            raise UsageError("the server is missing: give its URL, or --context NAME")
         return ServerUrl(secret=True).convert(words[0], None, ctx), words[1:]
     if named:
         raise UsageError("--context and a URL both name a server: leave one out")
@@ -200,7 +200,7 @@ def without_secret(url: str) -> str:
     """A URL of the command line, which is refused with a password in it: whoever is on the machine sees it."""
     if has_password(url):
         raise UsageError(
-            f"{without_password(url)} has a password in it: everybody on this machine sees the password (ps): put it "
+            f"{without_password(url)} has a password in it: all users of this machine can see it (ps): put it "
             "where a context finds it (`millstream context add --help`) and say context:NAME; console and "
             "replicas also take MILLSTREAM_URL, or @FILE, with URLs in a file that only you can read"
         )

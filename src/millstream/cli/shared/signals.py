@@ -19,7 +19,7 @@ def ended_by_signal() -> Iterator[Callable[[], bool]]:
         if ending.at_once(number):
             os._exit(128 + number)
         if first:
-            Output().say("millstream: ending after what is under way; Ctrl-C ends at once")
+            Output().say("millstream: ending after the present work; Ctrl-C ends at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -27,7 +27,7 @@ def instant(option: str, word: str | None, *, fixed: bool = False) -> int | None
         raise UsageError(f"{option}: {word!r} is no time: {reason}") from None
     if relative:
         raise UsageError(
-            f"{option} {word}: name the moment itself (ISO, or milliseconds since 1970), not a span: the same command "
-            "has to mean the same when it is run again"
+            f"{option} {word}: give a time (ISO, or milliseconds since 1970), not a span: the same command must mean "
+            "the same when it runs again"
         )
     return found

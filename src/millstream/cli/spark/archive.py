@@ -47,29 +47,44 @@ _OUTLOOK = (
 @click.command()
 @click.argument("url", required=False)
 @click.argument("streams", nargs=-1)
-@click.option("--to", required=True, type=ArchivePlace(), metavar="DIR|URL", help="Archive; made if new.")
+@click.option(
+    "--to",
+    required=True,
+    type=ArchivePlace(),
+    metavar="DIR|URL",
+    help="Directory or URL of the archive; created if needed.",
+)
 @click.option(
     "--stream-pattern",
     "--pattern",
     "pattern",
     metavar="GLOB",
-    help="Archive streams like this (as SCAN MATCH) instead of named ones.",
+    help="Archive the streams that match this pattern (as in SCAN MATCH) instead of STREAMS.",
 )
 @click.option(
     "--format",
     "kind",
     type=click.Choice([*FORMATS, *SHOWN]),
-    help="Format: plain files, or tables with a log; the others are -o's.  [default: parquet]",
+    help="Format of the archive: parquet, delta or iceberg; the others are for -o.  [default: parquet]",
 )
 @click.option(
     "--partition",
     type=click.Choice(PARTITIONS),
-    help="Folders: one for all, or one for each of these.  [default: none]",
+    help="Folders: one for all entries, or one per month, day or hour.  [default: none]",
 )
-@click.option("--schema", metavar="COLUMNS", help="Columns of the entries' fields: 'item string, price double'.")
-@click.option("--fields", metavar="NAMES", help="Fields that get columns, with commas; '*' for all, as without --raw.")
-@click.option("--raw", is_flag=True, default=None, help="Keep fields as a list of bytes; alone, make no columns.")
-@click.option("--catalog", metavar="NAME|URI", help="Iceberg's catalog; one in the archive's directory unless given.")
+@click.option("--schema", metavar="COLUMNS", help="Columns for fields of the entries: 'item string, price double'.")
+@click.option(
+    "--fields",
+    metavar="NAMES",
+    help="Fields that get columns, separated by commas; '*' is all of them, the default without --raw.",
+)
+@click.option(
+    "--raw",
+    is_flag=True,
+    default=None,
+    help="Also keep all fields as a list of bytes; without --fields, create no columns.",
+)
+@click.option("--catalog", metavar="NAME|URI", help="Iceberg catalog. Default: one in the archive's directory.")
 @click.option("--once", is_flag=True, help="Archive the present entries, trim, and end.")
 @click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
 @click.option("--batch", default=200_000, show_default=True, metavar="N", help="Maximum number of entries in a batch.")
@@ -78,7 +93,7 @@ _OUTLOOK = (
     "--keep-entries", type=click.IntRange(0), metavar="N", help="Leave this number of newest entries in the stream."
 )
 @click.option("--trim/--no-trim", default=True, show_default=True, help="Remove archived entries from the streams.")
-@click.option("--skip-lost", is_flag=True, help="Go on when entries were trimmed by others before they were archived.")
+@click.option("--skip-lost", is_flag=True, help="Continue if other programs trimmed entries before they were archived.")
 @click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this size.")
 @click.option(
     "--dry-run", is_flag=True, help="Show the entries to archive and trim, and the reasons that hold the rest."
@@ -91,7 +106,7 @@ _OUTLOOK = (
     type=click.Choice(SHOWN),
     default="table",
     show_default=True,
-    help="Format of the facts on standard output; all but table are for programs.",
+    help="Output format; json, jsonl and csv are for programs.",
 )
 def archive(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
@@ -118,19 +133,20 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Move streams to Parquet, Delta or Iceberg, and trim archived entries that no group still needs.
 
-    URL is a server's (redis://, rediss://, unix://, or context:NAME), for which --context may stand; STREAMS are keys
-    there. Each stream becomes a table with typed columns, made from --schema or from its entries. Values that columns
-    do not give back to the byte are kept next to them, so nothing is lost. Small files are merged. An archive keeps the
-    form that it was made with: a later run need not name it. Entries are removed from the stream only when the archive
-    has them on disk and every consumer group has read and acknowledged them. The limit is the oldest pending entry of
-    any group, or the last one it read. A group that has read nothing holds everything. Readers without a group (XREAD,
-    most Spark queries) cannot be seen: give them time with --keep.
+    URL names a server (redis://, rediss://, unix:// or context:NAME); or use --context. STREAMS are keys there. Each
+    stream becomes a table with typed columns, made from --schema or from its entries. Values that a column cannot
+    restore to the byte are also kept as bytes, so nothing is lost. Small files are merged. An archive keeps its format:
+    later runs need not name it. Entries are removed from the stream only when the archive has them on disk and every
+    consumer group has read and acknowledged them. The limit is the oldest pending entry of any group, or the last one
+    it read. A group that has read nothing keeps everything. The command cannot see readers without a group (XREAD, most
+    Spark queries): give them time with --keep.
 
     DIR is on this machine, or mounted. In an object store it is s3://bucket/prefix, gs://bucket/prefix or
     abfss://container@account.dfs.core.windows.net/prefix. Credentials and endpoint come from the environment
     (docs/object-storage.md).
 
-    Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
+    You can kill the command at any moment and run it again: no entry is lost or archived twice. Run one job per
+    archive.
 
     \b
     Examples:
@@ -146,10 +162,17 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
       spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
 
-    Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
-    invalid, 3 no server, 4 nothing of that name, 5 refused. Needs a Java 17+ runtime and: pip install
-    'millstream[spark]', with Delta, Iceberg or an object store 'millstream[lake]'. docs/archive.md says what is
-    promised.
+    Needs a Java 17+ runtime and: pip install 'millstream[spark]', with Delta, Iceberg or an object store
+    'millstream[lake]'. docs/archive.md lists the promises.
+
+    \b
+    Exit codes:
+      0  done, or stopped by SIGTERM or Ctrl-C
+      1  the archive could not continue: fix the cause and run the same command again
+      2  the command line is invalid
+      3  the server cannot be reached
+      4  nothing has that name
+      5  refused
     """
     with exits("millstream archive"):
         server, streams = server_and_rest(() if url is None else (url, *streams))
@@ -186,9 +209,9 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
 def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: int, file_size: int) -> None:
     if bool(streams) == bool(pattern):
-        raise UsageError("name the streams to archive, or give --stream-pattern: one of the two")
+        raise UsageError("give either STREAMS or --stream-pattern")
     if any("," in stream for stream in streams):
-        raise UsageError("streams are named one by one, with spaces between them; a key with a comma cannot be read")
+        raise UsageError("separate the streams with spaces; a key with a comma is not supported")
     if not every or batch < 1 or file_size < 1:
         raise UsageError("--every, --batch and --file-size must be greater than 0")
 

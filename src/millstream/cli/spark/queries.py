@@ -57,10 +57,10 @@ _FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", 
 def ls(url: str, as_json: bool, form: str) -> None:
     """List the queries that report to this server, those that reported last first.
 
-    The pipelines of `millstream run` do, and any PySpark program after millstream.spark.watch(spark, url). A query is
-    `running`, `stopped` (in order, or at its end), `failed` (the error is its last), or `gone`: its driver was killed
-    or is cut off. Its history is in the stream millstream:spark:progress. One is forgotten 30 days after its last
-    report.
+    Pipelines of `millstream run` report, and so does any PySpark program after millstream.spark.watch(spark, url). A
+    query is `running`, `stopped` (in order, or at its end), `failed` (the error is its last), or `gone`: its driver was
+    killed or is unreachable. Its history is in the stream millstream:spark:progress. A query is removed 30 days after
+    its last report.
 
     \b
     Examples:
@@ -68,7 +68,13 @@ def ls(url: str, as_json: bool, form: str) -> None:
       millstream spark ls --json
       redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
 
-    Exit code: 0 done, 1 not done, 2 the command line is invalid, 3 no server, 5 refused.
+    \b
+    Exit codes:
+      0  done
+      1  not done
+      2  the command line is invalid
+      3  the server cannot be reached
+      5  refused
     """
     with exits("millstream spark ls"):
         if as_json and form not in ("table", "json"):
@@ -114,7 +120,12 @@ def metrics(url: str) -> None:
       millstream spark metrics > /var/lib/node_exporter/spark.prom
       millstream spark metrics | grep _lag
 
-    Exit code: 0 done, 2 the command line is invalid, 3 no server, 5 refused.
+    \b
+    Exit codes:
+      0  done
+      2  the command line is invalid
+      3  the server cannot be reached
+      5  refused
     """
     with exits("millstream spark metrics"):
         with replies_of(url):
@@ -140,14 +151,22 @@ def _label_of(row: Mapping[str, Any]) -> str:
 def show(query: str, url: str, form: str) -> None:
     """Show QUERY: its rates, the time of each phase of its last batch, its positions, its last batches.
 
-    QUERY is a name, an id or the beginning of one, as `ls` shows them; of several of one name the last that reported.
+    QUERY is a name, an id or the beginning of an id from `ls`. If several queries have the name, the last that reported
+    is shown.
 
     \b
     Examples:
       millstream spark show orders-lake
       millstream spark show 3f2a9c1e -o json | jq .phases
 
-    Exit code: 0 done, 1 not done, 2 the command line is invalid, 3 no server, 4 no such query, 5 refused.
+    \b
+    Exit codes:
+      0  done
+      1  not done
+      2  the command line is invalid
+      3  the server cannot be reached
+      4  no query has that name
+      5  refused
     """
     with exits("millstream spark show"):
         with replies_of(url):
@@ -156,8 +175,8 @@ def show(query: str, url: str, form: str) -> None:
         places = [[place[column.name] for column in _PLACES] for place in facts["places"] or ()]
         recent = (facts["recent"] or [])[-_LAST if form == "table" else 0 :]
         tables = [
-            Table("phases", _PHASES, phases, empty="No batch is done yet."),
-            Table("places", _PLACES, places, empty="It reads no stream by itself."),
-            Table("recent", _RECENT, recent, empty="No batch is done yet."),
+            Table("phases", _PHASES, phases, empty="No batch is finished yet."),
+            Table("places", _PLACES, places, empty="It does not read a stream itself."),
+            Table("recent", _RECENT, recent, empty="No batch is finished yet."),
         ]
         Output(form).report({column.name: facts[column.name] for column in _QUERIES}, tables, _QUERIES)

@@ -19,8 +19,10 @@ from millstream.errors import UsageError
 @click.option("--verdict", type=click.Choice(["ack", "release", "dead"]), help="Decision for all entries.")
 @click.option("--reason", default="", metavar="TEXT", help="Reason in the dead letters, with --verdict dead.")
 @click.option("--function", metavar="MODULE:NAME", help="Function that decides; MODULE may be in this directory.")
-@click.option("--key", metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead.")
-@click.option("--slice", "size", type=click.IntRange(1), default=50_000, show_default=True, help="Entries per claim.")
+@click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
+@click.option(
+    "--slice", "size", type=click.IntRange(1), default=50_000, show_default=True, help="Number of entries in a claim."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before acknowledging everything.")
 @url_option
 @output_option
@@ -45,8 +47,8 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     deliveries). It returns one with the columns id, verdict and, optionally, reason. That needs Java. An entry for
     which it returns nothing is released.
 
-    Interrupted or killed, run the same command again: it goes on where it stopped, and settles each entry once. The
-    value of --min-idle must be longer than a live worker goes without renewing its entries.
+    After an interruption run the same command again: it continues where it stopped, and settles each entry once.
+    --min-idle must be longer than the interval at which live workers renew their entries.
 
     \b
     Examples:
@@ -61,19 +63,27 @@ def recover(  # noqa: PLR0917 - click passes every option by name
           bad = entries.fields["amount"].isNull() | (entries.deliveries > 5)
           return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
 
-    Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result is invalid, 3 no server, 5
-    refused, 130 interrupted.
+    \b
+    Exit codes:
+      0    done
+      1    the command failed
+      2    the command line or the function's result is invalid
+      3    the server cannot be reached
+      5    refused
+      130  interrupted
     """
     with exits("millstream recover"):
         from millstream.spark.recovery.user_function import load_function  # noqa: PLC0415 - needs PySpark, an extra
 
         if (verdict is None) == (function is None):
-            raise UsageError("say --verdict ack|release|dead, or --function module:name, and not both")
+            raise UsageError("give either --verdict ack|release|dead or --function module:name")
         if reason and verdict != "dead":
             raise UsageError("--reason is for --verdict dead; a function gives reasons in a column of that name")
         idle_ms = span("--min-idle", min_idle)
         if verdict == "ack":
-            question = f"Acknowledge every entry of {group!r} that was idle for {min_idle}, so that nobody handles it?"
+            question = (
+                f"Acknowledge every entry of {group!r} that was idle for {min_idle}, so that no worker handles it?"
+            )
             confirm(question, "acknowledge", yes=yes)
         else:
             confirm(f"Settle every entry of {group!r} that was idle for {min_idle}?", "settle them", yes=True)

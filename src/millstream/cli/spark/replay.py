@@ -34,14 +34,18 @@ _COLUMNS = (
     "target",
     type=ServerUrl(secret=True),
     metavar="URL",
-    help="Server that gets the entries; or --context names it.",
+    help="URL of the server that receives the entries; or use --context.",
 )
-@click.option("--as", "into", metavar="KEY", help="Stream at the target.  [default: STREAM]")
+@click.option("--as", "into", metavar="KEY", help="Key of the stream at the target.  [default: STREAM]")
 @click.option("--since", metavar="TIME", help="Replay entries from this time on.")
 @click.option("--until", metavar="TIME", help="Replay entries before this time.")
 @click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Replay only entries with this value; repeatable.")
 @click.option(
-    "--speed", default="full", show_default=True, metavar="FACTOR", help="Pace: 1 as recorded, 10 ten times, full."
+    "--speed",
+    default="full",
+    show_default=True,
+    metavar="FACTOR",
+    help="Speed: 1 as recorded, 10 ten times as fast, full without delays.",
 )
 @click.option(
     "--ids",
@@ -51,7 +55,9 @@ _COLUMNS = (
     help="Ids of the entries at the target.",
 )
 @click.option("--id-field", metavar="NAME", help="Field that gets an entry's former id, with --ids new.")
-@click.option("--name", metavar="NAME", help="Name of this replay, to run it again.  [default: made of the others]")
+@click.option(
+    "--name", metavar="NAME", help="Name of this replay, to run it again.  [default: derived from the other options]"
+)
 @context_option
 @output_option
 def replay(  # noqa: PLR0917 - click passes every option by name
@@ -68,12 +74,12 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     name: str | None,
     form: str,
 ) -> None:
-    """Write entries of an archive or a stream into a stream again, each once.
+    """Replay entries of an archive or a stream into a stream, each once.
 
     SOURCE is the place of an archive that `millstream archive` wrote (a directory, s3://, gs:// or abfss://), or the
     URL of a server (or context:NAME); STREAM is the key there. Every transaction at the target holds entries and the
-    replay's position. So a replay that was killed goes on at its position when you run the same command again. It keeps
-    order. A stream is replayed up to its end at the start of the command.
+    replay's position. So a killed replay continues at its position when you run the same command again. Entries keep
+    their order. A stream is replayed up to its end at the start of the command.
 
     \b
     Examples:
@@ -83,18 +89,17 @@ def replay(  # noqa: PLR0917 - click passes every option by name
       millstream replay s3://bucket/orders orders --context test
       millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
 
-    Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts;
-    --since is inclusive, --until is not. With --ids new the field that --id-field names holds the id an entry had;
-    with --ids keep the target must be new, or behind. The cursor is a key at the target, millstream:replay:..., that
-    goes 7 days after the end.
+    Times are ISO (UTC unless they name a zone), milliseconds since 1970, or entry ids; --since is inclusive, --until is
+    not. With --ids new, the field of --id-field holds the former id. With --ids keep, the target must be new, or have
+    only lower ids. The position is a key at the target, millstream:replay:..., which expires 7 days after the end.
 
     \b
     Exit codes:
       0    done
-      1    it could not go on: mend that and run it again
+      1    the replay could not continue: fix the cause and run the same command again
       2    the command line is invalid
-      3    no server
-      4    nothing of that name
+      3    a server cannot be reached
+      4    nothing has that name
       5    refused
       130  stopped by SIGTERM or Ctrl-C
 
@@ -102,7 +107,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     """
     with exits("millstream replay"):
         if ids == "keep" and id_field is not None:
-            raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
+            raise UsageError("--id-field is for --ids new: with --ids keep the entries keep their ids")
         for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
             if value == "":
                 raise UsageError(f"{option} is empty: give it a value, or leave it out")
@@ -127,7 +132,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         facts = {name: getattr(done, name) for name in ("read", "skipped", "written", "resumed_after", "last")}
         Output(form).report(facts, columns=_COLUMNS)
         if not done.finished:
-            Output().say("millstream replay: stopped; run the same command again to go on")
+            Output().say("millstream replay: stopped; run the same command again to continue")
             raise KeyboardInterrupt
         if done.before:
             Output().say(

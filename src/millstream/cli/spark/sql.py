@@ -15,10 +15,10 @@ from millstream.cli.shared.printing import Kind
 )
 @output_option
 def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, form: str) -> None:
-    """SQL over the streams of any server.
+    """Query the streams of any server with SQL.
 
     \b
-    Tables and what they hold:
+    Tables and their columns:
       entries     stream, id, timestamp, fields (a map: fields['carrier'])
       groups      stream, group, consumers, pending, last_delivered_id, entries_read, lag
       consumers   stream, group, consumer, pending, idle_ms, inactive_ms
@@ -26,9 +26,9 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
       dead        stream, id, group, consumer, deliveries, reason, error, traceback, published, died, returned,
                   fields, letter_stream, letter_id
 
-    Reading changes nothing on the server, and what would change something (INSERT, CREATE and so on) is refused. QUERY
-    is Spark's SQL, which needs Java and takes some seconds to start. A large answer is held in memory before it is
-    shown: give it a LIMIT. `group` is a word of SQL, so write it in backquotes.
+    Queries only read: statements such as INSERT and CREATE are refused. QUERY is Spark SQL, which needs Java and takes
+    some seconds to start. The whole result is held in memory: use LIMIT. `group` is a keyword of SQL: write it in
+    backquotes.
 
     \b
     Examples:
@@ -36,8 +36,17 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
       millstream sql 'SELECT stream, `group`, lag FROM groups ORDER BY lag DESC LIMIT 10' --stream-pattern 'orders*'
       millstream sql "SELECT reason, count(*) FROM dead GROUP BY 1" --stream orders -o json
 
-    Exit code: 0 done, 1 anything else, 2 the query or an option is invalid, 3 no server, 4 no stream of that name, 5
-    refused, 130 interrupted. A query that asks for no table needs no server.
+    A query without a table needs no server.
+
+    \b
+    Exit codes:
+      0    done
+      1    any other failure
+      2    the query or an option is invalid
+      3    the server cannot be reached
+      4    no stream has that name
+      5    refused
+      130  interrupted
     """
     with exits("millstream sql"):
         from millstream.spark.sessions.sql import run  # noqa: PLC0415 - needs PySpark, an extra

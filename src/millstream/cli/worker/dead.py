@@ -77,7 +77,7 @@ _KINDS = (
 def _where(command: Command) -> Command:
     """The options that say which dead-letter stream."""
     for option in (
-        click.option("--key", metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead."),
+        click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead."),
         url_option,
     ):
         command = option(command)
@@ -111,7 +111,7 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
         rows = [_row(one) for one in found[:limit]]
         output.table(Table("letters", _LIST, rows, empty="No dead letters."))
         if len(found) > limit:
-            output.say(f"There are more; --limit {limit * 10} shows more of them.")
+            output.say(f"There are more; use --limit {limit * 10}.")
 
 
 @click.command(context_settings=_WIDE)
@@ -120,9 +120,9 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
 @_where
 @output_option
 def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> None:  # noqa: A002 - click's argument
-    """Show one letter whole: fields, error, traceback, times, and its earlier deaths.
+    """Show one letter in full: fields, error, traceback, times, and its earlier deaths.
 
-    STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
+    STREAM is the stream or its dead-letter stream, ID the letter's own id from `ls`.
 
     \b
     Example:
@@ -145,11 +145,11 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
 @click.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.option(
-    "--to", "file", type=click.Path(path_type=Path), help="New file for the letters; standard output unless given."
+    "--to", "file", type=click.Path(path_type=Path), help="New file for the letters. Default: standard output."
 )
 @_where
 def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
-    """Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.
+    """Export the letters of STREAM, or of a dead-letter stream, as JSON lines with all details.
 
     Each line has the fields as they are (a list of [name, value], or {"base64": ...} if not UTF-8). It also has the
     error, the traceback, the times in milliseconds since 1970 and the earlier deaths.
@@ -174,7 +174,7 @@ def place_of(url: str | None, stream: str, key: str | None) -> str:
 
     async def given(line: Line, key: str) -> str:
         if await line.near(key).calls([("TYPE", key)]) == [b"none"]:
-            raise NotThereError(f"there is no stream {key!r} (--key): `millstream dead ls` shows those there are")
+            raise NotThereError(f"there is no stream {key!r} (--key): `millstream dead ls` lists them")
         return key
 
     return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))

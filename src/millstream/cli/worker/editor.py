@@ -30,12 +30,12 @@ def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
         try:
             return parse(path.read_text(encoding="utf-8")), path
         except OSError as reason:
-            why = f"what the editor left in {path} cannot be read ({reason.strerror})"
+            why = f"the edited file {path} cannot be read ({reason.strerror})"
             raise UsageError(f"{why}; nothing was done") from None
         except ValueError as reason:  # UnicodeDecodeError is one
-            problem = f"what was written cannot be read: {reason}"
+            problem = f"the edited text is invalid: {reason}"
         if not sys.stdin.isatty() or not click.confirm(f"{problem}. Edit it again?", default=True, err=True):
-            raise UsageError(f"{problem}; nothing was done, and it is kept in {path}")
+            raise UsageError(f"{problem}; nothing was changed, and the text is kept in {path}")
 
 
 def _run(path: Path) -> None:
@@ -45,10 +45,10 @@ def _run(path: Path) -> None:
         code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except (OSError, ValueError) as reason:
         raise UsageError(
-            f"the editor {editor!r} cannot be started ({reason}): set EDITOR; nothing was done, and the text is kept "
-            f"in {path}"
+            f"the editor {editor!r} cannot be started ({reason}): set EDITOR; nothing was changed, and the text is "
+            f"kept in {path}"
         ) from None
     if code:
         raise UsageError(
-            f"the editor {editor!r} ended with code {code}: nothing was done, and the text is kept in {path}"
+            f"the editor {editor!r} ended with code {code}: nothing was changed, and the text is kept in {path}"
         )

@@ -24,7 +24,7 @@ from millstream.ops.making import Prepared
 from millstream.ops.payloads.editing import Pairs, difference, document_of, fields_from
 
 _OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
-_KEY = click.Option(["--key"], metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead.")
+_KEY = click.Option(["--key"], metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
 
 
 def _located(typed: TypedChange, options: Ask, key: str | None, **texts: str) -> TypedChange:
@@ -95,7 +95,7 @@ def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, o
         if outcome.returned:
             _forget(kept)
         elif kept is not None:
-            output.say(f"What you wrote is kept in {kept}; --from takes it.")
+            output.say(f"Your text is kept in {kept}; continue with --from.")
     _report(output, outcome, all_groups=False)
     sys.exit(0 if outcome.returned else FAILED)
 
@@ -156,7 +156,7 @@ def _report(output: Output, outcome: PutBackOutcome, *, all_groups: bool) -> Non
         facts["groups"] = "every group" if all_groups else "the group that gave up (--all-groups: for every group)"
     output.report(facts, (Table("letters", _OUTCOMES, rows),), titles)
     for stream, group in sorted(outcome.groupless):
-        output.say(f"{stream} has no group {group!r} at present: what was put back for it waits until there is one")
+        output.say(f"{stream} has no group {group!r} at present: the entries put back for it wait until it exists")
 
 
 COMMANDS = {
@@ -170,9 +170,7 @@ COMMANDS = {
                 type=click.Path(allow_dash=True),
                 help="File with the corrected fields, instead of an editor.",
             ),
-            click.Option(
-                ["--print", "only_print"], is_flag=True, help="Print the fields as they would be edited, and end."
-            ),
+            click.Option(["--print", "only_print"], is_flag=True, help="Print the editable fields as JSON, and exit."),
             _KEY,
         ),
     ),

@@ -30,12 +30,12 @@ _WAITING = (
     click.Option(
         ["--wait"],
         is_flag=True,
-        help="Wait until they have ended; exit code 1 if one is ordered to go on, or is gone without signing off.",
+        help="Wait until they have ended; exit code 1 if a worker was told to continue, or disappeared.",
     ),
     click.Option(
         ["--timeout"],
         metavar="SPAN",
-        help=f"Maximum time of --wait ({SPAN_HELP}); then exit code 1, with the workers that are still there.",
+        help=f"Maximum time of --wait ({SPAN_HELP}); then list the remaining workers, and exit with 1.",
     ),
 )
 
@@ -61,7 +61,7 @@ def _order(typed: TypedChange, options: Ask, wait: bool = False, timeout: str | 
     plan, outcome = done
     ordered = cast("list[str]", plan.facts["workers"])
     if not ordered:
-        Output().say("No workers are alive: none to order.")
+        Output().say("No workers are alive.")
         return
     if not outcome.whole:
         sys.exit(FAILED)
@@ -80,7 +80,7 @@ def _order(typed: TypedChange, options: Ask, wait: bool = False, timeout: str | 
 def _patience(timeout: str | None, *, wait: bool) -> float | None:
     """Seconds to wait for the end of workers; None for not at all."""
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout says how long --wait waits; give both")
+        raise click.UsageError("--timeout needs --wait: give both")
     if timeout is None:
         return math.inf if wait else None
     try:
@@ -99,20 +99,18 @@ async def _ended(line: "Line", ids: list[str], seconds: float) -> None:
         missing = [worker for worker in ids if states[worker] == before.get(worker) == "vanished"]
         resumed = [worker for worker in ids if states[worker] == "resumed"]
         if resumed:
-            raise MillstreamError(f"ordered to go on meanwhile: {', '.join(resumed)}")
+            raise MillstreamError(f"told to continue meanwhile: {', '.join(resumed)}")
         if all(states[worker] == "ended" or worker in missing for worker in ids):
             break
         before = states
         if time.monotonic() >= until:
             there = [worker for worker in ids if states[worker] != "ended"]
-            raise MillstreamError(
-                f"still there: {', '.join(there)}; the order stays (`millstream worker show` says more)"
-            )
+            raise MillstreamError(f"still there: {', '.join(there)}; the order stays (see `millstream worker show`)")
         await asyncio.sleep(_LOOK)
     if missing:
         raise MillstreamError(
-            f"gone without signing off: {', '.join(missing)}; what they had in hand is claimed by others when its "
-            "min_idle_time is over"
+            f"disappeared without signing off: {', '.join(missing)}; other workers claim their entries after "
+            "min_idle_time"
         )
 
 
@@ -129,7 +127,7 @@ def _resume(typed: TypedChange, options: Ask) -> None:
         Output().say(f"Resumed {typed.texts['group']} on {typed.texts['key']}.")
     else:
         (found,) = cast("list[str]", done[0].facts["workers"])
-        Output().say(f"Ordered {found} to go on.")
+        Output().say(f"Ordered {found} to continue.")
 
 
 def _reap(typed: TypedChange, options: Ask) -> None:

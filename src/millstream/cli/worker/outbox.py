@@ -34,7 +34,7 @@ _ROWS = (
 def _engine(command: Command) -> Command:
     """The argument that names the database."""
     command = click.option(
-        "--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first."
+        "--app-dir", type=click.Path(exists=True, file_okay=False), help="Directory to search first for MODULE."
     )(command)
     return click.argument("target", metavar="MODULE:ENGINE")(command)
 
@@ -49,8 +49,8 @@ def _found(target: str, app_dir: str | None) -> Engine:
 def relay(target: str, app_dir: str | None, url: str | None) -> None:
     """Move committed rows of a database's outbox to their streams, until SIGTERM or Ctrl-C.
 
-    MODULE:ENGINE names an engine of SQLAlchemy: shop:engine is `engine` in shop.py. Start as many relays as you like:
-    one at a time works, and another goes on if it ends.
+    MODULE:ENGINE names an engine of SQLAlchemy: shop:engine is `engine` in shop.py. You can start several relays: one
+    at a time works, and another takes over when it ends.
 
     \b
     Example:
@@ -97,14 +97,14 @@ def ls(target: str, app_dir: str | None, limit: int, form: str) -> None:
     with exits("millstream outbox ls", "outbox"), database.readable_errors():
         count, found = database.aside(_found(target, app_dir), limit)
         output = Output(form)
-        output.table(Table("rows", _ROWS, found, empty="No row was put aside."))
+        output.table(Table("rows", _ROWS, found, empty="No row was set aside."))
         output.say(f"{count} rows in the outbox.")
 
 
 @click.command(context_settings=_WIDE)
 @_engine
 def create(target: str, app_dir: str | None) -> None:
-    """Create the table of an outbox, millstream_outbox, unless it is there.
+    """Create the table of an outbox, millstream_outbox, unless it exists.
 
     \b
     Example:

@@ -22,51 +22,53 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option(
     "--url",
     callback=only_given_url,
-    help="Server to read from. Default: MILLSTREAM_CONTEXT's, the app's own, else MILLSTREAM_URL, REDIS_URL, "
-    "redis://127.0.0.1:6379/0.",
+    help="URL of the server to read from. Default, in this order: the context of MILLSTREAM_CONTEXT, the app's URL, "
+    "MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.",
 )
 @context_option
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
 @click.option(
     "--grace",
     metavar="SPAN",
-    help="Time (30s, 2m) that running handlers get at a stop before their entries are handed back. Default: the app's.",
+    help="Time (30s, 2m) for running handlers at a stop; then their entries are released. Default: the app's.",
 )
 @click.option(
     "--kill-blocked-after",
     metavar="SPAN",
     help="Kill and restart a worker whose handler blocks its event loop for this long (2m); off disables it. It "
-    "counts as a crash of that entry alone. Default: 2m, and off with --reload; a debugged worker is left alone.",
+    "counts as a crash of that entry alone. Default: 2m, and off with --reload or under a debugger.",
 )
 @click.option(
     "--spare/--no-spare",
     default=True,
-    help="Run entries that may have ended a worker in a spare process, so that the workers go on. It is started when "
-    "it is needed. Default: on, and off with --reload.",
+    help="Run entries that may have crashed a worker in a separate process, which is started when it is needed. "
+    "Default: on, and off with --reload.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Lowest level that the workers log to standard error.",
+    help="Lowest level of messages that workers log to standard error.",
 )
 @click.option(
     "--health-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Answer /healthz, /readyz and /metrics over HTTP; further workers, then the pipelines, have the next ports.",
+    help="HTTP port of /healthz, /readyz and /metrics; further workers, then the pipelines, use the next ports.",
 )
-@click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first.")
-@click.option("--reload", is_flag=True, help="Start again when a .py file changes (needs millstream[reload]).")
+@click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Directory to search first for MODULE.")
+@click.option("--reload", is_flag=True, help="Restart the workers when a .py file changes (needs millstream[reload]).")
 @click.option("--master", metavar="URL", help="Spark master that runs the pipelines. Default: local[2].")
-@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session, as for spark-submit.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
+@click.option(
+    "--conf", multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session, as for spark-submit; repeatable."
+)
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address that --health-port listens at.")
 @click.option(
     "--health-allow",
     multiple=True,
     metavar="NAME",
-    help="Answer at --health-port to this name too, next to addresses, loopback names and this machine's; * is any.",
+    help="Host name accepted at --health-port, besides addresses, loopback names and this machine's; * accepts any.",
 )
 def run(  # noqa: PLR0917 - click passes every option by name
     target: str,
@@ -100,18 +102,19 @@ def run(  # noqa: PLR0917 - click passes every option by name
     \b
         $ millstream run orders:app --workers 4
 
-    Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark/how-to.md); needs Java
-    and millstream[spark].
+    Functions decorated with @app.pipeline run on Spark, all in one process next to the workers (docs/spark/how-to.md).
+    They need Java and millstream[spark].
 
-    A worker that crashes is started again; the others claim its entries after min_idle_time. SIGTERM or Ctrl-C lets
-    running handlers finish, hands back the rest at once and exits with 0. A handler that runs ten seconds beyond the
-    grace time is killed. SIGTERMs within two seconds are one; a later one, or a Ctrl-C after the first signal, kills.
+    A crashed worker is restarted; the others claim its entries after min_idle_time. SIGTERM or Ctrl-C lets running
+    handlers finish, releases all other entries at once, and exits with 0. A handler that runs ten seconds longer than
+    the grace time is killed. A Ctrl-C after the first signal, or a SIGTERM more than two seconds after it, kills at
+    once.
 
     \b
     Exit codes:
       69  the server cannot be reached
-      70  something did not end in time and its entries stay pending
-      78  there is no such app or it is set up wrongly
+      70  a process did not end in time, and its entries stay pending
+      78  the app does not exist or is misconfigured
       1   anything else that went wrong
     """
     try:
@@ -130,7 +133,9 @@ def run(  # noqa: PLR0917 - click passes every option by name
         raise click.UsageError("--reload needs watchfiles: pip install 'millstream[reload]'")
     if health_port is not None:
         if health_port + workers - 1 > 65535:
-            raise click.UsageError(f"--health-port {health_port}: {workers} workers need as many ports, up to 65535")
+            raise click.UsageError(
+                f"--health-port {health_port} is too high: {workers} workers need as many ports, up to 65535"
+            )
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
     try:
@@ -157,9 +162,9 @@ def kill_limit(given: str | None, *, reload: bool) -> float | None:
     try:
         seconds = span("--kill-blocked-after", given, "s") / 1000
     except UsageError as error:
-        raise UsageError(f"{error}. Write off for never.") from None
+        raise UsageError(f"{error}. Use off to disable it.") from None
     if not seconds:
-        raise UsageError(f"--kill-blocked-after {given!r} is invalid: the time is above zero. Write off for never.")
+        raise UsageError(f"--kill-blocked-after {given!r} is invalid: the time is above zero. Use off to disable it.")
     return seconds
 
 
@@ -169,6 +174,6 @@ def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
     for word in given:
         name, equals, value = word.partition("=")
         if not equals or not name.startswith("spark."):
-            raise click.UsageError(f"--conf {word}: write NAME=VALUE, for example spark.driver.memory=2g")
+            raise click.UsageError(f"--conf {word}is invalid: use NAME=VALUE, for example spark.driver.memory=2g")
         found[name] = value
     return found

@@ -102,7 +102,7 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show one worker: its subscribers, their running entries with the time of each run, its last error.
 
-    ID is as `ls` shows it, or its beginning. When a job began is known to about five seconds.
+    ID is a worker's id from `ls`, or an unambiguous beginning. Start times of jobs are accurate to about five seconds.
 
     \b
     Example:

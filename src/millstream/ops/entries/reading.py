@@ -293,7 +293,7 @@ class _Follower:
         if self._away:
             began_anew = await self._look()
             self._away = False
-            return Arrived(said=began_anew or "the server is back; going on behind the last entry")
+            return Arrived(said=began_anew or "the server is back; continuing after the last entry")
         seconds = min(_BLOCK, self._line.patience / 2)
         words = ("XREAD", "COUNT", _COUNT, "BLOCK", max(int(seconds * 1000), 1), "STREAMS")
         (reply,) = await self._ask([(*words, *self._at, *self._at.values())])
@@ -326,6 +326,6 @@ class _Follower:
         answers = await self._ask([("XINFO", "STREAM", stream) for stream in streams])
         for stream, reply in zip(streams, answers, strict=True):
             if order(last_id_of(stream, reply, missing_ok=True)) < order(self._at[stream]):
-                said.append(f"{stream} begins anew: it was deleted or lost; going on from its start")
+                said.append(f"{stream} was deleted or lost, and starts again; continuing from its start")
                 self._at[stream] = NEVER
         return "; ".join(said)

@@ -99,14 +99,14 @@ class StreamGaps:
         one = self.stream
         if self.missing is None:
             if one.entries_added is None:
-                return "How many entries are gone is not known: this server does not count them (Redis does since 7.0)."
-            return "How many entries are gone is not known: the count of entries ever added was set lower (XSETID)."
+                return "The number of missing entries is unknown: this server does not count (Redis 7.0 and newer do)."
+            return "The number of missing entries is unknown: XSETID lowered the count of entries ever added."
         if self.missing == 0:
             skipped = " The ids between them were never added: producers chose their own." if self.gaps else ""
-            return f"Nothing is missing: all entries that were ever added are there.{skipped}"
+            return f"Nothing is missing: the stream has all entries that were ever added.{skipped}"
         gone = f"{self.missing} {'entry' if self.missing == 1 else 'entries'}"
         if self.inside is False and one.first_entry_id is not None:
-            return f"{gone} gone, all before the oldest that is there: trimmed, or deleted from that end."
+            return f"{gone} gone, all older than the oldest entry: trimmed, or deleted from that end."
         if one.first_entry_id is None:
             return f"{gone} gone: the stream is empty."
         return (
@@ -142,7 +142,7 @@ class GapFinder:
         gaps = list(self.gaps)
         first, last, deleted = stream.first_entry_id, stream.last_entry_id, stream.max_deleted_id
         if whole and order(stream.last_id) > order(last or NEVER):
-            why = "the last id that was given is behind the newest entry"
+            why = "the last id that the server gave is after the newest entry"
             gaps.append(EntryGap(last or NEVER, stream.last_id, 1, why))
         known = any(order(gap.after) < order(deleted or NEVER) <= order(gap.before) for gap in gaps)
         if whole and deleted and first and order(deleted) > order(first) and not known:

@@ -113,7 +113,7 @@ def _lost(case: Case) -> Iterable[Advice]:
         return
     missing = added - read - stream.length
     if missing > 0:
-        says = f"trimmed or deleted before the group was delivered them: {_entries(missing)}"
+        says = f"trimmed or deleted before the group received them: {_entries(missing)}"
         evidence = {"entries_added": added, "entries_read": read, "length": stream.length, "first_entry_id": first}
         yield case.about("lost-entries", "problem", says, evidence=evidence)
 
@@ -135,7 +135,7 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
     if quiet is None or quiet >= case.at.away_ms:
         evidence |= {"consumers": len(consumers), "least_idle_ms": quiet}
         says = (
-            "entries wait and no consumer asks for them"
+            "entries wait and no consumer reads them"
             if consumers
             else "entries wait and the group has no consumer: start the worker or program that reads it (XREADGROUP)"
         )
@@ -225,7 +225,7 @@ def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Adv
 
 
 def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
-    says = f"the worker {worker.id} stands still at {worker.blocked_at}: its event loop is blocked, and its "
+    says = f"the worker {worker.id} is blocked at {worker.blocked_at}: its event loop does not run, and its "
     says += f"{_entries(one.pending)} with it"
     evidence = {"worker": worker.id, "blocked_ms": worker.blocked_ms, "where": worker.blocked_at}
     evidence |= {"pending": one.pending, "host": worker.host, "pid": worker.pid}
@@ -235,8 +235,10 @@ def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
 
 def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     group = case.seen.group
-    says = f"the consumer {one.name!r} holds {_entries(one.pending)} and asked for nothing for {span_text(one.idle_ms)}"
-    says += ", and no worker that is alive has this name" if case.workers is not None else ""
+    says = (
+        f"the consumer {one.name!r} holds {_entries(one.pending)}  and has sent no request for {span_text(one.idle_ms)}"
+    )
+    says += ", and no live worker has this name" if case.workers is not None else ""
     says += f"; of the others {len(others)} at work, none claims them" if others else "; no other consumer works"
     evidence: dict[str, object] = {"idle_ms": one.idle_ms, "pending": one.pending, "others": len(others)}
     where = (group.stream, group.name)
@@ -255,8 +257,10 @@ def _idle(case: Case, one: ConsumerStatus, others: int) -> Advice:
     """It may be at work on what it holds: so it is to be looked at, and nothing is taken from it yet."""
     group = case.seen.group
     reads = "another consumer goes on" if others == 1 else f"{others} others go on"
-    says = f"the consumer {one.name!r} holds {_entries(one.pending)} and asked for nothing for {span_text(one.idle_ms)}"
-    says += f", while {reads}; no worker that is alive has this name"
+    says = (
+        f"the consumer {one.name!r} holds {_entries(one.pending)}  and has sent no request for {span_text(one.idle_ms)}"
+    )
+    says += f", while {reads}; no live worker has this name"
     evidence = {"idle_ms": one.idle_ms, "pending": one.pending, "others": others}
     remedy = ("pending", "ls", group.stream, group.name, "--consumer", one.name, "--payload")
     return case.about("idle-consumer", "warning", says, evidence=evidence, remedy=remedy, consumer=one.name)
@@ -277,7 +281,7 @@ def _unowned(case: Case) -> Iterable[Advice]:
     group = case.seen.group
     if not group.unowned:
         return
-    says = f"held by nobody, since they were given back: {_entries(group.unowned)}; a claim takes them"
+    says = f"without a consumer since they were released: {_entries(group.unowned)}; a claim takes them"
     evidence = {"unowned": group.unowned, "pending": group.pending}
     remedy = ("pending", "ls", group.stream, group.name, "--unowned")
     yield case.about("unowned", "warning", says, evidence=evidence, remedy=remedy)
@@ -291,7 +295,7 @@ def _failing(case: Case) -> Iterable[Advice]:
     first = case.seen.stream.first_entry_id
     gone = [one for one in case.pending if one.gone or first is None or order(one.id) < order(first)]
     if fatal:
-        says = f"given back as impossible to process: {_entries(len(fatal))}, the first is {fatal[0].id}"
+        says = f"released as impossible to process: {_entries(len(fatal))}, the first is {fatal[0].id}"
         evidence: dict[str, object] = {"entries": len(fatal), "first": fatal[0].id}
         yield case.about("fatal", "problem", says, evidence=evidence, remedy=("pending", "ls", *where, "--unowned"))
     if often:
@@ -314,7 +318,7 @@ def _falling_behind(case: Case) -> Iterable[Advice]:
     rate = case.rate
     if rate is None or not rate.lag_change or rate.lag_change < 0 or not rate.added or rate.delivered is None:
         return
-    says = f"the lag grows: {rate.added:.1f} entries come in a second, {rate.delivered:.1f} are delivered"
+    says = f"the lag grows: {rate.added:.1f} entries are added a second, {rate.delivered:.1f} delivered"
     evidence = {"added_per_second": rate.added, "delivered_per_second": rate.delivered, "lag_change": rate.lag_change}
     yield case.about("falling-behind", "warning", says, evidence=evidence, remedy=_who_reads(case))
 
@@ -323,7 +327,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
     group = case.seen.group
     left = [one for one in case.seen.consumers if not one.pending and one.idle_ms >= case.at.left_ms and one.name]
     if left:
-        says = f"consumers that hold nothing and asked for nothing for {span_text(case.at.left_ms)}: {len(left)}"
+        says = f"consumers that hold nothing  and has sent no request for {span_text(case.at.left_ms)}: {len(left)}"
         evidence = {"consumers": len(left), "first": left[0].name, "idle_ms": left[0].idle_ms}
         remedy = ("worker", "reap", group.stream, group.name)
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)

@@ -41,7 +41,7 @@ def letters_waiting(seen: StreamsSeen) -> list[Advice]:
 def _letters(stream: StreamStatus, now_ms: int) -> Advice:
     """The finding that entries of a stream are dead."""
     newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
-    says = f"{plural(stream.length, 'entry was', 'entries were')} given up and put aside as dead letters"
+    says = f"{plural(stream.length, 'entry was', 'entries were')} set aside as dead letters"
     evidence = {"letters": stream.length, "newest_ms": newest}
     return Advice("dead-letters", "warning", stream.key, None, says, evidence, command_words("dead ls", stream.key))
 
@@ -58,13 +58,13 @@ def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
     for query in queries.queries:
         silent_ms = None if query.at_ms is None else max(queries.at_ms - query.at_ms, 0)
         if query in lost and (silent_ms is None or silent_ms < LOST_MS):
-            how = "failed" if query.state == "failed" else "is gone: its driver says nothing more"
+            how = "failed" if query.state == "failed" else "is gone: its driver no longer reports"
             said = f": {brief(query.error, _TEXT)}" if query.error and query.state == "failed" else ""
             found.append(_query(query, "lost-query", "problem", f"the Spark query {how}{said}", silent_ms))
         elif (still := query.still_ms(queries.at_ms)) is not None and any(
             (added.get(place.stream) or 0) > place.n for place in query.places
         ):
-            says = f"the Spark query has ended no batch for {span(still)}, and entries wait"
+            says = f"the Spark query has finished no batch for {span(still)}, and entries wait"
             found.append(_query(query, "still-query", "warning", says, still))
     return found[:LOOKED_AT]
 
@@ -170,13 +170,13 @@ def _link(state: Replication, name: str) -> Iterable[Advice]:
         return
     evidence: dict[str, object] = {"primary": link.address, "offset": state.offset}
     if link.is_syncing:
-        says = f"all data of its primary {link.address} are being copied; until then it shows what it had before"
+        says = f"it is copying all data of its primary {link.address}; until then it serves its former data"
         yield _advice(name, "copy-under-way", "hint", says, evidence)
         return
     down_ms = None if link.down_seconds is None else link.down_seconds * 1000
     why = f": {brief(link.error, _REASON)}" if link.error else ""
     says = f"its link to its primary {link.address} has been down for {DASH if down_ms is None else span(down_ms)}{why}"
-    says += "; what it shows is that old, and it must not take over"
+    says += "; its data is that old, so do not promote it"
     yield _advice(name, "lost-link", "problem", says, evidence | {"link_down_ms": down_ms})
 
 
@@ -197,7 +197,7 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
             says = f"its replica {each.address} was last heard of {span(silent * 1000)} ago"
             yield _advice(name, "silent-replica", "warning", f"{says}, and lacks what was written since", evidence)
         elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
-            says = f"its replica {each.address} has not taken yet what was written {span(late_ms)} ago"
+            says = f"its replica {each.address} has not received the writes of {span(late_ms)} ago"
             yield _advice(name, "slow-replica", "warning", says, evidence)
 
 

@@ -37,13 +37,13 @@ def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object
     return facts
 
 
-_LIKE = Word("option", "OTHER", "Position of this group of the same stream.", name="like")
+_LIKE = Word("option", "OTHER", "Use the position of this other group of the stream.", name="like")
 
 
 def _to(values: Mapping[str, Any]) -> StreamPlace:
     to, like = values["to"], values["like"]
     if (to is None) == (like is None):
-        raise UsageError("where to? say --to PLACE, or --like OTHER")
+        raise UsageError("The position is missing. Give --to PLACE, or --like OTHER.")
     found: StreamPlace = StreamPlace("like", group=like) if to is None else to
     return found
 
@@ -53,13 +53,13 @@ def _at(values: Mapping[str, Any]) -> StreamPlace:
         return StreamPlace("like", group=values["like"])
     found: StreamPlace = values["at"] or StreamPlace("end")
     if found.kind == "shift":
-        raise UsageError("a group that is to be made stands nowhere yet: +N and -N are for group rewind")
+        raise UsageError("+N and -N are only for group rewind: a new group has no position to count from")
     return found
 
 
 @action(
     "group rewind",
-    "Set a group to another place: entries are delivered again, or skipped.",
+    "Set a group to another position: deliver entries again, or skip them.",
     "XGROUP SETID",
     undo="group rewind",
 )
@@ -72,34 +72,34 @@ async def rewind(
         Together(
             _to,
             (
-                Word("option", "PLACE", "New position: see above.", name="to", typed="place", title="to",
-                     hint="1h-ago, a time, an id, start, end, -100", read=place, needed=True),
+                Word("option", "PLACE", "New position: a time, an id, start, end, -N or +N.", name="to", typed="place",
+                     title="to", hint="1h-ago, a time, an id, start, end, -100", read=place, needed=True),
                 _LIKE,
             ),
         ),
     ],
     even_if_moved: Annotated[
         bool,
-        Word("flag", says="Rewind even if the group reads on meanwhile: see above.", title="even if moved",
-             hint="also if the group reads on meanwhile"),
+        Word("flag", says="Rewind even if the group reads on before you confirm.", title="even if moved",
+             hint="even if the group reads on meanwhile"),
     ] = False,
 ) -> ChangePlan:  # fmt: skip
-    """Set GROUP of STREAM to another place: entries after it are delivered again, those before it are not.
+    """Set GROUP of STREAM to another position: entries after it are delivered again, earlier ones are not.
 
     \b
     PLACE is one of
-      1h-ago, or a time     entries added then and later are delivered again; 2026-03-01T12:00:00 is in UTC
-      1763721600000-0       an entry's id: the last one that counts as delivered
-      start, end            all entries of the stream again; none of them
-      -100, +100            this number of entries back, or on, from the group's place
+      1h-ago, or a time     deliver entries added since then again; 2026-03-01T12:00:00 is in UTC
+      1763721600000-0       id of the last entry that counts as delivered
+      start, end            deliver all entries again; skip all entries
+      -100, +100            move the group back, or forward, by this number of entries
 
-    Before anything changes you see the position, the next entry and the lag before and after. You also see the number
-    of entries that are delivered again or skipped, and the number of them that are still pending. The entries read are
-    set as well, where the server counts them, so that the lag stays known. Pending entries stay pending.
+    A preview shows the position, the next entry and the lag before and after. It also shows the number of entries
+    delivered again or skipped, and the number of those still pending. If the server counts the entries that the group
+    read, that counter is set too, so that the lag stays known. Pending entries stay pending.
 
-    If the group has moved on when you say yes, nothing is changed: pause its workers first (`millstream worker pause`).
-    With --even-if-moved it is set to the shown place nevertheless. The exceptions: another user has set it back
-    meanwhile, or it is past a place that it was to skip to.
+    If the group reads on before you confirm, nothing is changed: pause its workers first (`millstream worker pause`),
+    or use --even-if-moved. Even then nothing is changed if another user set the group back meanwhile, or if it is
+    already past the position to skip to.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ async def rewind(
     return plan_rewind(facts.stream, facts.group, *places, even_if_moved=anyway)
 
 
-@action("group create", "Make a group, at the start, the end, a time or an entry.", "XGROUP CREATE", undo="group rm")
+@action("group create", "Create a group at the start, the end, a time or an entry.", "XGROUP CREATE", undo="group rm")
 async def create(
     change: ActionCall,
     stream: Stream,
@@ -127,8 +127,8 @@ async def create(
         Together(
             _at,
             (
-                Word("option", "PLACE", "First position: see above.", name="at", typed="place", title="at",
-                     hint="start, end, 1h-ago, an id", read=place, needed=True, usual="end"),
+                Word("option", "PLACE", "Start position: start, end, a time or an entry's id.", name="at",
+                     typed="place", title="at", hint="start, end, 1h-ago, an id", read=place, needed=True, usual="end"),
                 _LIKE,
             ),
         ),
@@ -151,7 +151,7 @@ async def create(
         if not await is_missing(change.line, stream):
             raise
         if not mkstream:
-            raise TargetMissingError(f"there is no stream {stream!r}: --mkstream makes an empty one") from None
+            raise TargetMissingError(f"there is no stream {stream!r}: --mkstream creates an empty one") from None
         status = None
     there = await place_facts(change.line, status, at)
     change.settle(at=there.id, like=None, mkstream="1" if status is None else None)
@@ -186,8 +186,8 @@ def plan_rewind(
     """Set a group to another place of its stream."""
     if order(there.id) > order(stream.last_id):
         raise ChangeRefusedError(
-            f"{there.id} is behind the last id of {stream.key!r}, {stream.last_id}: entries that are still to come "
-            "would be skipped; --to end is the furthest place"
+            f"{there.id} is after the last id of {stream.key!r}, {stream.last_id}: future entries would be skipped. "
+            "Use --to end."
         )
     name, back = group.name, order(there.id) < order(here.id)
     read = read_of(stream, there)
@@ -234,14 +234,14 @@ def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, fl
     """The undo that sets a group back to its earlier place."""
     commands = (_set(stream, group.name, here.id, group.entries_read),)
     if here.id == there.id:  # the same line again would count again, and take nothing back
-        return Undo(commands=commands, note="The group's place is as it was: nothing is to be undone.")
+        return Undo(commands=commands, note="The group's position did not change: there is nothing to undo.")
     back = order(there.id) < order(here.id)
     words = command_words("group rewind", stream, group.name, options=("--to", here.id, *flag))
-    return Undo(words, commands, note="What is delivered meanwhile stays delivered." if back else "")
+    return Undo(words, commands, note="Entries delivered meanwhile stay delivered." if back else "")
 
 
-_NARROWED = "The group stays where it is: only its entries read are set, which narrows what its lag can be."
-_COUNTED = "The group stays where it is: only its entries read are set, by which the server knows the lag."
+_NARROWED = "The group keeps its position: only its count of entries read is set, which narrows the range of its lag."
+_COUNTED = "The group keeps its position: only its count of entries read is set, so that the server knows the lag."
 
 _MOVES_ON = {
     True: "Where the group is read on until then, what it was delivered meanwhile is delivered again as well.",
@@ -285,14 +285,14 @@ def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, 
     if between.pending:
         number = f"{'More than ' if between.more_pending else ''}{between.pending} of them"
         notes.append(
-            f"{number} are pending still: each goes to whoever reads it again, its deliveries counted anew from 1."
+            f"{number} are still pending: each goes to the consumer that reads it again, with a delivery count from 1."
             if back
-            else f"{number} are pending, and stay so with whoever holds them."
+            else f"{number} are pending, and stay with their consumers."
         )
     if stream.entries_added is None:
-        notes.append("This server does not count entries read: the lag will be known only where the ids tell it.")
+        notes.append("This server does not count entries read: the lag is known only if the ids determine it.")
     elif read is None:
-        notes.append("There are too many entries behind that place to count: the lag may be unknown afterwards.")
+        notes.append("There are too many entries after that position to count: the lag may be unknown afterwards.")
     elif (lag := _narrowed(stream, there, read)) is not None:
         notes.append(
             f"Entries up to {stream.max_deleted_id} were deleted: the server reports no lag until the group is past "
@@ -324,17 +324,17 @@ def _deleted_ahead(stream: StreamStatus, there: Ahead) -> bool:
 def plan_create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> ChangePlan:
     """Make a group."""
     if stream is not None and any(found.name == group for found in stream.groups):
-        raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` sets it elsewhere")
+        raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` moves it")
     if stream is not None and order(there.id) > order(stream.last_id):
-        raise ChangeRefusedError(f"{there.id} is behind the last id of {key!r}, {stream.last_id}; take --at end")
+        raise ChangeRefusedError(f"{there.id} is after the last id of {key!r}, {stream.last_id}. Use --at end.")
     read = None if stream is None else read_of(stream, there)
     command: Words = ("XGROUP", "CREATE", key, group, there.id, *(("MKSTREAM",) if stream is None else ()))
     if read is not None:
         command += ("ENTRIESREAD", read)
     notes = [f"It will be delivered {counted(there.after)} that are there, and what is added." if there.after else
-             "It will be delivered what is added from now on."]  # fmt: skip
+             "It will receive the entries added from now on."]  # fmt: skip
     if stream is None:
-        notes.append(f"There is no stream {key!r}: an empty one is made.")
+        notes.append(f"The stream {key!r} does not exist: an empty one is created.")
     table = (BeforeAfter("last delivered id", None, there.id), BeforeAfter("lag", None, there.after))
     check = no_stream_check(key) if stream is None else group_check(key, group)
     undo = Undo(command_words("group rm", key, group), (("XGROUP", "DESTROY", key, group),))

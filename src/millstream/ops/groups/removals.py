@@ -44,9 +44,9 @@ from millstream.ops.words import command_words
 async def remove(change: ActionCall, stream: Stream, group: Group) -> ChangePlan:
     """Remove GROUP of STREAM, with its position and its pending entries.
 
-    You see first the number of entries that are pending, and the number that were never delivered. The line that
-    creates it again at the same place is shown. Its pending entries are kept in the audit stream, up to 5,000 of them,
-    and `millstream audit undo` puts them back.
+    A preview shows the number of pending and of undelivered entries. The command prints the line that creates the group
+    again at the same position. The audit stream keeps up to 5,000 of its pending entries, and `millstream audit undo`
+    restores them.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ async def remove_consumer(
     """Remove CONSUMER of GROUP of STREAM. The server drops its pending entries, unless --claim-to moves them first.
 
     Dropped entries are not pending any more and were not processed: no consumer gets them again. `millstream audit
-    undo` puts up to 5,000 of them back. The next read of a consumer that is alive creates it again.
+    undo` puts up to 5,000 of them back. A live consumer is created again by its next read.
 
     \b
     Examples:
@@ -116,17 +116,17 @@ def plan_remove(
     if group.entries_read is not None:
         made += ("ENTRIESREAD", group.entries_read)
     position = group.last_delivered_id
-    notes = [f"Its position, {position}, is forgotten: a group that is made anew begins where it is told to."]
+    notes = [f"Its position, {position}, is lost: a new group starts at the position that you give."]
     if group.pending:
         notes.append(
             f"{counted(group.pending)} pending {'is' if group.pending == 1 else 'are'} dropped: delivered and not "
-            "acknowledged, and nobody will process them again."
+            "acknowledged, and no consumer will process them."
         )
     if group.lag.entries != 0:
         lag = "An unknown number of entries" if group.lag.entries is None else counted(group.lag.entries).capitalize()
         notes.append(f"{lag} of the stream {'was' if group.lag.entries == 1 else 'were'} never delivered to it.")
     if group.consumers:
-        notes.append("Consumers that are alive fail with NOGROUP at their next read.")
+        notes.append("Live consumers fail with NOGROUP at their next read.")
     table = (
         BeforeAfter("last delivered id", group.last_delivered_id, None),
         BeforeAfter("lag", group.lag.entries, None),
@@ -157,7 +157,7 @@ def plan_remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> C
     status = facts.status
     key, group, name = status.stream, status.group, status.name
     if claim_to == name:
-        raise ChangeRefusedError(f"--claim-to {name}: what it holds cannot be moved to the consumer that is removed")
+        raise ChangeRefusedError(f"--claim-to {name}is invalid: that consumer is the one to remove. Name another one.")
     left = 0 if claim_to is not None else status.pending
     kept = facts.held if status.pending <= MOST_KEPT else ()
     table = (
@@ -176,13 +176,13 @@ def plan_remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> C
     )
     question = f"Remove the consumer {name!r} of {group!r} on {key!r}?"
     if status.pending:
-        does = "drop what it holds" if claim_to is None else f"move what it holds to {claim_to!r} first"
+        does = "drop its entries" if claim_to is None else f"move them to {claim_to!r} first"
         question = f"{question[:-1]}, which holds {counted(status.pending)}, and {does}?"
     figures: dict[str, object] = {"pending_moved": status.pending - left, "pending_dropped": left}
     return ChangePlan("consumer rm", key, group, question, table, _leaving(facts, claim_to), steps, undo, figures)
 
 
-_MADE_ANEW = "Nothing is to be undone: the next read by that name makes it anew."
+_MADE_ANEW = "There is nothing to undo: the next read by that name creates it again."
 
 
 def _leaving(facts: ConsumerFacts, claim_to: str | None) -> tuple[str, ...]:
@@ -191,14 +191,14 @@ def _leaving(facts: ConsumerFacts, claim_to: str | None) -> tuple[str, ...]:
     if status.pending and claim_to is None:
         other = next(iter(facts.others), "OTHER")
         notes.append(
-            f"The server drops {counted(status.pending)} that it holds from the group's pending entries: nobody will "
-            f"process them again. --claim-to {other} moves them first."
+            f"The server drops {counted(status.pending)} that it holds from the group's pending entries: no consumer "
+            f"will process them. --claim-to {other} moves them first."
         )
     delayed = sum(one.waits for one in facts.held)
     if claim_to is not None and delayed:
         notes.append(delays_end(delayed))
     if claim_to is not None and claim_to not in facts.others:
-        notes.append(f"There is no consumer {claim_to!r} in the group yet: it is made by getting them.")
+        notes.append(f"There is no consumer {claim_to!r} in the group yet: this change creates it.")
     seconds = status.idle_ms / 1000
-    notes.append(f"It last asked for something {seconds:.0f} s ago: one that is alive is made anew by its next read.")
+    notes.append(f"It last asked for something {seconds:.0f} s ago: the next read of a live consumer creates it again.")
     return tuple(notes)

@@ -41,9 +41,9 @@ def due_time(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError("it is not a time. Write one such as 2026-12-24T18:00+01:00.") from None
+        raise ValueError("it is not a time. Give one such as 2026-12-24T18:00+01:00.") from None
     if moment.tzinfo is None:
-        raise ValueError("it has no time zone. Write one such as 2026-12-24T18:00+01:00, or Z for UTC.")
+        raise ValueError("it has no time zone. Give one such as 2026-12-24T18:00+01:00, or Z for UTC.")
     return schedule.when("move", moment, None).at_ms or 0
 
 
@@ -65,7 +65,7 @@ _DELAY = Word("option", "SPAN", f"New time, counted from now: {times.SPAN_HELP}.
 async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePlan:
     """Remove schedules of STREAM: their entries are never added.
 
-    A schedule that was moved, replaced or added since it was looked at is left alone, and the exit code is 1 then.
+    A schedule that was moved, replaced or added after the preview is skipped, and the exit code is then 1.
     A recurring schedule goes on: `millstream schedule rm` removes it.
 
     \b
@@ -85,8 +85,8 @@ async def move(
 ) -> ChangePlan:
     """Give schedules of STREAM another time; the time at which each expires moves with it.
 
-    A time that has passed is now. A schedule that was moved, replaced or added since it was looked at is left alone,
-    and the exit code is 1 then.
+    A time in the past means now. A schedule that was moved, replaced or added after the preview is skipped, and the
+    exit code is then 1.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ async def fire(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePlan
     """Add the entries of schedules to STREAM now; no worker is needed for it.
 
     One script of the server adds the entry and removes the schedule, so it is added once. A schedule that was moved,
-    replaced or added since it was looked at is left alone, and the exit code is 1 then.
+    replaced or added after the preview is skipped, and the exit code is then 1.
 
     \b
     Examples:
@@ -141,8 +141,8 @@ _SHOWN = 20  # schedules that a preview has a row for
 def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> ChangePlan:
     """Remove schedules."""
     back = [_put_back(one) for one in seen.schedules]
-    notes = ["No command brings a schedule back: publish it again."]
-    notes += ["The raw commands put back what was removed."] if all(back) else []
+    notes = ["No command restores a schedule: publish it again."]
+    notes += ["The raw commands restore the removed schedule."] if all(back) else []
     table = (_waiting(seen), *_rows(seen, lambda _: "never"))
     undo = Undo(commands=tuple(command for each in back for command in each), note=" ".join(notes))
     return _plan("cancel", seen, ids, table, _removal, undo)
@@ -197,7 +197,7 @@ def _plan(
 ) -> ChangePlan:
     found, notes = seen.schedules, list[str]()
     if missing := len(ids) - len(found):
-        notes.append(f"{missing} of the {len(ids)} ids {'does' if missing == 1 else 'do'} not wait there.")
+        notes.append(f"{missing} of the {len(ids)} ids {'is' if missing == 1 else 'are'} not waiting there.")
     whom = repr(found[0].id) if len(found) == 1 else f"{len(found)} schedules"
     question = f"{verb.capitalize()} {whom} of {seen.stream!r}?"
     steps = tuple(Step(commands(one), _unchanged(one)) for one in found)

@@ -42,11 +42,11 @@ _STREAMS = 20  # most streams whose rights are looked at before letters are put 
 FITTING = (
     Word("option", says="Only letters with this reason: error, nack, reject, invalid, overdue.", name="reason",
          title="or of this reason", hint="overdue"),
-    Word("option", "TEXT", "Only letters with this text in the error, in any case.", name="error",
+    Word("option", "TEXT", "Only letters with this text in the error, ignoring case.", name="error",
          title="with this error", hint="timeout"),
     Word("option", says="Only letters of this group.", name="group"),
     Word("option", "TIME", "Only letters written at this time or later.", name="since", read=instant),
-    Word("option", "TIME", f"Written before: {times.TIME_HELP}.", name="until", read=instant),
+    Word("option", "TIME", f"Only letters written before: {times.TIME_HELP}.", name="until", read=instant),
 )  # fmt: skip
 """Words that choose among letters, also for ``dead ls`` and ``dead export``."""
 
@@ -60,7 +60,7 @@ def fitting(values: Mapping[str, Any]) -> LetterFilter:
 def _chosen(values: Mapping[str, Any]) -> ChosenLetters:
     ids, choice = values["ids"], fitting(values)
     if ids and (values["all"] or not choice.everything):
-        raise UsageError("name letters by ID or choose them by options, not both")
+        raise UsageError("IDs and options exclude each other: name letters by ID, or choose them by options")
     if not ids and choice.everything and not values["all"]:
         raise UsageError("No letters are chosen. Give their IDs, options such as --reason, or --all.")
     found: ChosenLetters = ids or choice
@@ -83,7 +83,7 @@ Letters: TypeAlias = Annotated[
 def _rate(text: str) -> float:
     rate = float(text)
     if not 0.1 <= rate <= 1e6:
-        raise ValueError("it is entries a second, 0.1 or more")
+        raise ValueError("it must be a number of entries a second, 0.1 or more")
     return rate
 
 
@@ -103,15 +103,16 @@ async def retry(
 ) -> Prepared:  # fmt: skip
     """Put entries back on the streams they came from, and remove their letters.
 
-    Both happen in one transaction that looks first, so a letter is put back once, even if others try at the same time.
-    The entry's fields are unchanged. Its history goes with it in a field _dead.history, which our workers take off
-    before the handler. If it dies again, the history is in the new letter.
+    Both happen in one transaction, so a letter is put back once, even if several users try at the same time. The
+    entry's fields are unchanged. Its history is added as a field _dead.history, which Millstream's workers remove
+    before they call the handler. If the entry dies again, the history is in the new letter.
 
-    The entry is new at the stream's end, for the group that gave up: workers of other groups acknowledge it and run
-    nothing. With --all-groups every group runs it. Other readers, Spark or your own programs, get it either way.
+    The entry is added at the end of the stream, for the group that gave up: workers of other groups acknowledge it
+    without running it. With --all-groups every group runs it. Other readers, Spark or your own programs, get it either
+    way.
 
-    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all: then it
-    asks first. After an interruption, the same command line continues with the letters that are left.
+    STREAM is the stream or its dead-letter stream. Name letters by ID, choose them by options, or use --all, which asks
+    first. After an interruption, the same command line continues with the letters that are left.
 
     \b
     Examples:
@@ -147,11 +148,11 @@ async def edit(
     """Correct the entry of one letter in your editor, put it back for the group that gave up, and remove the letter.
 
     VISUAL or EDITOR opens its fields as JSON. JSON, MessagePack and the workers' envelope are decoded, other bytes are
-    {"base64": ...}, and unchanged values keep their bytes. Then the difference is shown and it asks. The entry is put
-    back as `retry` does, in one transaction with the letter's removal, and its history says that it was edited. If the
-    editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
+    {"base64": ...}, and unchanged values keep their bytes. Then the command shows the difference and asks. The entry is
+    put back as `retry` does, in one transaction with the letter's removal, and its history records the edit. If
+    the editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
 
-    STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
+    STREAM is the stream or its dead-letter stream, ID the letter's own id from `ls`.
 
     \b
     Examples:
@@ -163,7 +164,7 @@ async def edit(
     try:
         fields = fields_from(document, before)
     except ValueError as reason:
-        raise UsageError(f"what was written cannot be read: {reason}") from None
+        raise UsageError(f"the edited text is invalid: {reason}") from None
     assert one.letter is not None
     await _may_add(change.line, [one.letter.stream])
     returned = PutBackOutcome()
@@ -185,7 +186,7 @@ async def edit(
 async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
     """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
 
-    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all.
+    STREAM is the stream or its dead-letter stream. Name letters by ID, choose them by options, or use --all.
 
     \b
     Examples:
@@ -230,9 +231,9 @@ async def _may_add(line: Line, streams: Sequence[str]) -> None:
 def _results(outcome: PutBackOutcome) -> list[StepResult]:
     """The outcome of each letter."""
     done = [StepResult(_step(one), "done", 1, f"{entry} on {stream}") for one, stream, entry in outcome.returned]
-    gone = [StepResult(_step(one), "moved", why="the letter was not there any more") for one in outcome.gone]
+    gone = [StepResult(_step(one), "moved", why="the letter did not exist any more") for one in outcome.gone]
     refused = [StepResult(_step(one), "refused", why=why) for one, why in outcome.refused]
-    lost = "nobody could ask where it is: look for it before you add it again"
+    lost = "its state is unknown: look for it before you add it again"
     return [*done, *gone, *refused, *(StepResult(_step(one.id), "refused", why=lost) for one in outcome.unsettled)]
 
 
@@ -242,7 +243,7 @@ def _step(letter: str) -> Step:
 
 _NAMED = 8  # streams and errors that a preview has a row for
 
-_NOT_AS_NEW = "Each is a new entry at its stream's end; its history goes with it, and its letter is removed."
+_NOT_AS_NEW = "Each becomes a new entry at the end of its stream, with its history, and its letter is removed."
 
 
 def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> ChangePlan:
@@ -257,9 +258,9 @@ def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> C
     table += [BeforeAfter(f"put back on {stream}", 0, number) for stream, number in rows]
     notes = [_NOT_AS_NEW, *_causes(found)]
     if all_groups:
-        notes.append("Every group of the stream is given it, also those that have processed it.")
+        notes.append("Every group of the stream receives it, even those that have processed it.")
     else:
-        notes.append("Workers of other groups acknowledge it and run nothing; readers that are none of ours get it.")
+        notes.append("Workers of other groups acknowledge it without running it; readers of other programs receive it.")
     if rate is not None and count > rate:
         notes.append(f"At most {rate:g} a second: it takes about {count / rate:.0f} s.")
     notes += _left_out(found)
@@ -322,12 +323,12 @@ def _causes(found: LetterTally) -> list[str]:
 
 
 def _left_out(found: LetterTally) -> list[str]:
-    strange = [f"{found.strange} of them are no dead letters, and stay."] if found.strange else []
+    strange = [f"{found.strange} of them are not dead letters, and stay."] if found.strange else []
     return [*strange, *_missing(found)]
 
 
 def _missing(found: LetterTally) -> list[str]:
-    return [f"{len(found.missing)} of the ids are not there."] if found.missing else []
+    return [f"{len(found.missing)} of the ids do not exist."] if found.missing else []
 
 
 def _shown(notes: list[str], found: LetterTally) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ class _Parser:
 
     def _one(self, depth: int) -> Test:
         if depth > DEEPEST:
-            raise ValueError(f"more than {DEEPEST} parentheses are in one another")
+            raise ValueError(f"more than {DEEPEST} parentheses are nested")
         if self._takes("word", "not"):
             inner = self._one(depth + 1)
             return lambda payload: not inner(payload)

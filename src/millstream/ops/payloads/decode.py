@@ -57,7 +57,7 @@ def decode(data: bytes, form: Form | None = None) -> Decoded:
     if made is not None:
         return made
     plain = _text(data)
-    return Decoded(plain.form, plain.value, plain.size, f"no {_TITLES[form]}")
+    return Decoded(plain.form, plain.value, plain.size, f"not {_TITLES[form]}")
 
 
 _TITLES = {"json": "JSON", "msgpack": "MessagePack", "envelope": "envelope"}

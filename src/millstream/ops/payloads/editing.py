@@ -73,7 +73,7 @@ def fields_from(text: str | bytes, before: Pairs) -> list[tuple[bytes, bytes]]:
     for shown, value in wanted:
         field = _bytes_of(shown)
         if field is None:
-            raise ValueError(f"{json_text(shown)[:40]} is no name of a field")
+            raise ValueError(f"{json_text(shown)[:40]} is not a name of a field")
         same = left.get(field)
         fields.append((field, _changed(value, same.pop(0) if same else None, str(shown))))
     return fields
@@ -97,7 +97,7 @@ def _changed(value: object, before: _Value | None, name: str) -> bytes:
     if before is not None and json.dumps(value) == json.dumps(before.shown):
         return before.data
     if value is None:
-        raise ValueError(f"{name}: null is no value: leave the field out, or give it an empty text")
+        raise ValueError(f"{name}: null is not a value: leave the field out, or give it an empty text")
     form = "text" if before is None else before.form
     if form == "envelope" and isinstance(value, Mapping) and set(value) == {"headers", "body"}:
         assert before is not None
@@ -113,11 +113,11 @@ def _changed(value: object, before: _Value | None, name: str) -> bytes:
 
 def _enveloped(headers: object, body: object, before: _Value, name: str) -> bytes:
     if not isinstance(headers, Mapping) or not all(isinstance(each, str) for each in headers.values()):
-        raise ValueError(f"{name}: headers are an object of texts")
+        raise ValueError(f"{name}: headers must be an object of texts")
     try:
         return envelope.build(dict(headers), _changed(body, before.body, f"{name}.body"))
     except UnicodeEncodeError:
-        raise ValueError(f"{name}: half of a surrogate pair is no text") from None
+        raise ValueError(f"{name}: half of a surrogate pair is not text") from None
 
 
 def _bytes_of(value: object) -> bytes | None:
@@ -126,7 +126,7 @@ def _bytes_of(value: object) -> bytes | None:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise ValueError("half of a surrogate pair is no text") from None
+            raise ValueError("half of a surrogate pair is not text") from None
     if isinstance(value, Mapping) and list(value) == ["base64"] and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)

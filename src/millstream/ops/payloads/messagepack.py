@@ -52,17 +52,17 @@ def _walk(data: bytes) -> None:
             left.append(inside)
         # every announced value has at least one byte, so a lie is found before anything is walked
         if waiting > len(data) - at or len(left) > DEEPEST + 1:
-            raise ValueError("no MessagePack, or one with too much in it")
+            raise ValueError("not MessagePack, or a value with too many parts")
     if waiting:
-        raise ValueError("no MessagePack, or one with too much in it")
+        raise ValueError("not MessagePack, or a value with too many parts")
     if at != len(data):
-        raise ValueError("no MessagePack: there is more behind it")
+        raise ValueError("not MessagePack: bytes follow the value")
 
 
 def _step(data: bytes, at: int) -> tuple[int, int]:
     """The offset after the head or the whole of this value, and the number of values that its head announces."""
     if at >= len(data):
-        raise ValueError("no MessagePack: it ends too early")
+        raise ValueError("not MessagePack: it ends too early")
     kind = data[at]
     at += 1
     if kind <= 0x7F or kind >= 0xE0:
@@ -78,20 +78,20 @@ def _step(data: bytes, at: int) -> tuple[int, int]:
         return _behind(data, at + _FIXED[kind]), 0
     found = _STRINGS.get(kind) or _EXTENSIONS.get(kind)
     if found is None:
-        raise ValueError("no MessagePack: a byte that begins nothing")
+        raise ValueError("not MessagePack: an invalid first byte")
     width, more = found
     return _behind(data, at + width + more + _length(data, at, width)), 0
 
 
 def _length(data: bytes, at: int, width: int) -> int:
     if at + width > len(data):
-        raise ValueError("no MessagePack: it ends too early")
+        raise ValueError("not MessagePack: it ends too early")
     return int.from_bytes(data[at : at + width])
 
 
 def _behind(data: bytes, at: int) -> int:
     if at > len(data):
-        raise ValueError("no MessagePack: it ends too early")
+        raise ValueError("not MessagePack: it ends too early")
     return at
 
 

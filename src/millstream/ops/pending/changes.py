@@ -38,31 +38,31 @@ from millstream.ops.streams.measuring import ENTRIES_A_TRIP
 from millstream.ops.streams.reading import read_consumers
 
 _NOT_READ = (
-    "It is not given them by that: it finds them when it reads what is its own (XREADGROUP with an id), or others "
-    "claim them when they are idle again."
+    "The consumer is not notified: it finds them when it reads its own pending entries (XREADGROUP with an id), or "
+    "others claim them when they are idle again."
 )
-_DROPPED = "What is no longer in the stream is dropped from the pending entries."
+_DROPPED = "Entries no longer in the stream are dropped from the pending entries."
 
 
 @action("pending ack", "Acknowledge pending entries: they count as processed.", "XACK", undo="audit undo")
 async def acknowledge(change: ActionCall, stream: Stream, group: Group, chosen: EntriesOrGone) -> Prepared:
-    """Acknowledge entries that are pending in GROUP of STREAM: they count as processed.
+    """Acknowledge pending entries of GROUP of STREAM: they count as processed.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
-    claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    makes them pending again, with the same consumer and deliveries. Entries that are gone cannot be pending again.
+    Name entries by ID, choose them by options, or use --all. An entry that was processed, claimed or released after the
+    preview is skipped, and the exit code is then 1. `millstream audit undo` makes them pending again, with the same
+    consumer and delivery count, unless they are gone from the stream.
 
     \b
     Examples:
       millstream pending ack orders billing 1763721600000-0
       millstream pending ack orders billing --consumer web-1 --idle 1h --dry-run
       millstream pending ack orders billing --deliveries 10 --yes
-      millstream pending ack orders billing --gone            entries that were trimmed before they were done
+      millstream pending ack orders billing --gone            entries trimmed before they were processed
     """
     where = pending_list(change, stream, group)
     gone = isinstance(chosen, PendingChoice) and chosen.gone
     note = "They are trimmed or deleted from the stream, with nothing to process." if gone else (
-        "They count as processed: nobody will be given them again."
+        "They count as processed: no consumer receives them again."
     )  # fmt: skip
     return await paged(change, where, chosen, (note,), _made(lambda held: plan_acknowledge(where, held, gone=gone)))
 
@@ -77,11 +77,10 @@ async def claim(
         str, Word("option", "CONSUMER", "Consumer that takes the entries over.", title="to", hint="web-1", needed=True)
     ],
 ) -> Prepared:
-    """Move entries that are pending in GROUP of STREAM to another consumer; their deliveries stay as they are.
+    """Move pending entries of GROUP of STREAM to another consumer; their delivery counts stay.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
-    claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    gives them back to their earlier consumers.
+    Name entries by ID, choose them by options, or use --all. An entry that was processed, claimed or released after the
+    preview is skipped, and the exit code is then 1. `millstream audit undo` returns them to their former consumers.
 
     \b
     Examples:
@@ -89,19 +88,19 @@ async def claim(
       millstream pending claim orders billing --consumer web-1 --to web-2 --dry-run
     """
     if not to:
-        raise UsageError("The consumer is missing. Name one; `millstream pending nack` gives entries back without one.")
+        raise UsageError("The consumer is missing. Name one; `millstream pending nack` releases entries without one.")
     where = pending_list(change, stream, group)
     known = {found.name for found in await read_consumers(change.line, stream, group)}
     notes = [_NOT_READ, _DROPPED]
     if to not in known:
-        notes.append(f"There is no consumer {to!r} in the group yet: it is made by getting them.")
+        notes.append(f"There is no consumer {to!r} in the group yet: this change creates it.")
     return await paged(change, where, chosen, tuple(notes), _made(lambda held: plan_claim(where, held, to)))
 
 
 Mode = Literal["silent", "fail", "fatal"]
 
 
-@action("pending nack", "Give pending entries back, for any consumer to take.", "XNACK", undo="audit undo")
+@action("pending nack", "Release pending entries, for any consumer to take.", "XNACK", undo="audit undo")
 async def nack(
     change: ActionCall,
     stream: Stream,
@@ -111,18 +110,17 @@ async def nack(
         Mode,
         Word(
             "option",
-            says="The delivery is not counted; it stays counted; nobody is to process the entry (only where there is "
-            "XNACK).",
+            says="silent: do not count the delivery; fail: count it; fatal: mark the entry as impossible to process "
+            "(needs XNACK).",
             usual="fail",
         ),
     ] = "fail",
 ) -> Prepared:
-    """Give entries that are pending in GROUP of STREAM back: any consumer may take them, at once.
+    """Release pending entries of GROUP of STREAM: any consumer can take them at once.
 
-    Name entries by ID, or choose them by options, or say --all. They are changed by pages. An entry that was processed,
-    claimed or given back since it was looked at is left alone, and the exit code is 1 then. `millstream audit undo`
-    gives them back to their earlier consumers. On a server without XNACK (Redis before 8.8), a consumer named '' holds
-    them.
+    Name entries by ID, choose them by options, or use --all. An entry that was processed, claimed or released after the
+    preview is skipped, and the exit code is then 1. `millstream audit undo` returns them to their former consumers.
+    On a server without XNACK (Redis before 8.8), a consumer named '' holds them.
 
     \b
     Examples:
@@ -133,16 +131,16 @@ async def nack(
     capabilities, where = change.rights.capabilities, pending_list(change, stream, group)
     if mode == "fatal" and not capabilities.xnack:
         raise ChangeRefusedError(
-            "--mode fatal: this server has no XNACK (Redis has since 8.8), and without it the next "
-            "delivery would count on from the greatest number there is; `millstream pending ack` takes the entry out"
+            "--mode fatal needs XNACK (Redis 8.8 and newer), which this server does not have: the delivery counter "
+            "would overflow. `millstream pending ack` removes the entry from the pending ones."
         )
     note = {
         "silent": "The delivery is not counted: deliveries are one fewer, at least 0.",
         "fail": "The delivery stays counted.",
-        "fatal": "Their deliveries are set to the greatest number there is: workers set such entries aside as dead.",
+        "fatal": "Their delivery counts are set to the maximum: workers make dead letters of such entries.",
     }[mode]
     others = () if capabilities.xnack else (
-        "This server has no XNACK: a consumer named '' holds them, which any claim takes them from at once.", _DROPPED,
+        "This server has no XNACK: a consumer named '' holds them, and any claim can take them at once.", _DROPPED,
     )  # fmt: skip
 
     def page(held: list[HeldEntry]) -> ChangePlan:
@@ -252,7 +250,7 @@ class Tally:
 
 
 _NOT_BACK = (
-    "They cannot be pending again: they are no longer in the stream, where servers since Redis 7.0 claim nothing."
+    "They cannot be pending again: they are no longer in the stream, and Redis 7.0 and newer claim no such entries."
 )
 
 
@@ -300,11 +298,11 @@ def previewed(first: ChangePlan, tally: Tally, notes: tuple[str, ...] = ()) -> C
     verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
     question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"
     rows = [
-        BeforeAfter(f"of these held by {name or 'nobody'}", count, tally.entries if name == now else 0)
+        BeforeAfter(f"of these held by {name or 'no consumer'}", count, tally.entries if name == now else 0)
         for name, count in tally.held.most_common(_NAMED)
     ]
     if now is not None and not any(name == now for name, _ in tally.held.most_common(_NAMED)):
-        rows.append(BeforeAfter(f"of these held by {now or 'nobody'}", tally.held[now], tally.entries))
+        rows.append(BeforeAfter(f"of these held by {now or 'no consumer'}", tally.held[now], tally.entries))
     if (rest := len(tally.held) - _NAMED) > 0:
         more = tally.entries - sum(count for _, count in tally.held.most_common(_NAMED))
         rows.append(BeforeAfter(f"of these held by {rest} more", more, 0))

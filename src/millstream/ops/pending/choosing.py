@@ -15,10 +15,10 @@ CHOOSING = (
          title="idle for", hint="10m", read=times.span),
     Word("option", "N", "Only entries delivered at least N times.", name="deliveries", title="or delivered at least",
          hint="10", read=number(1), least=1),
-    Word("flag", says="Only entries without a holder: they were given back.", name="unowned"),
+    Word("flag", says="Only entries without a consumer: they were released.", name="unowned"),
 )  # fmt: skip
 GONE = Word("flag", says="Only entries no longer in the stream: trimmed or deleted.", name="gone", title="gone",
-            hint="only what is trimmed or deleted from the stream")  # fmt: skip
+            hint="only entries trimmed or deleted from the stream")  # fmt: skip
 ALL = Word("flag", says="All pending entries of the group.", name="all")
 
 
@@ -51,7 +51,7 @@ def _chosen(values: Mapping[str, Any]) -> Chosen:
     ids: tuple[str, ...] = values["ids"]
     choice = _choice(values)
     if ids and (values["all"] or choice != PendingChoice()):
-        raise UsageError("name entries by ID or choose them by options, not both")
+        raise UsageError("IDs and options exclude each other: name entries by ID, or choose them by options")
     if not ids and choice == PendingChoice() and not values["all"]:
         raise UsageError("No entries are chosen. Give their IDs, options such as --idle or --consumer, or --all.")
     return ids or choice

@@ -22,7 +22,7 @@ _SET_ASIDE = "set aside by a person"
 """The error of such a letter, unless the person gives a reason."""
 
 
-@action("pending dead", "Make dead letters of pending entries: nobody tries them again.", "XACK", undo="dead retry")
+@action("pending dead", "Make dead letters of pending entries: no worker tries them again.", "XACK", undo="dead retry")
 async def set_aside(
     change: ActionCall,
     stream: Stream,
@@ -36,11 +36,11 @@ async def set_aside(
     *,
     at_ms: Annotated[int | None, Word("hidden", read=number(0))] = None,
 ) -> Prepared:  # fmt: skip
-    """Make dead letters of entries that are pending in GROUP of STREAM: no worker tries them again.
+    """Make dead letters of pending entries of GROUP of STREAM: no worker tries them again.
 
-    Name entries by ID, or choose them by options, or say --all. The letter is written and the entry acknowledged in one
-    step. An entry that was processed, claimed or given back since it was looked at is left alone, and the exit code is
-    1 then. `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
+    Name entries by ID, choose them by options, or use --all. The letter is written and the entry acknowledged in one
+    step. An entry that was processed, claimed or released after the preview is skipped, and the exit code is then 1.
+    `millstream dead retry` puts a letter back; `millstream dead edit` corrects its entry first.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ async def set_aside(
     """
     dead = to or dead_key(stream)
     if dead == stream:
-        raise UsageError(f"{stream!r} is a dead-letter stream: name another one for its letters by --to")
+        raise UsageError(f"{stream!r} is a dead-letter stream. Name another stream for its letters with --to.")
     if (why := (await rights_on(change.line, dead)).refusal("XADD")) is not None:
         raise ChangeRefusedError(f"{dead}: {why}")
     at_ms = min(now_ms() if at_ms is None else at_ms, 10**15)
@@ -69,7 +69,7 @@ async def set_aside(
         )
 
     notes = (
-        "A worker that has one in hand finishes its run; its outcome changes nothing any more.",
+        "A worker that is running one finishes; its outcome has no effect any more.",
         "Entries that are no longer in the stream stay pending: `millstream pending ack --gone` takes them out.",
     )
     return await paged(change, where, chosen, notes, make, BATCH)
@@ -84,8 +84,8 @@ async def _entries(
         for _, flat in checked(reply, where.stream):
             if len(flat) > FIELDS_LIMIT:
                 raise ChangeRefusedError(
-                    f"{each.id} has {len(flat) // 2} fields, more than the script of this change passes on: "
-                    "give it back by pending nack, and a worker sets it aside"
+                    f"{each.id} has {len(flat) // 2} fields, too many for the script of this change. "
+                    "Release it with pending nack; a worker makes the dead letter."
                 )
             yield each, list(flat)
 

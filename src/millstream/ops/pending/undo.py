@@ -23,16 +23,18 @@ from millstream.ops.plan import (
 from millstream.ops.streams.reading import read_group
 
 
-@action("audit undo", "Put back what a change acknowledged, moved, gave back or dropped.", "XCLAIM", writes="")
+@action(
+    "audit undo", "Restore pending entries that a change acknowledged, moved, released or dropped.", "XCLAIM", writes=""
+)
 async def undo(
     change: ActionCall,
     name: Annotated[str, Word("argument", "CHANGE", name="change", title="change", hint="8f3c01a94b7e", needed=True)],
 ) -> Prepared:
-    """Put back the pending entries that CHANGE acknowledged, moved, gave back or dropped.
+    """Restore the pending entries that CHANGE acknowledged, moved, released or dropped.
 
-    CHANGE is its name in `ls`, or the id of its entry there. Entries are put back with their earlier consumer and
-    deliveries. An entry that has changed since (processed, claimed or pending again) is left alone. One that is no
-    longer in the stream cannot be pending. The line that `ls` shows undoes the other changes.
+    CHANGE is its name in `ls`, or its id in the audit stream. Entries are pending again with their former consumer and
+    delivery count. An entry that has changed since (processed, claimed or pending again) is skipped, and so is one that
+    is no longer in the stream. For changes of other kinds, run the undo line that `ls` shows.
 
     \b
     Examples:
@@ -42,15 +44,17 @@ async def undo(
     found = await entries_of(change.line, name)
     strange = [one.id for one in found if one.held is None]
     if strange:
-        raise ChangeRefusedError(f"what the audit entry {strange[0]} kept cannot be read: nothing is put back")
+        raise ChangeRefusedError(f"what the audit entry {strange[0]} kept cannot be read: nothing is restored")
     kept = [one for one in found if one.held]
     if not kept:
         last = found[-1]
         how = f"; this undoes it: {last.undo}" if last.undo else f": {last.note}" if last.note else ""
-        raise ChangeRefusedError(f"the change {name!r} ({last.action}) kept no pending entries to put back{how}")
+        raise ChangeRefusedError(f"the change {name!r} ({last.action}) kept no pending entries to restore{how}")
     stream, group = kept[0].stream, kept[0].group
     if any((one.stream, one.group) != (stream, group) for one in kept):
-        raise ChangeRefusedError(f"the entries of {name!r} in the audit stream are of several groups: none of ours")
+        raise ChangeRefusedError(
+            f"the entries of {name!r} in the audit stream are of several groups, so Millstream did not write them"
+        )
     await change.require_rights(stream)
     where = pending_list(change, stream, group)
     await read_group(change.line, stream, group)
@@ -71,20 +75,20 @@ def plan_put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None
     """Make entries pending again as they were, the undo of all of the above."""
     fact = ("1", ABSENT) if now is None else ("2", now)
     steps = tuple(Step((where.put_back(each),), (_held_by(where, each, fact),), each.id) for each in held)
-    undo = Undo(note="The change that was undone can be made again.")
+    undo = Undo(note="You can make the undone change again.")
     return ChangePlan("audit undo", where.stream, where.group, steps=steps, undo=undo)
 
 
 def plan_put_back_all(first: ChangePlan, tally: Tally) -> ChangePlan:
     """The plan of the first part of an undo as the preview of all parts."""
     rows = tally.held.most_common(_NAMED)
-    table = [BeforeAfter(f"put back to {name or 'nobody'}", 0, count) for name, count in rows]
+    table = [BeforeAfter(f"put back to {name or 'no consumer'}", 0, count) for name, count in rows]
     if (rest := len(tally.held) - _NAMED) > 0:
         table.append(BeforeAfter(f"put back to {rest} more", 0, tally.entries - sum(count for _, count in rows)))
     question = f"Put {counted(tally.entries)} back into the pending entries of {first.group!r} on {first.stream!r}?"
     notes = (
-        "What was acknowledged, claimed or given back by others since then is left alone.",
-        "What is no longer in the stream cannot be pending again.",
+        "Entries that were acknowledged, claimed or released since then are skipped.",
+        "Entries no longer in the stream cannot be pending again.",
     )
     facts: dict[str, object] = {"entries": tally.entries}
     return replace(first, question=question, table=tuple(table), notes=notes, facts=facts)

@@ -115,9 +115,9 @@ class Gathering:
             async with asyncio.timeout(self._bounds.seconds):
                 await self._all()
         except TimeoutError:
-            self._writer.left_out["what was still to be asked"] = f"the time was up ({self._bounds.seconds:g} s)"
+            self._writer.left_out["the parts not yet read"] = f"the time was up ({self._bounds.seconds:g} s)"
         except Disconnected:  # whose text has the server's address
-            self._writer.left_out["what was still to be asked"] = "the server went away"
+            self._writer.left_out["the parts not yet read"] = "the server went away"
 
     async def _all(self) -> None:
         keys = await streams.names(self._line, part=True)

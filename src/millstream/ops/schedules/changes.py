@@ -20,13 +20,12 @@ from millstream.texts import time_text
 Name: TypeAlias = Annotated[str, Word("argument", "NAME", name="schedule")]
 
 
-@action("schedule pause", "Place no firing of a recurring schedule until it is resumed.", "HSET", "ZREM", "HDEL",
+@action("schedule pause", "Pause a recurring schedule until it is resumed.", "HSET", "ZREM", "HDEL",
         undo="schedule resume", writes="")  # fmt: skip
 async def pause(change: ActionCall, name: Name) -> ChangePlan:
-    """Place no firing of the recurring schedule NAME until it is resumed; the one that waits is removed.
+    """Pause the recurring schedule NAME until `resume`; its waiting firing is removed.
 
-    Firings that are missed meanwhile are made up for as its catch_up says. It stays paused when workers are started
-    again.
+    Its setting catch_up decides about the firings missed meanwhile. It stays paused when workers restart.
 
     \b
     Examples:
@@ -36,10 +35,10 @@ async def pause(change: ActionCall, name: Name) -> ChangePlan:
     return plan_pause(await _found(change, name))
 
 
-@action("schedule resume", "Place the firings of a recurring schedule again.", "HDEL", undo="schedule pause",
+@action("schedule resume", "Resume a recurring schedule.", "HDEL", undo="schedule pause",
         writes="")  # fmt: skip
 async def resume(change: ActionCall, name: Name) -> ChangePlan:
-    """Place the firings of the recurring schedule NAME again; missed ones are made up for as its catch_up says.
+    """Resume the recurring schedule NAME; its setting catch_up decides about the missed firings.
 
     \b
     Examples:
@@ -69,9 +68,9 @@ async def fire(
     return plan_fire(one, at_ms)
 
 
-@action("schedule rm", "Remove a recurring schedule, and its firing that waits.", "HDEL", loses=True, writes="")
+@action("schedule rm", "Remove a recurring schedule, and its waiting firing.", "HDEL", loses=True, writes="")
 async def remove(change: ActionCall, name: Name) -> Prepared:
-    """Remove the recurring schedule NAME, its pause, and its firing that waits.
+    """Remove the recurring schedule NAME, its pause, and its waiting firing.
 
     Workers whose code declares it put it back within a minute: remove it from the code first, or pause it.
 
@@ -110,7 +109,7 @@ async def _found(change: ActionCall, name: str) -> RecurringStatus:
 def plan_pause(one: RecurringStatus) -> ChangePlan:
     """Place no firing until it is resumed."""
     commands: tuple[Words, ...] = (("HSET", schedule.placed_key(one.stream), f"paused:{one.name}", 1),)
-    notes = ["Firings that are missed meanwhile are made up for as its catch_up says."]
+    notes = ["Its setting catch_up decides about the firings missed meanwhile."]
     if one.score is not None:
         commands = (*_without_firing(one), *commands)
         notes.append("The firing that waits is removed, and counts as missed.")
@@ -137,7 +136,7 @@ def plan_fire(one: RecurringStatus, at_ms: int) -> ChangePlan:
     if one.stream.startswith(STREAM):
         words = (*words, "scheduled", at_ms)  # its handler takes the time of the firing
     steps = (Step((("XADD", one.stream, *words),)),)
-    notes = ("It is paused: this entry is added all the same.",) if one.paused else ()
+    notes = ("It is paused: this entry is added nevertheless.",) if one.paused else ()
     table = (BeforeAfter(f"entries added to {one.stream}", 0, 1),)
     undo = Undo(note="It cannot be undone: the entry is in the stream, where groups read it.")
     question = f"Add an entry of the schedule {one.name!r} to {one.stream!r} now?"
@@ -157,7 +156,9 @@ def plan_remove(one: RecurringStatus) -> ChangePlan:
     table = [BeforeAfter("schedule", one.name, "none")]
     if one.score is not None:
         table.append(BeforeAfter("firing that waits", one.firing, "none"))
-    note = "No command brings it back: a program puts it again." if one.declared == "put" else "Code declares it again."
+    note = (
+        "No command restores it: a program has to put it again." if one.declared == "put" else "Code declares it again."
+    )
     return ChangePlan(
         "schedule rm", one.stream, "", f"Remove the schedule {one.name!r}?", tuple(table), tuple(notes),
         (Step(commands),), Undo(note=note), {"schedule": one.name}, key=KEY,

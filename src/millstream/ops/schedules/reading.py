@@ -12,7 +12,7 @@ from millstream.ops.plan import TargetMissingError
 from millstream.ops.schedules.status import Declared, RecurringStatus, SchedulesSeen
 from millstream.ops.words import text_of
 
-_DAMAGED = "its record is damaged: no worker goes by it"
+_DAMAGED = "its record is damaged: workers ignore it"
 _AT_ONCE = 100  # schedules of one round trip
 
 
@@ -33,7 +33,7 @@ async def named_recurring(line: Line, name: str) -> tuple[RecurringStatus, int]:
     """One recurring schedule, and the server's time."""
     time, text = await calls(line.near(KEY), [("TIME",), ("HGET", KEY, name)])
     if answer(text, KEY) is None:
-        raise TargetMissingError(f"there is no schedule {name!r}; `millstream schedule ls` lists those there are")
+        raise TargetMissingError(f"there is no schedule {name!r}; `millstream schedule ls` lists the schedules")
     now = server_ms(time, KEY)
     (found,) = await _with_state(line, {name: text}, now)
     return found, now

@@ -20,7 +20,7 @@ from millstream.printable import without_password
 _SLOW = 10_000
 """Commands of SLOWLOG that are read, so that the longest is among them: servers keep 128 by default."""
 _NEEDS = "min-replicas-to-write"
-_OTHER = "its answer is none of this command's: is it a Redis?"
+_OTHER = "its answer does not belong to this command: it may not be a Redis server"
 
 
 async def server(line: Line) -> list[ServerStatus]:

@@ -145,7 +145,9 @@ class _Tree:
         if above != name:
             return found
         members = ", ".join(sorted(self._places[one].address for one in ring))
-        return replace(found, problem="; ".join(filter(None, (found.problem, f"nobody leads: {members} {_RING}"))))
+        return replace(
+            found, problem="; ".join(filter(None, (found.problem, f"there is no primary: {members} {_RING}")))
+        )
 
 
 _RING = "follow each other"
@@ -159,7 +161,7 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
     asked, seen = place.asked, place.seen
     follows = None if above is None else above.address
     if asked is None or asked.status is None:
-        problem = "not asked: give its URL too" if asked is None else f"does not answer: {asked.error}"
+        problem = "not queried: give its URL too" if asked is None else f"does not answer: {asked.error}"
         role = "primary" if above is None and asked is None else "replica" if above is not None else None
         known = ReplicationPlace(place.address, depth, role, follows, problem=problem)
         if seen is None:
@@ -199,7 +201,7 @@ def _state(link: PrimaryLink, seen: ReplicaStatus | None) -> str:
 def _silence(seen: ReplicaStatus | None) -> str:
     if seen is None or not seen.is_silent:
         return ""
-    return f"its primary has not heard of it for {seen.lag_seconds} s: it stands still, or cannot be reached"
+    return f"its primary has not heard of it for {seen.lag_seconds} s: it is blocked, or cannot be reached"
 
 
 def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> int | None:
@@ -222,7 +224,7 @@ def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | N
     if link.error:
         said.append(link.error)
     if link.divergences:
-        said.append(f"its data differed from its primary's {link.divergences} times, and were copied anew")
+        said.append(f"its data differed from its primary's {link.divergences} times, and was copied again")
     if silence := _silence(seen):
         said.append(silence)
     answered = above is not None and above.asked is not None and above.asked.status is not None

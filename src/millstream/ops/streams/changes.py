@@ -43,7 +43,9 @@ def _fields(text: str) -> _Fields:
     given = tuple(shlex.split(text))  # a quote that is not closed is a ValueError
     pairs = [word.partition("=") for word in given]
     if not pairs or not all(name and sign for name, sign, _ in pairs):
-        raise UsageError("which fields? Give NAME=VALUE, with quotes around what has spaces, or a JSON object")
+        raise UsageError(
+            "The fields are missing. Give NAME=VALUE, with quotes around values with spaces, or a JSON object."
+        )
     return given, [(_raw(name), _raw(value)) for name, _sign, value in pairs]
 
 
@@ -77,11 +79,11 @@ def _bound(values: Mapping[str, Any]) -> tuple[str | None, int]:
     """The oldest id that stays, or None and the number of entries that stay."""
     maxlen, minid, before = values["maxlen"], values["minid"], values["before"]
     if sum(given is not None for given in (maxlen, minid, before)) != 1:
-        raise UsageError("what goes? Give one of --maxlen, --minid and --before")
+        raise UsageError("The bound is missing. Give one of --maxlen, --minid and --before.")
     return (f"{before}-0" if before is not None else minid), maxlen or 0
 
 
-@action("stream trim", "Remove the oldest entries of a stream, after a look at who still needs them.", "XTRIM",
+@action("stream trim", "Remove the oldest entries of a stream, after a preview.", "XTRIM",
         loses=True)  # fmt: skip
 async def trim(
     change: ActionCall,
@@ -95,8 +97,8 @@ async def trim(
                      hint="100000", read=number(0), least=0),
                 Word("option", "ID", "Remove entries older than this id.", name="minid", title="or from this id on",
                      hint="1763721600000-0", read=entry_id, shown=True),
-                Word("option", "TIME", f"What was added before this time goes: {times.TIME_HELP}.", name="before",
-                     title="or what is older goes", hint="7d-ago", read=instant),
+                Word("option", "TIME", f"Remove entries added before this time: {times.TIME_HELP}.", name="before",
+                     title="or entries older than", hint="7d-ago", read=instant),
             ),
         ),
     ],
@@ -104,11 +106,10 @@ async def trim(
         bool, Word("flag", says="Trim approximately: whole blocks only, which is cheaper.")
     ] = False,
 ) -> ChangePlan:  # fmt: skip
-    """Remove the oldest entries of STREAM; first it shows their number, and the groups that still need some.
+    """Remove the oldest entries of STREAM, after a preview with the groups that still need some.
 
-    A group needs its pending entries, and those it was not delivered yet. With every kind of bound, exactly the shown
-    entries are removed: entries that are added meanwhile stay. The change is refused if a group was created
-    meanwhile. Up to a million entries are counted.
+    A group needs its pending entries and the undelivered ones. Exactly the shown entries are removed: entries added
+    meanwhile stay. If a group is created meanwhile, nothing is removed. The preview counts up to a million entries.
 
     \b
     Examples:
@@ -157,7 +158,7 @@ async def partition(
 
 @action("stream rm", "Remove a stream with its entries and its groups.", "DEL", loses=True)
 async def remove(change: ActionCall, stream: Stream) -> ChangePlan:
-    """Remove STREAM with its entries and its groups, for good; `millstream export` keeps a copy.
+    """Remove STREAM permanently, with its entries and groups; `millstream export` makes a copy first.
 
     \b
     Examples:
@@ -187,9 +188,9 @@ async def rename(
 ) -> ChangePlan:  # fmt: skip
     """Rename STREAM to NAME: its entries, its groups and their pending entries stay as they are.
 
-    An existing key NAME is left alone, unless it is a stream and --replace gives it up. The due times of delayed
-    entries and the recorded failures go with their groups; dead letters and pauses keep the old name. Programs know the
-    stream by its name: those that add to the old one create it again, and those that read it fail.
+    If the key NAME exists, the command refuses, unless it is a stream and --replace is given. Due times of delayed
+    entries and recorded failures move with their groups; dead letters and pauses keep the old name. Change the name in
+    your programs too: those that add to the old name create it again, and those that read it fail.
 
     \b
     Examples:
@@ -197,7 +198,7 @@ async def rename(
       millstream stream rename orders-new orders --replace
     """
     if name == stream:
-        raise UsageError(f"{name!r} is the stream's name already: give another one")
+        raise UsageError(f"{name!r} is already the name of the stream. Give another one.")
     if isinstance(change.line, ClusterLine) and slot_of(stream) != slot_of(name):
         raise ChangeRefusedError(
             f"{stream!r} and {name!r} are in different slots of the cluster, and a key is renamed within its slot: "
@@ -234,15 +235,15 @@ def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mappi
         BeforeAfter("pending in them", new.pending if new else 0, old.pending),
     )
     notes = [
-        f"Programs that add to {stream!r} make it anew, and those that read its groups fail: give them the new name.",
+        f"Programs that add to {stream!r} create it again, and those that read it fail: give them the new name.",
         f"Dead letters and pauses of its groups stay under {stream!r}.",
     ]
     if new:
-        notes.append(f"{counted(new.length).capitalize()} and {len(new.groups)} groups of {name!r} are gone for good.")
+        notes.append(f"{counted(new.length).capitalize()} and {len(new.groups)} groups of {name!r} are lost.")
     undo = Undo(
         command_words("stream rename", name, stream),
         (*(("RENAME", to, key) for key, to in moved), ("RENAMENX", name, stream)),
-        note="The stream that was replaced does not come back; `millstream export` keeps a copy." if new else "",
+        note="The replaced stream cannot be restored; `millstream export` makes a copy first." if new else "",
     )
     question = f"Rename the stream {stream!r} with {counted(old.length)} and {len(old.groups)} groups to {name!r}?"
     steps = (Step(tuple(commands), tuple(checks)),)
@@ -277,9 +278,7 @@ def plan_trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
         "pending": sum(group.pending for group in facts.groups),
         "undelivered": sum(group.undelivered for group in facts.groups),
     }
-    undo = Undo(
-        note="It cannot be undone; `millstream export` keeps a copy, `millstream archive` moves them to Parquet."
-    )
+    undo = Undo(note="It cannot be undone. Copy the entries first: `millstream export` or `millstream archive`.")
     question = f"Trim {at_most}{goes} of {key!r}{whom}?"
     return ChangePlan("stream trim", key, "", question, tuple(table), _notes(facts, losing), steps, undo, figures)
 
@@ -297,15 +296,15 @@ def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
             some = counted(group.pending, more=group.pending_more)
             notes.append(
                 f"{group.group!r} has {some} of them pending: delivered and not acknowledged. They stay pending "
-                "without their fields, until a claim drops them; nobody can process them again."
+                "without their fields until a claim drops them; no consumer can process them."
             )
         if group.undelivered:
             some = counted(group.undelivered, more=group.undelivered_more)
             notes.append(f"{group.group!r} was not delivered {some} of them, and never will be.")
     if "groups" in facts.stream.missing:
-        notes.append(f"Who still needs them is not known: {facts.stream.missing['groups']}")
+        notes.append(f"The groups that still need them are unknown: {facts.stream.missing['groups']}")
     elif facts.stream.groups and facts.entries and not losing:
-        notes.append("Every group was delivered all of them and has acknowledged them.")
+        notes.append("Every group has received and acknowledged all of them.")
     if facts.entries and order(facts.oldest) > order(facts.stream.last_id):
         notes.append("The stream is empty afterwards, unless entries are added meanwhile.")
     return tuple(notes)
@@ -343,12 +342,12 @@ def plan_add(
     length = 0 if stream is None else stream.length
     groups = () if stream is None else stream.groups
     table = (BeforeAfter("entries", length, length + 1),)
-    notes = [f"There is no stream {key!r}: it is made."] if stream is None else []
+    notes = [f"The stream {key!r} does not exist: it is created."] if stream is None else []
     names = ", ".join(repr(group.name) for group in groups[:5]) + (f" and {len(groups) - 5} more" if groups[5:] else "")
-    notes.append(f"It is delivered to {names}." if groups else "No group reads the stream: nobody is given it.")
+    notes.append(f"It is delivered to {names}." if groups else "No group reads the stream, so no consumer receives it.")
     check = no_stream_check(key) if stream is None else stream_check(key)
     command: Words = ("XADD", key, "*", *(part for pair in fields for part in pair))
-    undo = Undo(note="XDEL with its id takes it out; what a group was delivered meanwhile stays pending there.")
+    undo = Undo(note="XDEL with its id removes it; it stays pending in groups that received it meanwhile.")
     number = f"{len(fields)} {'field' if len(fields) == 1 else 'fields'}"
     question = f"Add an entry of {number} to {key!r}?"
     steps = (Step((command,), (check,)),)
@@ -358,7 +357,7 @@ def plan_add(
 def plan_remove(stream: StreamStatus) -> ChangePlan:
     """Remove a stream with its groups."""
     key, groups = stream.key, stream.groups
-    notes = [f"{counted(stream.length).capitalize()} {'is' if stream.length == 1 else 'are'} gone for good."]
+    notes = [f"{counted(stream.length).capitalize()} {'is' if stream.length == 1 else 'are'} lost."]
     notes += [
         f"The group {group.name!r} goes, with {counted(group.pending)} pending and a lag of "
         f"{'unknown' if group.lag.entries is None else group.lag.entries}."
@@ -372,7 +371,7 @@ def plan_remove(stream: StreamStatus) -> ChangePlan:
         BeforeAfter("pending", stream.pending, 0),
     )
     checks = (stream_check(key, length=stream.length, last_generated_id=stream.last_id, groups=len(groups)),)
-    undo = Undo(note="It cannot be undone; `millstream export` keeps a copy, which `millstream import` brings back.")
+    undo = Undo(note="It cannot be undone; `millstream export` makes a copy first, which `millstream import` restores.")
     question = f"Remove the stream {key!r} with {counted(stream.length)} and {len(groups)} groups?"
     facts: dict[str, object] = {"entries": stream.length, "groups": len(groups), "pending": stream.pending}
     steps = (Step((("DEL", key),), checks),)

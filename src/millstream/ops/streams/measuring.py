@@ -124,7 +124,7 @@ async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: s
     if place.kind == "like":
         other = next((each for each in status.groups if each.name == place.group), None)
         if other is None:
-            raise TargetMissingError(f"the stream {status.key!r} has no group {place.group!r} to stand like")
+            raise TargetMissingError(f"the stream {status.key!r} has no group {place.group!r} to take the position of")
         return other.last_delivered_id
     if place.kind == "time":
         return await _before(line, status.key, place.ms)

@@ -288,7 +288,7 @@ def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
     missing: dict[str, str] = {}
     for name in ("entries-added", "max-deleted-entry-id"):
         if name not in facts:
-            missing[name] = "this server does not count it (Redis does since 7.0)"
+            missing[name] = "this server does not count it (Redis 7.0 and newer do)"
     bare = StreamStatus(
         key=key,
         length=facts["length"],

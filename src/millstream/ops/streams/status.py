@@ -35,7 +35,7 @@ class OldestEntry:
         """The reason why its age is not known; None where it is, or nothing is there."""
         if self.id is None or is_time(self.id):
             return self.why
-        return f"the id {self.id} is no time: whoever added the entry numbers them otherwise"
+        return f"the id {self.id} is not a time: the writer of the entry chose its own ids"
 
 
 NOT_ASKED = OldestEntry(why="it was not asked for")
@@ -242,7 +242,7 @@ def _bounds(at: GroupPosition) -> tuple[int, int]:
 
 def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
     if not at.counts:
-        return "no-counters", "this server does not count what a group was delivered (Redis does since 7.0)"
+        return "no-counters", "this server does not count the entries that a group received (Redis 7.0 and newer do)"
     if at.lag is not None:
         why = f"the server counts {at.lag}, which cannot be: {at.length} entries are there, some of them delivered"
         return "counters-wrong", why
@@ -256,8 +256,8 @@ def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
 
 
 _CAREFUL = (
-    "it sets the group's position too, to where it is now: entries delivered between reading this and running it would "
-    "be delivered again, so pause or stop whoever reads the group first"
+    "it also sets the group to its present position: entries delivered before you run it would be delivered again, so "
+    "pause or stop the group's readers first"
 )
 
 
@@ -265,7 +265,7 @@ def counted(stream: StreamStatus, group: GroupStatus, undelivered: int) -> Lag:
     """The lag of a group after its undelivered entries were counted, with the command that repairs the server's."""
     lag = replace(group.lag, entries=undelivered, at_least=undelivered, at_most=undelivered)
     if lag.reason == "no-counters" or stream.entries_added is None:
-        return replace(lag, repair_note="a server of this version never knows it; it was counted by reading")
+        return replace(lag, repair_note="servers of this version never know it; it was counted by reading")
     if lag.reason == "deleted":
         return replace(lag, repair_note=_again(stream, group))
     command = ("XGROUP", "SETID", stream.key, group.name, group.last_delivered_id)

@@ -70,7 +70,7 @@ class ChangeJobs:
     def start(self, prepared: Prepared, words: dict[str, str], actor: Actor) -> ChangeJob:
         """Begin a change."""
         if len(self.running) >= RUNNING:
-            raise ChangeRefusedError(f"{RUNNING} changes are under way already: wait for one to end, or break one off")
+            raise ChangeRefusedError(f"{RUNNING} changes are already running: wait for one to end, or cancel one")
         job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)
         job.task = asyncio.create_task(self._run(job))
         self._jobs[job.id] = job

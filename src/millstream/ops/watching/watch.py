@@ -246,7 +246,5 @@ def unanswered(server: ConsoleServer, error: Exception) -> str:
     """One sentence for a server that does not answer: which, why, and what to do. No secret is in it."""
     said = without_secrets(str(error)).rstrip(".")
     if isinstance(error, AccessDenied):
-        return (
-            f"{server.address} does not let the console in ({said}): start the console with the URL of a user that may"
-        )
+        return f"{server.address} refuses the console ({said}): start the console with the URL of a user who has access"
     return f"{server.address} does not answer ({said}): start it, or start the console with another URL"

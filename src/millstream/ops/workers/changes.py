@@ -39,11 +39,17 @@ Everyone: TypeAlias = Annotated[bool, Word("flag", says="All workers that are al
 AnyGroup: TypeAlias = Annotated[str | None, Word("argument", "[GROUP]")]
 
 
-@action("worker quiet", "Let workers read nothing more; they stay.", "HSET", undo="worker resume", writes="registry")
+@action(
+    "worker quiet",
+    "Stop workers from reading more entries; the processes stay.",
+    "HSET",
+    undo="worker resume",
+    writes="registry",
+)
 async def quiet(change: ActionCall, ids: Workers, everyone: Everyone = False) -> Prepared:
-    """Let workers read nothing more: entries not begun go back at once, running ones are finished.
+    """Stop workers from reading: entries not started are released at once, running ones finish.
 
-    They stay, and `millstream worker resume ID` sets them to work again.
+    The processes stay; `millstream worker resume ID` lets them read again.
 
     \b
     Examples:
@@ -53,28 +59,28 @@ async def quiet(change: ActionCall, ids: Workers, everyone: Everyone = False) ->
     return await _order(change, ids, everyone=everyone)
 
 
-@action("worker drain", "Let workers finish what they have in hand, and end.", "HSET", undo="worker resume",
+@action("worker drain", "Let workers finish their running entries, and exit.", "HSET", undo="worker resume",
         writes="registry")  # fmt: skip
 async def drain(change: ActionCall, ids: Workers, everyone: Everyone = False) -> Prepared:
-    """Let workers finish what they have in hand, however long it takes, and then end.
+    """Let workers finish their running entries, however long that takes, and then exit.
 
-    Entries that they have not begun go back at once. The process ends with exit code 0; `millstream run` does not start
-    it again. --dry-run shows the entries in hand, and the groups that no other worker reads.
+    Entries not started are released at once. The process ends with exit code 0; `millstream run` does not restart it.
+    --dry-run shows the running entries, and the groups that no other worker reads.
 
     \b
     Examples:
       millstream worker drain web-1-4711 --dry-run
       millstream worker drain web-1-4711
-      millstream worker drain --all --wait && deploy    when no worker is left
+      millstream worker drain --all --wait && deploy    deploys when no worker is left
     """
     return await _order(change, ids, everyone=everyone)
 
 
 @action("worker stop", "Stop workers as SIGTERM does.", "HSET", writes="registry")
 async def stop(change: ActionCall, ids: Workers, everyone: Everyone = False) -> Prepared:
-    """Stop workers as SIGTERM does: running entries get the grace time, then they are handed back.
+    """Stop workers as SIGTERM does: running entries get the grace time, then they are released.
 
-    `millstream run` does not start them again.
+    `millstream run` does not restart them.
 
     \b
     Examples:
@@ -101,7 +107,7 @@ async def _order(change: ActionCall, wanted: Sequence[str], *, everyone: bool = 
     return Prepared(plan, len(ids), pages)
 
 
-@action("worker pause", "Let no worker run anything for a group until it is resumed.", "HSET", undo="worker resume",
+@action("worker pause", "Pause a group: no worker processes its entries until `resume`.", "HSET", undo="worker resume",
         writes="registry")  # fmt: skip
 async def pause(
     change: ActionCall,
@@ -117,10 +123,10 @@ async def pause(
     ahead: Annotated[bool, Word("flag", says="Pause even if the stream or group does not exist yet.")] = False,
     at_ms: Annotated[int | None, Word("hidden", read=number(0))] = None,
 ) -> ChangePlan:  # fmt: skip
-    """Let no worker run anything for GROUP of STREAM until it is resumed.
+    """Pause GROUP of STREAM: no worker processes its entries until `resume`.
 
-    All workers see it within five seconds: entries not begun go back, running ones are finished. It holds when workers
-    are started again, and for workers that are started later. A group that does not exist yet is paused with --ahead.
+    All workers follow within five seconds: entries not started are released, running ones finish. The pause also holds
+    for restarted and new workers. Use --ahead for a group that does not exist yet.
 
     \b
     Examples:
@@ -128,7 +134,7 @@ async def pause(
       millstream worker ls                                       shows the pauses, with reason and author
     """
     if not reason.strip():
-        raise UsageError("A reason is missing. Give one; it is kept with the pause.")
+        raise UsageError("The reason is missing. Give one; it is kept with the pause.")
     at_ms = min(now_ms() if at_ms is None else at_ms, 10**15)
     change.settle(at_ms=str(at_ms), by=None)
     new = HandlerPause(stream, group, reason, by or change.who, at_ms)
@@ -138,7 +144,7 @@ async def pause(
     return plan_pause(where, new, protocol.pause_record(new), seen)
 
 
-@action("worker resume", "End a pause: of a group, or of a worker that is quiet or drains.", "HDEL",
+@action("worker resume", "Resume a group after a pause, or a worker after quiet or drain.", "HDEL",
         writes="registry")  # fmt: skip
 async def resume(
     change: ActionCall,
@@ -146,7 +152,7 @@ async def resume(
     group: AnyGroup = None,
     worker: Annotated[str | None, Word("hidden")] = None,
 ) -> ChangePlan | Prepared:
-    """End a pause: of GROUP of STREAM, or of the worker ID that is quiet or drains.
+    """Resume GROUP of STREAM after a pause, or the worker ID after `quiet` or `drain`.
 
     \b
     Examples:
@@ -170,14 +176,14 @@ async def reap(
     group: AnyGroup = None,
     idle: Annotated[
         int,
-        Word("option", "SPAN", f"Idle for this long: {times.SPAN_HELP}.", title="idle for", hint="1h", read=times.span,
+        Word("option", "SPAN", f"Minimum idle time: {times.SPAN_HELP}.", title="idle for", hint="1h", read=times.span,
              usual="1h"),
     ] = 3_600_000,
 ) -> ChangePlan:  # fmt: skip
     """Remove consumers of STREAM's groups, or of GROUP alone, that are idle and hold no entries.
 
-    One script on the server looks and removes, so no pending entry gets lost; workers that are alive keep their
-    consumers. Workers do the same by themselves for consumers idle for an hour.
+    One script on the server checks and removes, so no pending entry is lost; live workers keep their consumers. Workers
+    also do this themselves for consumers idle for an hour.
 
     \b
     Examples:
@@ -200,13 +206,13 @@ _NAMED = 5  # groups that a note names
 _SEEN = "Workers see it within five seconds."
 
 _DOES = {
-    "worker quiet": "They stay, and read nothing more until `millstream worker resume`.",
-    "worker drain": "They finish what they have in hand, however long it takes, and end with exit code 0.",
-    "worker stop": "What runs gets the grace time, then it is handed back; they end.",
+    "worker quiet": "They stay, and read no more entries until `millstream worker resume`.",
+    "worker drain": "They finish their running entries, however long that takes, and end with exit code 0.",
+    "worker stop": "Running entries get the grace time, then they are released, and the workers end.",
 }
 _ENDS = {
-    "worker drain": "Until a worker has ended; then whoever starts workers starts one.",
-    "worker stop": "A worker that has ended is started by whoever starts workers.",
+    "worker drain": "Until a worker has ended; then start a new one.",
+    "worker stop": "A worker that has ended must be started again.",
 }
 
 
@@ -231,7 +237,7 @@ def plan_order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, c
     leave = at_work - set(names) if what else at_work | set(names)
     rows.append(BeforeAfter("workers that are to read", len(at_work), len(leave)))
     whom = names[0] if len(names) == 1 else f"{len(names)} workers"
-    question = f"Order {whom} to {what or 'go on'}?"
+    question = f"Order {whom} to {what or 'continue'}?"
     steps = tuple(Step((_written(control, one, what),), (_unchanged(control, one),)) for one in changed)
     notes, undo = _notes(action, targets, seen), _undo(action, changed, control)
     facts: dict[str, object] = {"workers": list(names), "blocked": [one.status.id for one in _blocked(action, targets)]}
@@ -268,19 +274,19 @@ def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
 def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tuple[str, ...]:
     """The other effects."""
     if action == "worker resume":
-        return ("They read again what they are subscribed to.", _SEEN)
+        return ("They read their streams again.", _SEEN)
     notes = [_DOES[action], _SEEN]
     for one in _blocked(action, targets)[:_NAMED]:
         status = one.status
         notes.append(
-            f"{status.id} stands still at {status.blocked_at}, and sees the order only when it goes on; until then "
+            f"{status.id} is blocked at {status.blocked_at}, and sees the order only when it runs again; until then "
             f"only a kill ends it: process {status.pid} on {status.host}."
         )
     running = sum(sub.running for one in targets for sub in one.status.subscribers)
     waiting = sum(sub.buffered for one in targets for sub in one.status.subscribers)
-    notes.append(f"At the last beat they had {counted(running)} in hand, and {waiting} read and not begun.")
+    notes.append(f"At the last beat they had {counted(running)} running, and {waiting} read but not started.")
     if waiting:
-        notes.append("What is not begun goes back at once, for other workers.")
+        notes.append("Entries not started are released at once, for other workers.")
     unread = _unread(targets, seen)
     if unread:
         named = ", ".join(f"{group!r} of {stream!r}" for stream, group in unread[:_NAMED])
@@ -304,11 +310,11 @@ def plan_pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersS
     readers, running = _readers(seen, stream, group)
     table = (
         BeforeAfter("paused", where.pause.reason if where.pause else "no", new.reason),
-        BeforeAfter("paused by", where.pause.by if where.pause else "nobody", new.by),
+        BeforeAfter("paused by", where.pause.by if where.pause else "no user", new.by),
         BeforeAfter("workers that read it", readers, 0),
     )
-    notes = [f"What runs is finished: {counted(running)} at the last beat. What is not begun goes back.", _SEEN]
-    notes.append("It holds until somebody resumes it, also for workers that are started later.")
+    notes = [f"Running entries finish: {counted(running)} at the last beat. Entries not started are released.", _SEEN]
+    notes.append("It holds until it is resumed, also for workers that are started later.")
     undo = Undo(command_words("worker resume", stream, group), (("HDEL", where.control, where.field),))
     steps = (Step((("HSET", where.control, where.field, record),), (where.check(),)),)
     question = f"Pause the group {group!r} of {stream!r}?"
@@ -322,7 +328,7 @@ def plan_resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -
     """End the pause of a group."""
     found = where.pause
     if found is None:
-        raise TargetMissingError(f"{group} on {stream} is not paused; `millstream worker ls` shows what is")
+        raise TargetMissingError(f"{group} on {stream} is not paused; `millstream worker ls` lists the pauses")
     readers, _ = _readers(seen, stream, group)
     table = (BeforeAfter("paused", found.reason, "no"), BeforeAfter("workers that read it", 0, readers))
     notes = (_SEEN, *(() if readers else ("No worker is subscribed to it at present.",)))
@@ -367,8 +373,8 @@ def plan_reap(
     )
     removed = [[name, one.name] for name, found in gone.items() for one in found]
     group = next(iter(groups)) if len(groups) == 1 else ""
-    notes = ("They hold nothing, so nothing is lost; one that is alive is made anew by its next read.",)
-    undo = Undo(note="Nothing is to be undone: the next read by such a name makes it anew.")
+    notes = ("They hold nothing, so nothing is lost; the next read of a live consumer creates it again.",)
+    undo = Undo(note="There is nothing to undo: the next read by such a name creates it again.")
     question = f"Remove {len(removed)} {'consumer' if len(removed) == 1 else 'consumers'} of {stream!r}?"
     return ChangePlan(
         "worker reap", stream, group, question, table, notes, steps, undo, {"consumers": removed},

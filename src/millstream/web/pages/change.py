@@ -88,7 +88,9 @@ def _form(found: Prepared) -> dict[str, str]:
 def _action(asked: Asked) -> Action:
     found = BY_NAME.get(asked.word("do"))
     if found is None:
-        raise NoPageError(f"the console makes no change {brief(asked.words['do'])!r}; these: {', '.join(BY_NAME)}")
+        raise NoPageError(
+            f"the console does not know the change {brief(asked.words['do'])!r}; these: {', '.join(BY_NAME)}"
+        )
     return found
 
 
@@ -243,7 +245,7 @@ async def stop_job(asked: Asked) -> WebPage:
 def _job(asked: Asked) -> ChangeJob:
     found = asked.watch.jobs.get(asked.word("id"))
     if found is None:
-        raise NoPageError("there is no such change under way; `millstream audit ls` shows what was done")
+        raise NoPageError("no such change is running; `millstream audit ls` lists the changes that were made")
     return found
 
 

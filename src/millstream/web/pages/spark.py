@@ -101,7 +101,7 @@ async def query_page(asked: Asked) -> WebPage:
     seen = reading.value
     query = next((each for each in seen.queries if each.id == wanted), None)
     if query is None:
-        why = f"no query {wanted!r} has reported to this server; one is forgotten after 30 days"
+        why = f"no query {wanted!r} has reported to this server; queries are removed after 30 days"
         raise NotReadableError(seen.why or why)
     live = await some_streams(asked.watch, [place.stream for place in query.places])
     view = {

@@ -180,12 +180,12 @@ class _Form:
 def refusal(error: MillstreamError, asked: Asked) -> WebPage:
     """The page for a request that was refused."""
     if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
-        return trouble("Not here", str(error), 404)
+        return trouble("Not found", str(error), 404)
     if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
         return trouble("No answer", str(error), 502)
     if isinstance(error, ChangeRefusedError):
         return trouble("Refused", str(error), 403, back=_back(asked))
-    return trouble("It did not work", str(error), 500)
+    return trouble("Error", str(error), 500)
 
 
 async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterator[bytes]:

@@ -103,7 +103,7 @@ class WebGuard:
             return None
         if password is not None:
             return await self._guessed()
-        return _ask("This console asks for its password; any user name will do.")
+        return _ask("This console needs its password; any user name is accepted.")
 
     async def _guessed(self) -> Response:
         """The answer to a wrong password: slow, so that guessing takes long."""
@@ -114,7 +114,7 @@ class WebGuard:
             await asyncio.sleep(_SLOW)
         finally:
             self._wrong -= 1
-        return _ask("That is not the console's password.")
+        return _ask("The password is wrong.")
 
 
 def ambiguous_end(headers: Headers) -> Response | None:
@@ -138,8 +138,8 @@ def wrong_host(headers: Headers, known: Iterable[str]) -> Response | None:
     said = in_one_line(name or "without a name")[:200]
     return _refusal(
         421,
-        f"This console is not known as {said}. Open it by the address it printed when it started, or start it with "
-        "--allow-host and this name.",
+        f"This console does not accept the host name {said}. Open the address that it printed at its start, or start "
+        "it with --allow-host and this name.",
     )
 
 
@@ -150,12 +150,12 @@ def wrong_site(method: str, headers: Headers) -> Response | None:
         # a link that a person followed is fine; a request of the page itself, for example for an image, is not
         if site is None or site in _HERE or headers.get("sec-fetch-mode") == "navigate":
             return None
-        return _refusal(403, "Another site's page asked for this; the console answers only its own.")
+        return _refusal(403, "A page of another site sent this request; the console answers only its own pages.")
     origin = _all_of(headers, "origin")
     if site is not None and site not in _HERE:
-        return _refusal(403, "Another site's page asked for this change; nothing was done.")
+        return _refusal(403, "A page of another site sent this change; nothing was changed.")
     if origin is None or not _is_own(origin, headers.get("host", "")):
-        return _refusal(403, "This change did not come from a page of this console (Origin); nothing was done.")
+        return _refusal(403, "This change did not come from a page of this console (Origin); nothing was changed.")
     return None
 
 

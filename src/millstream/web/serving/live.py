@@ -46,7 +46,7 @@ class LiveResponse(StreamingResponse):
 
 
 async def _full() -> AsyncIterator[bytes]:
-    words = f"This page is not kept live: {MOST} are, as many as the console keeps so. Close some, or load it again."
+    words = f"This page is not live: the limit of {MOST} live pages is reached. Close some, or reload this one."
     yield b"retry: 10000\n\n" + rendering.event("full", {"trouble": words})
 
 
