@@ -42,7 +42,7 @@ def _find(wanted: str) -> ModuleType | None:
     except ModuleNotFoundError:
         if wanted == NATIVE:
             raise ConfigError(
-                f"{VARIABLE}={NATIVE}, but the native core is not there: {REMEDY}; or unset {VARIABLE}"
+                f"{VARIABLE}={NATIVE}, but the native core is not installed: {REMEDY}; or unset {VARIABLE}"
             ) from None
         return None
 

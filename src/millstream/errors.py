@@ -7,7 +7,7 @@
     │   ├── PatternTooCostlyError   its patterns would keep other clients waiting (glob)
     │   └── SyntaxRefusedError      Redis's plainest error (commands)
     ├── ProtocolError        the peer sent bytes that are not RESP; the connection cannot go on (the peer's fault)
-    │   └── QueryBufferError        it sent more than it may have waiting; closed without a reply (protocol)
+    │   └── QueryBufferError        it sent more than the limit of unprocessed bytes; closed without a reply (protocol)
     ├── UsageError           this library was called wrongly (the caller's fault; ``ConfigError`` for settings)
     │   ├── ConfigError
     │   │   ├── NotReachedError     the server that a setting names does not answer

@@ -122,9 +122,11 @@ def _armed(item: str) -> tuple[str, Callable[[], None]]:
     where, _, how = item.partition("=")
     point, colon, nth = where.partition(":")
     if how not in {"kill", "pause"} and not how.startswith("/"):
-        raise ConfigError(f"MILLSTREAM_FAILPOINTS: {how!r} in {item!r} is no action: kill, pause or an absolute path")
+        raise ConfigError(
+            f"MILLSTREAM_FAILPOINTS: {how!r} in {item!r} is not an action: give kill, pause or an absolute path"
+        )
     if colon and not (nth.isdecimal() and int(nth)):
-        raise ConfigError(f"MILLSTREAM_FAILPOINTS: {nth!r} in {item!r} is no count: a number from 1")
+        raise ConfigError(f"MILLSTREAM_FAILPOINTS: {nth!r} in {item!r} is not a count: give a number from 1")
     return _known(point), _at_the(int(nth or 1), how)
 
 

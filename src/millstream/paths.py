@@ -33,7 +33,7 @@ def local_path(given: str | Path) -> Path:
     """
     text = str(given)
     if not text.strip():
-        raise ConfigError("it is empty: name a directory or a file of this machine")
+        raise ConfigError("it is empty: give a directory or a file of this machine")
     found = _SCHEME.match(text)
     if found is None:
         return Path(text).absolute()

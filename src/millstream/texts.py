@@ -182,6 +182,4 @@ def said(refusal: Exception) -> str:
     """A server's refusal in its words; a key that another node of a cluster has ends each question in the same way."""
     if type(refusal).__name__ != "MovedError":  # redis-py's; its text lacks the code
         return str(refusal)
-    raise UsageError(
-        "the URL names one node of a Redis Cluster, and another has the key: write it as redis+cluster://HOST:PORT"
-    ) from refusal
+    return "the URL names one node of a Redis Cluster, and another has this key: use redis+cluster://HOST:PORT"

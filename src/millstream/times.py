@@ -56,9 +56,9 @@ def configured(option: str, value: float | str, unit: str) -> float:
     given: object = value
     if not isinstance(given, int | float) or isinstance(given, bool):
         name = "milliseconds" if unit == "ms" else "seconds"
-        raise ConfigError(f'{option}{value!r}) is invalid: it is a number of {name}, or a text such as "10m".')
+        raise ConfigError(f'{option}{value!r}) is invalid: it must be a number of {name}, or a text such as "10m".')
     if not 0 <= value <= _CENTURY / _UNITS[unit]:  # so also for nan
-        raise ConfigError(f"{option}{value!r}) is invalid: it is between 0 and a hundred years.")
+        raise ConfigError(f"{option}{value!r}) is invalid: it must be between 0 and a hundred years.")
     return value
 
 

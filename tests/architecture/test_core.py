@@ -74,7 +74,7 @@ others.destroy(other)
     ("wanted", "said"),
     [
         ("fast", "MILLSTREAM_CORE is 'fast': set it to native or python, or unset it for the faster one"),
-        ("native", f"MILLSTREAM_CORE=native, but the native core is not there: {HOW}; or unset MILLSTREAM_CORE"),
+        ("native", f"MILLSTREAM_CORE=native, but the native core is not installed: {HOW}; or unset MILLSTREAM_CORE"),
     ],
 )
 def test_a_core_that_cannot_be_had_ends_a_command_with_one_sentence(

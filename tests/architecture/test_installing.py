@@ -129,7 +129,7 @@ def test_without_a_compiler_everything_says_so(
     assert start.startswith("  core     python, the slower one. ")
     assert core.REMEDY in start
     told = " ".join(run(program, "doctor", COLUMNS="500").stdout.split())
-    assert "python: the native core is not there" in told
+    assert "python: the native core is not installed" in told
     assert core.REMEDY in told
 
 

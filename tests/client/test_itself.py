@@ -12,7 +12,7 @@ from support.ports import free_port
 
 
 class OnItself(socket.socket):
-    """A socket that gets the port it connects to as its own, as the kernel may choose it where nobody listens."""
+    """A socket that gets the port it connects to as its own, as the kernel may choose it where no server listens."""
 
     def connect(self, address: Any) -> None:
         self.bind(address)
@@ -25,7 +25,7 @@ def test_a_port_that_leads_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "socket", OnItself)
     with (
         sync_client(f"redis://127.0.0.1:{port}/0", socket_timeout=5) as client,
-        pytest.raises(redis.ConnectionError, match="nobody listens"),
+        pytest.raises(redis.ConnectionError, match="no server listens"),
     ):
         client.ping()
 
@@ -41,7 +41,7 @@ async def test_the_same_under_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "open_connection", itself)
     client = async_client(f"redis://127.0.0.1:{port}/0", socket_timeout=5)
     try:
-        with pytest.raises(redis.ConnectionError, match="nobody listens"):
+        with pytest.raises(redis.ConnectionError, match="no server listens"):
             await client.ping()
     finally:
         await client.aclose()

@@ -52,7 +52,7 @@ def test_memory_with_a_name_is_shared_until_the_last_closes() -> None:
     assert first.get("word") == b"x", "still there, so the closed client may be used on"
     first.close()
     second.close()
-    with pytest.raises(UsageError, match="closed by its last client, and what it held is gone"):
+    with pytest.raises(UsageError, match="closed by its last client, and its data is lost"):
         second.get("word")
     with millstream.connect("memory://shared") as third:
         assert third.get("word") is None
@@ -75,7 +75,7 @@ async def test_last_asyncio_client_closes_too() -> None:
     client = millstream.connect_async("memory://async")
     await client.set("word", "x")
     await client.aclose()
-    with pytest.raises(redis.ConnectionError, match="what it held is gone"):
+    with pytest.raises(redis.ConnectionError, match="its data is lost"):
         await client.get("word")
 
 

@@ -121,7 +121,7 @@ FAULTS = (
         "A client that does not read is cut.",
         "server/connection.py",
         "Connection._cut_slow",
-        "self._cut(f'it left {held} bytes of replies untaken')",
+        "self._cut(f'it left {held} bytes of replies unread')",
         "",
         "tests/server/sessions/test_sessions.py::test_slow_reader_is_cut",
         (*ASSERTION, "TimeoutError"),

@@ -73,7 +73,7 @@ def test_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
     for name in ("there", "file", "link"):
         with pytest.raises(UsageError, match="exists already"):
             back_up(home, tmp_path / name)
-    with pytest.raises(UsageError, match="make it first"):
+    with pytest.raises(UsageError, match="create it first"):
         back_up(home, tmp_path / "no" / "where")
     with pytest.raises(StorageError, match="no log"):
         back_up(tmp_path / "there", tmp_path / "backup")
@@ -274,9 +274,9 @@ def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file"):
         restore(tmp_path / "backup", tmp_path / "file")
-    with pytest.raises(UsageError, match="make it first"):
+    with pytest.raises(UsageError, match="create it first"):
         restore(tmp_path / "backup", tmp_path / "no" / "where")
-    with pytest.raises(UsageError, match="named as the backup and as"):
+    with pytest.raises(UsageError, match="both the backup and the target"):
         restore(tmp_path / "backup", tmp_path / "backup")
     (tmp_path / "empty").mkdir()
     assert restore(tmp_path / "backup", tmp_path / "empty").records == 20

@@ -49,7 +49,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("native", False, "ok", "native"),
         ("python", True, "ok", "python, as MILLSTREAM_CORE says"),
-        ("python", False, "note", "python: the native core is not there"),
+        ("python", False, "note", "python: the native core is not installed"),
     ],
 )
 def test_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: bool, level: str, words: str) -> None:
@@ -85,7 +85,7 @@ def test_a_damaged_log(home: Path) -> None:
     found = by_check(diagnose_directory(home))
     assert (found["log"].level, found["kept aside"].level) == ("problem", "note")
     assert "millstream log check" in found["log"].advice
-    assert "whole records stand behind" in found["log"].why
+    assert "whole records follow" in found["log"].why
 
 
 def test_a_disk_in_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

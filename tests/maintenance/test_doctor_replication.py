@@ -44,7 +44,7 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
             [
                 (
                     "warning",
-                    "2 files in the data directory hold changes that this server took as a primary and no other has",
+                    "2 files in the data directory hold changes that only this server accepted, as a primary",
                 )
             ],
         ),
@@ -52,7 +52,7 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
         (
             {"role": "master", "slave0": replica("wait_bgsave"), "slave1": replica(lag=60)},
             [
-                ("note", "replica 10.0.0.2:1 is wait_bgsave: its copy is not there yet"),
+                ("note", "replica 10.0.0.2:1 is wait_bgsave: its copy is not complete yet"),
                 ("warning", "replica 10.0.0.2:1 was last heard of 60 s ago"),
             ],
         ),
@@ -74,17 +74,17 @@ SYNC = {"millstream_sync_state": "refused", "millstream_sync_asked": 2, "millstr
         (
             {"min_slaves_good_slaves": 1},
             {"min-replicas-to-write": "2"},
-            "min-replicas-to-write 2, 1 heard of lately",
+            "min-replicas-to-write 2, 1 heard of recently",
             "all writes are refused (min-replicas-to-write 2)",
         ),
         ({"min_slaves_good_slaves": 1}, {}, None, "all writes are refused (min-replicas-to-write)"),
         (
             {"min_slaves_good_slaves": 0},
             {},
-            "min-replicas-to-write, 0 heard of lately",
+            "min-replicas-to-write, 0 heard of recently",
             "all writes are refused (min-replicas-to-write)",
         ),
-        ({}, {}, None, "nobody else has what is written"),
+        ({}, {}, None, "no other server has the writes"),
     ],
 )
 def test_writes_that_are_refused(
@@ -218,4 +218,4 @@ def test_a_full_disk_is_this_servers() -> None:
     reason = "cannot keep the primary's copy in /data: No space left on device; free some space there"
     info = {"role": "slave", "master_link_status": "down", "millstream_link_error": reason}
     (finding,) = diagnose_replication(info, {})
-    assert "make room in that directory of this server" in finding.advice
+    assert "free space in that directory of this server" in finding.advice

@@ -139,5 +139,5 @@ def test_places(word: str, expected: Moment) -> None:
 @pytest.mark.parametrize("word", ["", "yesterday", "-5", "10 minutes", "2026-13-01"])
 def test_no_places(word: str) -> None:
     """The error teaches."""
-    with pytest.raises(UsageError, match="no place in a log"):
+    with pytest.raises(UsageError, match="not a position in a log"):
         parse_moment(word, START)

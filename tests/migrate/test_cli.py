@@ -143,9 +143,9 @@ def test_other_databases_are_named(filled: ServerProcess, tmp_path: Path) -> Non
     home = f"file://{tmp_path}/data"
     result = typed("import", filled.url, "--to", home)
     assert result.exit_code == 0, result.output
-    assert "Not looked at: databases 2 (2 keys) of the source. --db N" in result.stderr
-    assert "Not looked at" not in typed("import", filled.url, "--db", "2", "--to", home).stderr
-    assert "Not looked at" not in typed("export", home, str(tmp_path / "out.resp")).stderr
+    assert "Not read: databases 2 (2 keys) of the source. --db N" in result.stderr
+    assert "Not read" not in typed("import", filled.url, "--db", "2", "--to", home).stderr
+    assert "Not read" not in typed("export", home, str(tmp_path / "out.resp")).stderr
 
 
 @pytest.mark.parametrize("way", ["dump", "commands"])

@@ -173,7 +173,7 @@ def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redi
         client.flushall()
         report = run(real_redis.url, "memory://taken", at(2, "compared", lambda: client.set("a", "mine")))
         assert states(report) == {b"a": "failed", b"b": "copied"}
-        assert "meanwhile somebody made a key of this name" in report.streams[0].reason
+        assert "another client created a key of this name" in report.streams[0].reason
         assert client.get("a") == b"mine"
         assert sorted(client.keys()) == [b"a", b"b"]
 

@@ -80,8 +80,8 @@ def test_in_from_redis_and_out_again(real_redis: ServerProcess, store: tuple[str
         saved = Path(theirs("CONFIG", "GET", "dir")[1].decode()) / theirs("CONFIG", "GET", "dbfilename")[1].decode()
         result = typed("import", str(saved), "--to", url)
         assert result.exit_code == 0, result.output
-        assert "Left out, since it is not held here: 1 function library." in result.stderr
-        assert "Copied beside the streams: 6 hash, 6 list, 6 set, 6 string, 6 zset." in result.stderr
+        assert "Left out, since the target does not support it: 1 function library." in result.stderr
+        assert "Copied besides the streams: 6 hash, 6 list, 6 set, 6 string, 6 zset." in result.stderr
         assert sorted(ours("KEYS", "*")) == keys
         for key in keys:
             assert told_apart(portrait(theirs, key), portrait(ours, key), repr(key)) == []
@@ -181,7 +181,7 @@ def test_a_key_of_a_server_that_is_not_held_is_named(each_redis: ServerProcess, 
             pytest.skip("before Redis 7.4 fields have no times to live")
     result = typed("export", each_redis.url, str(tmp_path / "out.rdb"))
     assert result.exit_code == 1
-    assert "Not copied: 'h': it is not held here: type 25, which is not read." in result.stderr
+    assert "Not copied: 'h': it is not supported here: type 25, which is not read." in result.stderr
     items = [item for item in read_file([(tmp_path / "out.rdb").read_bytes()]) if isinstance(item, RdbKey)]
     assert [item.key for item in items] == [b"key"]
 
@@ -239,7 +239,7 @@ def test_what_makes_no_sense_for_rdb_files(store: tuple[str, Any], tmp_path: Pat
     for words in (("--text",), ("--for", "6.2")):
         result = typed("export", store[0], target, *words)
         assert result.exit_code == 2
-        assert "an RDB file is no text, and Redis 7.0 is the oldest that reads it" in result.stderr
+        assert "an RDB file is not text, and Redis 7.0 is the oldest that reads it" in result.stderr
     (tmp_path / "in.rdb").write_bytes(file_of())
     assert "there are 16, from 0 on" in typed("import", str(tmp_path / "in.rdb"), "--to", store[0], "--db", "16").stderr
     shutil.rmtree(tmp_path / "none", ignore_errors=True)

@@ -207,7 +207,7 @@ def test_a_directory_that_is_gone_is_named_with_what_to_do(log: Log) -> None:
         child.stdin.write(f"{rewrite.encode()}\n")
         child.stdin.flush()  # it ends without a word when that is closed
         said = child.stderr.read()
-    why = "No such file or directory; is it the right directory?"
+    why = "No such file or directory; check that it is the right directory"
     assert (child.returncode, said) == (1, f"cannot open the data directory {gone}: {why}\n")
 
 

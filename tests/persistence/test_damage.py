@@ -294,7 +294,7 @@ def test_a_damaged_seal_between_records_costs_none_of_them() -> None:
     log.sync()
     files = files_of(disk)
     for bit in range(8 * seal, 8 * (seal + SEAL)):
-        with pytest.raises(LogCorruptError, match="the next record stands behind it"):
+        with pytest.raises(LogCorruptError, match="the next record follows it"):
             recovered(files | {name: flipped(files[name], bit)})
 
 

@@ -274,7 +274,7 @@ def test_a_disk_that_takes_nothing_and_says_nothing_is_an_error() -> None:
         def append(self, data: object) -> int:
             return 0
 
-    with pytest.raises(OSError, match="took no bytes"):
+    with pytest.raises(OSError, match="wrote no bytes"):
         put(Stuck(), b"x")
 
 

@@ -144,7 +144,7 @@ def test_subscribers_run_where_there_is_no_spark(
         client.xadd("jobs", {"x": "1"})
         process = subprocess.Popen(run, cwd=tmp_path, env=without_spark, stdout=log, stderr=log)
         try:
-            gone_on = "the subscribers go on without the pipelines"
+            gone_on = "the subscribers continue without the pipelines"
             eventually(lambda: gone_on in (tmp_path / "log").read_text(), 60, what="the pipelines are given up")
             eventually(lambda: client.xlen("effects") == 1, what="the subscriber works")
             client.xadd("jobs", {"x": "2"})

@@ -231,7 +231,7 @@ def test_an_answer_that_is_none_is_said_to_be_that(line: bytes) -> None:
     """The reason names what came, and is a sentence."""
     shake = Handshake(Introduction(7000))
     events = [event for _ in range(4) for event in shake.feed(b"+OK\r\n" if _ < 3 else line + b"\r\n")]
-    assert events[-1] == LinkRefused(f"it has answered {line.decode()!r}: is this a Redis?")
+    assert events[-1] == LinkRefused(f"it has answered {line.decode()!r}: it may not be a Redis server")
 
 
 def test_a_name_in_a_reason_is_not_longer_than_a_line() -> None:

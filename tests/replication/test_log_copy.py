@@ -167,7 +167,7 @@ def test_who_takes_nothing_of_his_copy_is_sent_away(tmp_path: Path, caplog: pyte
         stalled.wire.send("PSYNC", "?", "-1")
         assert stalled.line().startswith(b"+FULLRESYNC")
         eventually(lambda: info(wire)["connected_slaves"] == "0", what="it is sent away")
-        assert "closing replica 127.0.0.1:0, since it took nothing of its copy for too long" in caplog.text
+        assert "closing replica 127.0.0.1:0, since it read nothing of its copy for too long" in caplog.text
         assert caplog.text.count("closing replica") == 1
 
 

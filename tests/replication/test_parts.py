@@ -104,7 +104,7 @@ def test_nobody_follows_where_there_is_no_history() -> None:
 
 
 def test_replicas_that_are_not_there_yet_do_not_count() -> None:
-    """Only those that follow have what was written, and only those heard of lately are good."""
+    """Only those that follow have what was written, and only those heard of recently are good."""
     followers = Followers()
     for number, stage in enumerate(("wait_bgsave", "send_bulk", "online", "online")):
         follower = followers.known(number, "ip")

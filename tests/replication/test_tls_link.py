@@ -98,9 +98,9 @@ def test_ours_follow_ours_and_no_other_authority(files: Certificates, tmp_path: 
 
 def test_what_a_link_needs(files: Certificates) -> None:
     """Without an authority any primary would do, so it is an error; so is a certificate without its key."""
-    with pytest.raises(TlsError, match="name who signs it with --tls-ca-cert-file"):
+    with pytest.raises(TlsError, match="give its certificate with --tls-ca-cert-file"):
         make_link_context(Tls(None, replication=True))
-    with pytest.raises(TlsError, match="name both"):
+    with pytest.raises(TlsError, match="give both"):
         make_link_context(Tls(None, files.file("server.crt"), None, files.ca, replication=True))
-    with pytest.raises(TlsError, match="holds no certificate"):
+    with pytest.raises(TlsError, match="has no certificate"):
         make_link_context(Tls(None, None, None, files.file("server.key"), replication=True))

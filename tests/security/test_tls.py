@@ -260,7 +260,7 @@ def test_worker_line_refuses_a_server_it_cannot_trust(server: ServerThread) -> N
         ({"key_file": "client.key"}, "does not belong to the certificate"),
         ({"key_file": "locked.key"}, "passphrase"),
         ({"cert_file": "server.key"}, "not a certificate and a key in PEM"),
-        ({"ca_cert_file": "server.key"}, "holds no certificate"),
+        ({"ca_cert_file": "server.key"}, "has no certificate"),
     ],
 )
 def test_bad_files_end_the_start_with_a_sentence(certificates, change: dict[str, Any], told: str) -> None:

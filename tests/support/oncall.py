@@ -63,7 +63,7 @@ class OnCall:
         self._start("stuck")
         for number in range(3):
             self.client.xadd("jobs", {"n": number})
-        eventually(lambda: self._state("stuck") == "blocked", what="the worker stands still")
+        eventually(lambda: self._state("stuck") == "blocked", what="the worker is blocked")
         self._start("well")
         for amount in ("10", "none", "0"):
             self.client.xadd("orders", {"amount": amount})

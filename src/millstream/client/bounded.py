@@ -276,7 +276,7 @@ class AsyncBounded(_Bounds):
         return True
 
 
-NOBODY = "nobody listens there: it was connected to itself"
+NOBODY = "no server listens there: the connection reached itself"
 
 
 def _is_itself(connected: socket.socket) -> bool:

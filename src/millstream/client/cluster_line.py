@@ -245,4 +245,4 @@ async def require_whole(nodes: Sequence[Line]) -> None:
     if len(nodes) == 1:
         (reply,) = await nodes[0].calls([CLUSTER_INFO])
         if (count := masters(reply)) > 1:
-            raise UsageError(f"{part_of(count)}: write it as redis+cluster://HOST:PORT")
+            raise UsageError(f"{part_of(count)}: use redis+cluster://HOST:PORT")

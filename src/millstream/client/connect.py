@@ -142,11 +142,11 @@ def _options_of(url: str) -> Iterator[None]:
 def _fault(url: str, said: str) -> str:
     """The wrong option by its name, unless that may be a part of a password with a question mark in it."""
     if "@" in url.partition("?")[2]:
-        return "an @ follows the question mark; in a password, ? is written %3F and @ is %40"
+        return "an @ follows the question mark; in a password write %3F for ? and %40 for @"
     if (unknown := re.search(r"unexpected keyword argument ('[a-z_]{1,40}')", said)) is not None:
         return f"there is no option {unknown[1]} for a connection"
     invalid = re.match(r"Invalid value for '[a-z_]{1,40}'", said)
-    return invalid[0] if invalid is not None else "an option behind the question mark has an invalid name or value"
+    return invalid[0] if invalid is not None else "an option after the question mark has an invalid name or value"
 
 
 #: Options of redis-py's connections that take an object of Python, which the text of a URL never is.
@@ -176,6 +176,6 @@ def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[
     if "fsync" in asked:
         raise ConfigError(
             f"the file:// URL names an fsync: process {locked.pid} serves this "
-            f"directory at {locked.address} and decides about fsync; leave ?fsync out"
+            f"directory at {locked.address} and controls fsync; leave ?fsync out"
         )
     return locked.address, {"db": int(asked.get("db", "0")), **options}

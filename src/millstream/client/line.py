@@ -336,7 +336,7 @@ def _holds(asked: _Asked) -> bool:
     if only_if is None or only_if():
         return True
     if not future.done():
-        future.set_exception(Withheld("the condition of these commands does not hold any more"))
+        future.set_exception(Withheld("the condition of these commands is no longer true"))
         future.exception()
     return False
 

@@ -39,7 +39,7 @@ def unreached(url: str, error: Exception) -> str:
     """One sentence for a server that cannot be talked to: which one it is, and how another is named."""
     said = without_secrets(str(error)).rstrip(".")
     return (
-        f"cannot talk to {without_password(url)} ({said}): start the server, or name another by "
+        f"cannot connect to {without_password(url)} ({said}): start the server, or name another by "
         "--url, MILLSTREAM_URL or REDIS_URL"
     )
 
@@ -49,7 +49,7 @@ def split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise ConfigError(f"cannot use {kind_of(url)}: it cannot be taken apart ({_ENCODED})") from None
+        raise ConfigError(f"cannot use {kind_of(url)}: it is not a valid URL ({_ENCODED})") from None
 
 
 def wrong(url: str) -> str | None:
@@ -60,18 +60,18 @@ def wrong(url: str) -> str | None:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"it cannot be taken apart ({_ENCODED})"
+        return f"it is not a valid URL ({_ENCODED})"
     asked = parse_qs(parts.query).get("db")
     if asked and not re.fullmatch(r"[0-9]+", asked[0]):
-        return "its db is not the number of a database: ?db=1 would be one"
+        return "its db is not the number of a database. Write it as in ?db=1"
     if parts.scheme == "unix":
         return None
     try:
         port = parts.port
     except ValueError:  # its text quotes the part, which may be of a password
-        return f"its port is no number from 1 to 65535 ({_ENCODED})"
+        return f"its port is not a number from 1 to 65535 ({_ENCODED})"
     if not asked and not re.fullmatch(r"/?[0-9]*/?", unquote(parts.path)):
-        return "what follows the port is the number of a database, as in redis://127.0.0.1:6379/0"
+        return "the part after the port must be the number of a database, as in redis://127.0.0.1:6379/0"
     return "there is no port 0" if port == 0 else None
 
 

@@ -59,9 +59,9 @@ FILES: tuple[MonitoringFile, ...] = (
         )
         for board in BOARDS
     ),
-    _yaml("alerts", "Alerts: what is wrong, what to do, and the page that says more."),
-    _yaml("recording", "Recording rules: the figures of a group over all its workers, which the alerts go by."),
-    _yaml("scrape", "What Prometheus asks, and how often: a configuration to begin with."),
+    _yaml("alerts", "Alerts, each with its remedy and a page of the documentation."),
+    _yaml("recording", "Recording rules: figures of a group over all its workers, which the alerts use."),
+    _yaml("scrape", "Configuration of Prometheus to start with: targets and intervals."),
 )
 
 
@@ -70,7 +70,7 @@ def find(name: str) -> MonitoringFile:
     for each in FILES:
         if each.name == name:
             return each
-    raise NoFileError(f"there is no file {name!r}; these there are: {', '.join(each.name for each in FILES)}")
+    raise NoFileError(f"there is no file {name!r}; choose one of: {', '.join(each.name for each in FILES)}")
 
 
 def write_all(folder: Path, *, force: bool) -> list[Path]:

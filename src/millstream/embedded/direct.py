@@ -65,7 +65,7 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
     if not url.startswith(SCHEMES):
         raise ConfigError(
             "open_store() cannot use this URL: a store of this process is at memory:// or file:///dir. For a "
-            "server write millstream.connect()."
+            "server use millstream.connect()."
         )
     return OpenStore(parse_place(url), text=text)
 

@@ -136,4 +136,4 @@ def catch_up() -> None:
             try:
                 job()
             except Exception:  # the kind of this thread has nothing to do with it
-                log.exception("closing what was dropped failed")
+                log.exception("closing a dropped client failed")

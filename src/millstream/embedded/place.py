@@ -48,7 +48,7 @@ def parse_place(url: str) -> Place:
     try:
         parts = urlsplit(url)
     except ValueError:  # its text quotes the URL
-        raise ConfigError("cannot use the URL: it cannot be taken apart") from None
+        raise ConfigError("cannot use the URL: it is not valid") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     db = options.pop("db", "0")
     if not db.isdigit() or int(db) > 15:

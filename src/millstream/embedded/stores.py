@@ -77,7 +77,7 @@ class Lease:
             if self._store is not None and self._store.forked:
                 return self._store  # the store reports the fault when it is used
             if place.directory is None and not is_first:
-                raise UsageError(f"{place.url} was closed by its last client, and what it held is gone: connect again")
+                raise UsageError(f"{place.url} was closed by its last client, and its data is lost: connect again")
             store = Store(place, clock=self._clock, disk=self._disk)
         elif place.fsync not in {None, store.fsync}:
             raise ConfigError(

@@ -35,7 +35,7 @@ def directory_of(url: str) -> Path:
             raise UnreachableError(f"cannot ask the server at {named} for its directory: {error}") from error
     if "millstream_version" not in info:
         raise UsageError(
-            f"the server at {named} is no Millstream, so its files cannot be copied: `millstream export` copies its "
+            f"the server at {named} is not Millstream, so its files cannot be copied: `millstream export` copies its "
             "streams"
         )
     path = Path(str(answer["dir"]))

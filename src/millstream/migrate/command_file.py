@@ -82,7 +82,7 @@ class Writer:
         if ends is not None:
             self._put([("PEXPIREAT", key, ends)])
         if overview(source, key) != stream:
-            raise ChangedError("it was written to while it was exported: stop who writes and reads")
+            raise ChangedError("it changed while it was exported: stop writers and readers")
 
     def end(self) -> None:
         """Write the mark that nothing is missing."""

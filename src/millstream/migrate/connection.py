@@ -135,7 +135,7 @@ class Link:
         if isinstance(error, NoReplyError) and (
             limit := self._client.connection_pool.connection_kwargs["socket_timeout"]
         ):
-            return LinkError(f"{self.name} does not answer ({error}): it is waited for {limit:g} s")
+            return LinkError(f"{self.name} does not answer ({error}): waiting for it for {limit:g} s")
         return LinkError(f"{self.name} cannot be reached or went away: {error}")
 
 

@@ -153,10 +153,10 @@ class Copier:
         if self.way == "commands" or not self.takes_dumps:
             return "the target has refused a DUMP of the source", None
         if not self._fits(key):
-            return "it is larger than one RESTORE should be", None
+            return "it is too large for one RESTORE", None
         seen, payload = self._dumped(key)
         if isinstance(payload, ResponseError):
-            return "the source has no DUMP for us", None
+            return "the user may not run DUMP at the source", None
         reply = self.target.ask([("RESTORE", temporary, 0, payload)])[0]
         if isinstance(reply, ResponseError):
             self.takes_dumps = False
@@ -245,7 +245,7 @@ class Copier:
         if replaces:
             self.target.call("RENAME", temporary, key)
         elif not self.target.call("RENAMENX", temporary, key):
-            raise RefusedError("meanwhile somebody made a key of this name at the target", code="EXISTS")
+            raise RefusedError("another client created a key of this name at the target meanwhile", code="EXISTS")
 
 
 def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:

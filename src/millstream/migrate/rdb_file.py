@@ -152,7 +152,7 @@ def _value(reply: Any) -> Value | str:
             return dump.load(reply)
         return redis_form.load(reply, _SECONDS, _MESSAGES)
     except MalformedError as error:
-        return f"it is not held here: {error}"
+        return f"it is not supported here: {error}"
 
 
 def _carry(source: Link, target: Link, key: bytes, value: Value, choices: MigrationOptions) -> str:

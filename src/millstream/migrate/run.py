@@ -284,4 +284,4 @@ def _existing(copier: Copier, key: bytes) -> StreamOutcome:
 
 def _so_far(report: MigrationReport) -> str:
     done = sum(outcome.ok for outcome in report.streams)
-    return f"{done} streams were copied whole before that; run the same command again when this is mended."
+    return f"{done} streams were copied before that; fix this, then run the same command again."

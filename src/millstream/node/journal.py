@@ -231,6 +231,6 @@ class Journal:
 def not_logged(what: str, error: Exception) -> StorageError:
     """The error to raise where memory holds changes that the log will never have."""
     return StorageError(
-        f"{what} in memory and cannot be logged ({error or repr(error)}); nobody was told of them, and a start leaves "
-        "them out: start again, and make such changes in smaller parts"
+        f"{what} in memory and cannot be logged ({error or repr(error)}); they were not acknowledged, and a start "
+        "leaves them out: start again, and make such changes in smaller parts"
     )

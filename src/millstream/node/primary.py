@@ -353,13 +353,12 @@ class Primary:
             self._journal.lack_replicas(Shortage(unconfirmed.records()) if is_short else None)
             if is_short:
                 log.warning(
-                    "fewer than %d replicas confirm what is written (sync-replicas): writes are refused, %d changes "
-                    "wait",
+                    "fewer than %d replicas confirm writes (sync-replicas): writes are refused, %d changes wait",
                     wanted,
                     len(unconfirmed),
                 )
             else:
-                log.warning("writes are taken again: replicas confirm what is written, or are not asked to any more")
+                log.warning("writes are accepted again: replicas confirm them, or no longer need to")
         if self.shell is not None and (has_moved or is_short != was_short):
             self.shell.confirmed()
 

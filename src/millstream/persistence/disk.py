@@ -165,7 +165,7 @@ _RAN_OUT = {
     errno.ENOMEM: "; free some memory",
 }
 _WHOSE = "; do it as the user whose directory that is, or change its rights"
-_WHERE = "; is it the right directory?"
+_WHERE = "; check that it is the right directory"
 _ADVICE = {
     errno.EACCES: _WHOSE,
     errno.EPERM: _WHOSE,
@@ -200,7 +200,7 @@ def put(file: DiskFile, data: Data) -> None:
         except InterruptedError:
             continue
         if not taken:
-            raise OSError(errno.EIO, "the disk took no bytes and named no reason")
+            raise OSError(errno.EIO, "the disk wrote no bytes and gave no reason")
         rest = rest[taken:]
 
 

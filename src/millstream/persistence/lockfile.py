@@ -76,7 +76,7 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
             raise
         reason = lock.displaced()
         lock.release()  # between opening and locking, another process removed the file, or moved the directory
-    raise OSError(errno.EAGAIN, f"{reason}, again and again: end what does that")
+    raise OSError(errno.EAGAIN, f"{reason}, repeatedly: stop the program that does it")
 
 
 def _sentence(directory: Path, owner: Owner | None) -> str:

@@ -71,7 +71,7 @@ _DISPLACED = (
     "{}, while this process used it: records after position {} are in no log that a start would find there, so no more "
     "are taken. What was promised is in what was there before: put that back if it was moved, and start again"
 )
-_LOOK = "`millstream log check {}` says what is wrong, what would be lost, and what to do"
+_LOOK = "`millstream log check {}` shows the damage, the loss and the remedy"
 
 
 @dataclass(frozen=True, slots=True)

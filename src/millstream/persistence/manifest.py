@@ -136,13 +136,13 @@ def _listed(segments: tuple[SegmentEntry, ...]) -> list[dict[str, Any]]:
 def _entries(facts: list[dict[str, Any]]) -> tuple[SegmentEntry, ...]:
     for entry in facts:
         if not (_is_plain(entry["name"], entry["first"]) and is_segment_name(entry["name"])):
-            raise ValueError(f"{entry['name']!r} is no log file")
+            raise ValueError(f"{entry['name']!r} is not a log file")
     return tuple(SegmentEntry(s["name"], s["first"], _identity(s["identity"])) for s in facts)
 
 
 def _identity(text: object) -> str:
     if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
-        raise ValueError(f"{text!r:.40} is no mark of a file")
+        raise ValueError(f"{text!r:.40} is not a mark of a file")
     return text
 
 

@@ -131,7 +131,7 @@ def assess(scan: Scan) -> ScanResult:
         if head.proven > scan.records:
             proof = proof or "later records show that it had been durable"
         elif head.number == scan.records:
-            proof = proof or "the next record stands behind it"
+            proof = proof or "the next record follows it"
     if search.spent:
         proof = proof or "what follows cannot be searched in bounded time"
     position = scan.header.first + scan.records

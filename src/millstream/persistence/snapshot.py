@@ -139,7 +139,7 @@ def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorr
     path = directory / entry.name
     lost = f"{result.rest} bytes with {result.whole_behind} whole payloads behind it" if result.rest else "its end"
     return LogCorruptError(
-        f"{path}: the snapshot is damaged or cut short at byte {result.end}, behind {result.records} whole payloads; "
+        f"{path}: the snapshot is damaged or cut short at byte {result.end}, after {result.records} whole payloads; "
         f"starting without the rest would lose {lost}. It alone holds the records up to {entry.last}. "
         "Nothing was changed",
         path=str(path),

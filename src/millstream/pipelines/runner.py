@@ -66,13 +66,13 @@ class PipelineRunner:
         died = self._query.exception()
         if died is None:
             self.state = "done"
-            log.info("pipeline %s has come to its end", self.pipeline.name)
+            log.info("pipeline %s ended", self.pipeline.name)
             return
         self.error, self.state = last_words(died), "waiting"
         if now - self._started >= _GOOD_AFTER:
             self._pause = FIRST_PAUSE
         self._due = now + self._pause
-        log.error("pipeline %s died and starts again in %.0f s: %s", self.pipeline.name, self._pause, self.error)
+        log.error("pipeline %s failed and restarts in %.0f s: %s", self.pipeline.name, self._pause, self.error)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def stop(self, deadline: float) -> None:

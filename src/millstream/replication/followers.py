@@ -78,7 +78,7 @@ class Followers:
         return offsets[wanted - 1] if len(offsets) >= wanted else -1
 
     def good(self, mono: int, most_lag: int, *, confirming: bool = False) -> int:
-        """The number of replicas that were heard of lately."""
+        """The number of replicas that were heard of recently."""
         return sum(each.lag(mono) <= most_lag and (each.acked >= 0 or not confirming) for each in self.online)
 
     def needed(self) -> int | None:

@@ -157,7 +157,7 @@ class Handshake:
             yield from self._read()
         if len(self._data) > _LINE_MAX and self._read in {self._answer, self._frame}:
             self._read = self._nothing
-            yield LinkRefused("it has sent a line without an end: is this a Redis?")
+            yield LinkRefused("it sent a line without an end: it may not be a Redis server")
 
     # ------------------------------------------------------------------ what is said
 
@@ -298,4 +298,4 @@ def _bytes(text: str) -> bytes:
 def _refused(line: bytes) -> LinkRefused:
     if line[:1] == b"-":
         return LinkRefused(line[1:][:_SHOWN].decode("utf-8", "replace"), is_passing=line.startswith(_LATER))
-    return LinkRefused(f"it has answered {line[:_SHOWN].decode('utf-8', 'replace')!r}: is this a Redis?")
+    return LinkRefused(f"it has answered {line[:_SHOWN].decode('utf-8', 'replace')!r}: it may not be a Redis server")

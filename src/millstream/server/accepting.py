@@ -154,7 +154,7 @@ class Listener:
         if left > 0:
             self._try_later(left)
         else:
-            self._say("TLS handshakes that take long give way, since others wait: somebody connects and says nothing")
+            self._say("slow TLS handshakes are closed, since others wait: a client connects and sends nothing")
             del self._shaking[sock]
             _hang_up(sock)
         return left <= 0
@@ -193,7 +193,7 @@ class Listener:
                 ssl_shutdown_timeout=tls.SHUTDOWN_SECONDS if encrypted else None,
             )
         except OSError as error:  # not TLS, too slow, or the client has gone
-            log.debug("a connection came to nothing: %s", error)
+            log.debug("a connection failed: %s", error)
             sock.close()
         finally:
             if self._shaking.pop(sock, None) is not None and self._sockets and self._pause is not None:

@@ -61,8 +61,8 @@ log = logger("millstream.server")
 Progress = Callable[[str, int, int], None]
 
 LOST = (
-    "{error}; the last {held} records found no space and are lost, of which nobody was told that they were done; all "
-    "that was acknowledged is on disk; then start again"
+    "{error}; the last {held} unacknowledged records could not be written and are lost; all acknowledged data is on "
+    "disk; then start again"
 )
 _STOPPED = "stopped while the log was read; nothing was changed"
 DENIED = (
@@ -228,7 +228,7 @@ class Server:
         else:
             role = f"a replica of {said[0]}:{said[1]}" if said[0] else "a primary"
             log.warning(
-                "this server is %s, as REPLICAOF said last; --replicaof is for a directory without a role", role
+                "this server is %s, as the last REPLICAOF set; --replicaof is for a directory without a role", role
             )
 
     async def _bind(self) -> None:
@@ -549,7 +549,7 @@ class Server:
             self.fail(error)
             return
         except Exception:
-            log.exception("internal error in what is done from time to time")
+            log.exception("internal error in a periodic task")
             self.facts.internal_errors += 1
             self._timer_at = 0  # no earlier time is asked for until this one has come
             self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)

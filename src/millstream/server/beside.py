@@ -58,7 +58,7 @@ class Beside:
                 start_new_session=True,  # a Ctrl-C is the server's: it ends the other in order
             )
         except OSError as error:
-            log.warning("the %s cannot be started (%s): the server goes on without it", self._companion.name, error)
+            log.warning("the %s cannot be started (%s): the server continues without it", self._companion.name, error)
             return
         self._watching = asyncio.create_task(self._watch(self._process), name="millstream-beside")
 
@@ -85,7 +85,7 @@ class Beside:
         code = await process.wait()
         if not self._is_ending:
             log.warning(
-                "the %s ended by itself (exit code %d): the server goes on without it; start it again by: %s",
+                "the %s ended by itself (exit code %d): the server continues without it; start it again by: %s",
                 self._companion.name,
                 code,
                 self._companion.alone,

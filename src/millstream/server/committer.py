@@ -185,7 +185,7 @@ class Committer:
 
     def _ask(self, job: Job, done: "Future[T]") -> None:
         if self._closing or self._commit.failure is not None:
-            done.set_exception(StorageError("the log takes no more jobs"))
+            done.set_exception(StorageError("the log accepts no more jobs"))
         elif self._commit.is_busy:
             self._asked.append((job, done))
         else:

@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
             self._reader.feed(data)
         except QueryBufferError:
             self._server.facts.query_buffer_closed += 1
-            self._cut("it sent more than it may have waiting")
+            self._cut("it sent more than the limit of unprocessed bytes")
             return False
         return True
 
@@ -472,7 +472,7 @@ class Connection(asyncio.Protocol):
 
     def _cut_slow(self, held: int) -> None:
         self._server.facts.output_buffer_closed += 1
-        self._cut(f"it left {held} bytes of replies untaken")
+        self._cut(f"it left {held} bytes of replies unread")
 
     # ------------------------------------------------------------------ stopping and going on
 

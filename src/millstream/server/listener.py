@@ -70,9 +70,9 @@ def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -
     if code == errno.EACCES:
         return f"{where} may not be used without special rights: choose a port above 1023 with {option}"
     if code == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine: name one with --host, for example 127.0.0.1"
+        return f"{host} is not an address of this machine: give one with --host, for example 127.0.0.1"
     if isinstance(error, socket.gaierror):
-        return f"the host name {host!r} is not known: name an address of this machine with --host, such as 127.0.0.1"
+        return f"the host name {host!r} is unknown: give an address of this machine with --host, such as 127.0.0.1"
     return f"cannot listen at {where}: {error}"
 
 
@@ -89,7 +89,7 @@ def bind_unix(path: Path) -> list[socket.socket]:
             raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ListenError(f"cannot listen at {path}: {reason}; choose another place with --unixsocket") from None
+        raise ListenError(f"cannot listen at {path}: {reason}; choose another path with --unixsocket") from None
     return [sock]
 
 
@@ -97,7 +97,7 @@ def _clear(path: Path) -> None:
     """Remove a socket left over by a process that is gone; leave anything else alone."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            raise ListenError(f"{path} exists and is no socket: choose another place with --unixsocket")
+            raise ListenError(f"{path} exists and is not a socket: choose another path with --unixsocket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as probe:
@@ -108,7 +108,7 @@ def _clear(path: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
             return
-    raise ListenError(f"{path} is served by another process: stop it, or choose another place with --unixsocket")
+    raise ListenError(f"{path} is served by another process: stop it, or choose another path with --unixsocket")
 
 
 def tcp_url(host: str, port: int, scheme: str = "redis") -> str:

@@ -9,9 +9,9 @@ from millstream.server.tls import Tls
 
 PROMISES: dict[str, str] = {
     "always": "every write is on disk before it is acknowledged",
-    "everysec": "a crash of the machine may lose about the last second of acknowledged writes, of the process none",
-    "no": "a crash of the machine may lose acknowledged writes the kernel has not stored yet, of the process none",
-    "memory": "nothing is kept: the data is gone when the server ends",
+    "everysec": "a machine crash may lose about the last second of acknowledged writes; a process crash loses none",
+    "no": "a machine crash may lose acknowledged writes not stored by the kernel yet; a process crash loses none",
+    "memory": "nothing is kept: the data is lost when the server ends",
 }
 """The promise of each way to keep data, in one sentence; ``memory`` is the way without a directory."""
 

@@ -45,10 +45,10 @@ _VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_R
 def make_context(tls: Tls) -> ssl.SSLContext:
     """The context for a listener: TLS 1.2 or newer."""
     if tls.cert_file is None or tls.key_file is None:
-        raise TlsError("TLS needs the server's certificate and key: name them with --tls-cert-file and --tls-key-file")
+        raise TlsError("TLS needs the server's certificate and key: give them with --tls-cert-file and --tls-key-file")
     if tls.auth_clients != "no" and tls.ca_cert_file is None:
         raise TlsError(
-            "client certificates are checked, but against nothing: name who signs them with --tls-ca-cert-file, or "
+            "client certificates cannot be checked without a CA: give its certificate with --tls-ca-cert-file, or "
             "let clients in without a certificate by --tls-auth-clients no"
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -65,11 +65,11 @@ def make_link_context(tls: Tls) -> ssl.SSLContext:
     """
     if tls.ca_cert_file is None:
         raise TlsError(
-            "--tls-replication checks the primary's certificate, but against nothing: name who signs it with "
+            "--tls-replication cannot check the primary's certificate without a CA: give its certificate with "
             "--tls-ca-cert-file"
         )
     if (tls.cert_file is None) != (tls.key_file is None):
-        raise TlsError("a certificate goes with its key: name both, with --tls-cert-file and --tls-key-file")
+        raise TlsError("a certificate needs its key: give both, with --tls-cert-file and --tls-key-file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     _load(context, tls)
@@ -92,7 +92,7 @@ def _load(context: ssl.SSLContext, tls: Tls) -> None:
         try:
             context.load_verify_locations(tls.ca_cert_file)
         except ssl.SSLError:
-            raise TlsError(f"{tls.ca_cert_file} (--tls-ca-cert-file) holds no certificate in PEM") from None
+            raise TlsError(f"{tls.ca_cert_file} (--tls-ca-cert-file) has no certificate in PEM") from None
 
 
 def _check_readable(option: str, file: Path) -> None:
@@ -104,7 +104,7 @@ def _check_readable(option: str, file: Path) -> None:
 
 
 def _no_passphrase() -> NoReturn:
-    raise TlsError("the key (--tls-key-file) is locked with a passphrase, which the server cannot be told: unlock it")
+    raise TlsError("the key (--tls-key-file) is locked with a passphrase, which the server cannot get: unlock it")
 
 
 def _pair_sentence(cert: Path, key: Path, error: ssl.SSLError) -> str:

@@ -40,7 +40,9 @@ def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
         return _group_mode(given)
     for name in sorted(set(names.options(names.GROUP)) - set(names.options(names.BATCH, names.STREAM))):
         if name.lower() in given:
-            raise ConfigError(f"option {name!r} does nothing without .option('mode', 'group'): leave it out, or say so")
+            raise ConfigError(
+                f"option {name!r} does nothing without .option('mode', 'group'): leave it out, or set that mode"
+            )
     if view == "entries":
         return None
     from millstream.spark.views.source import View  # noqa: PLC0415 - only its users pay for it

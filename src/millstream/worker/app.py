@@ -321,7 +321,7 @@ class App(Declaring, Publishing):
         :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` learns of it only
         here; the app reads nothing more by then.
         """
-        assert self._heartbeat is not None, "the app does not run"
+        assert self._heartbeat is not None, "the app is not running"
         if spare.is_here():
             await spare.unneeded(self._heartbeat.dismissed, lambda: any(one.busy for one in self._loops))
         else:

@@ -124,7 +124,7 @@ def find(target: str, kind: type[Found], word: str, folder: str | None = None) -
     module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not all(name.replace(".", "_").isidentifier() for name in (module_name, attribute)):
         raise ConfigError(
-            f"{without_password(target)!r} is not an {word}: write module:name, for example orders:{word} for "
+            f"{without_password(target)!r} is not an {word}: give module:name, for example orders:{word} for "
             f"{word} in orders.py"
         )
     here = str(Path(folder or "").resolve())

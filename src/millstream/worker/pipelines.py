@@ -128,8 +128,8 @@ class Pipeline:
             raise ConfigError(f"pipeline {self.name!r}: output_mode is {self.output_mode!r}: it must be one of {known}")
         if self.sink is not None and not self.checkpoint:
             raise ConfigError(
-                f"pipeline {self.name!r} has no checkpoint: without one Spark would begin anew at each start; give "
-                "checkpoint='/var/lib/...'"
+                f"pipeline {self.name!r} has no checkpoint: without one Spark would start from the beginning each "
+                "time; give checkpoint='/var/lib/...'"
             )
         if self.sink is None and (self.checkpoint or self.trigger or self.output_mode != "append"):
             raise ConfigError(

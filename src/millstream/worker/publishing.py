@@ -79,7 +79,7 @@ class Publishing:
 
     def __init__(self, url: str | None, middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]]) -> None:
         if not isinstance(url, str | None):
-            raise ConfigError(f'App({url!r}) is invalid: it takes the URL of a server. Write App("redis://...").')
+            raise ConfigError(f'App({url!r}) is invalid: it needs the URL of a server. Write App("redis://...").')
         self._url = url
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._client: Redis | None = None
@@ -399,13 +399,13 @@ def _check_publisher(stream: Any, maxlen: Any, headers: Any) -> None:
         name = name_of(stream)
         raise ConfigError(f'{name}: @app.publisher needs a stream. Write @app.publisher("stream") above it.')
     if not isinstance(stream, str) or not stream:
-        raise ConfigError(f"publisher({stream!r}) is invalid: it takes the name of a stream.")
+        raise ConfigError(f"publisher({stream!r}) is invalid: it must be the name of a stream.")
     if isinstance(maxlen, bool) or not isinstance(maxlen, int | None) or (maxlen or 0) < 0:
-        raise ConfigError(f"publisher({stream!r}, maxlen={maxlen!r}) is invalid: it is a whole number of entries.")
+        raise ConfigError(f"publisher({stream!r}, maxlen={maxlen!r}) is invalid: it must be a whole number of entries.")
     texts = headers.items() if isinstance(headers, Mapping) else () if headers is None else ((headers, None),)
     if not all(isinstance(name, str) and isinstance(value, str) for name, value in texts):
         raise ConfigError(
-            f"publisher({stream!r}, headers={headers!r}) is invalid: it is a mapping of texts. Write "
+            f"publisher({stream!r}, headers={headers!r}) is invalid: it must be a mapping of texts. Write "
             '{"name": "value"}.'
         )
 

@@ -198,7 +198,7 @@ class Registering:
         if not isinstance(router, Includable):
             raise ConfigError(f"include({router!r}) is invalid: it takes a Router. Write Router(prefix=...).")
         if not isinstance(prefix, str):
-            raise ConfigError(f'include(prefix={prefix!r}) is invalid: it is a text. Write prefix="shop.".')
+            raise ConfigError(f'include(prefix={prefix!r}) is invalid: it must be a text. Write prefix="shop.".')
         if router in (self, *self._routers):
             raise ConfigError("include(router) is invalid: this router is included already. Include it once.")
         if self._private is not None:
@@ -243,8 +243,7 @@ class Registering:
     def _check_open(self, new: str) -> None:
         if self._closed:
             raise UsageError(
-                f"{new} comes too late: its router is included already, and no app would see it. Register it before "
-                "include(router)."
+                f"{new} comes too late: its router is included already. Register it before include(router)."
             )
 
     def _warn(self, made: Subscription) -> None:

@@ -34,7 +34,7 @@ class Router(Declaring):
         self, prefix: str = "", middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = ()
     ) -> None:
         if not isinstance(prefix, str):
-            raise ConfigError(f'Router(prefix={prefix!r}) is invalid: it is a text. Write Router(prefix="shop.").')
+            raise ConfigError(f'Router(prefix={prefix!r}) is invalid: it must be a text. Write Router(prefix="shop.").')
         super().__init__({App: _without_app, Redis: _without_app}, None)
         self._prefix = prefix
         self._around = tuple(checked(middlewares))

@@ -209,7 +209,7 @@ class Broker:
             groups: Any = self.client.xinfo_groups(stream)
             last = next((row["last-delivered-id"] for row in groups if row["name"] == group), None)
             if last is None:
-                return f"{name}: the group {group} is gone and will be made anew"
+                return f"{name}: the group {group} is gone and will be created again"
             if subscription.read != "claimed" and self.client.xrange(stream, f"({last}", count=1):
                 return f"{name}: entries of {stream} are not read yet"
             rows: Any = self.client.xpending_range(stream, group, "-", "+", _PENDING_LIMIT)

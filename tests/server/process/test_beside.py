@@ -102,4 +102,4 @@ def test_what_cannot_be_shown_is_said_before_anything_starts(tmp_path: Path) -> 
         found = CliRunner().invoke(main, words)
     assert (found.exit_code, "give another port" in found.stderr) == (2, True)
     found = CliRunner().invoke(main, ["serve", "--memory", "--no-tcp", "--tls-port", "0", "--console", "0"])
-    assert (found.exit_code, "neither is listened to" in found.stderr) == (2, True)
+    assert (found.exit_code, "the server listens at neither" in found.stderr) == (2, True)

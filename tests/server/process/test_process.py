@@ -355,7 +355,9 @@ def test_damage_names_the_command_that_explains_it(tmp_path: Path) -> None:
 def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
     """Said so, not that it exists."""
     (tmp_path / "file").touch()
-    refused(serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "Not a directory; is it the right directory?")
+    refused(
+        serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "Not a directory; check that it is the right directory"
+    )
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])

@@ -154,9 +154,9 @@ def test_sentences_for_addresses(error: OSError, part: str) -> None:
 
 async def test_unix_socket_that_cannot_be_made(tmp_path: Path) -> None:
     """A place that cannot hold a socket is named."""
-    with pytest.raises(ListenError, match="choose another place"):
+    with pytest.raises(ListenError, match="choose another path"):
         bind_unix(tmp_path / "no" / "such" / "folder")
-    with pytest.raises(ListenError, match="choose another place"):
+    with pytest.raises(ListenError, match="choose another path"):
         bind_unix(tmp_path / ("x" * 200))
 
 

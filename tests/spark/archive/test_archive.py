@@ -301,7 +301,7 @@ def test_a_long_trim_ends_between_two_cuts_when_the_job_is_to_stop(both: ServerP
 
     found = trimmer.trim("s", place, stop=stop)
     assert (asked, found.count, found.left) == ([900, 800], 200, 800)
-    assert "the job was to stop" in found.held_by
+    assert "the job was stopped" in found.held_by
     assert trimmer.trim("s", place).left == 10
     trimmer.close()
 
@@ -442,7 +442,7 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
     first, second = ArchiveStore(where), ArchiveStore(where)
     with first.open():
         with (
-            pytest.raises(ArchiveLockedError, match=f"is being written by process {os.getpid()}: one job"),
+            pytest.raises(ArchiveLockedError, match=f"is being written by process {os.getpid()}: wait for that job"),
             second.open(),
         ):
             pass
@@ -595,7 +595,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a/notes.txt").write_text("mine")
     with (
-        pytest.raises(ConfigError, match="is not empty and no archive"),
+        pytest.raises(ConfigError, match="is not empty and is not an archive"),
         ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
     ):
         pass
@@ -606,7 +606,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
         ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
     ):
         pass
-    with pytest.raises(ConfigError, match="is no archive"):
+    with pytest.raises(ConfigError, match="is not an archive"):
         Folder(tmp_path / "b").read()
 
 

@@ -216,10 +216,10 @@ def test_progress_moves_over_many_partitions(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--once"], "name the streams to archive, or give --stream-pattern"),
-        (["s", "--pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
-        (["s", "--stream-pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
-        (["s,t"], "streams are named one by one"),
+        (["--once"], "give either STREAMS or --stream-pattern"),
+        (["s", "--pattern", "s*"], "give either STREAMS or --stream-pattern"),
+        (["s", "--stream-pattern", "s*"], "give either STREAMS or --stream-pattern"),
+        (["s,t"], "separate the streams with spaces"),
         (["s", "--keep", "5"], "--keep '5': it must be a length of time such as"),
         (["s", "--keep", "soon"], "--keep 'soon': it must be a length of time such as"),
         (["s", "--keep", "99999999999999d"], "--keep '99999999999999d': it must not be longer than a hundred"),

@@ -243,7 +243,7 @@ def test_one_job_an_archive(place: str) -> None:
     first.folder.storage = quick(place, 1.0)
     with first.open():
         with (
-            pytest.raises(ArchiveLockedError, match=f"written by process {os.getpid()} on .*: one job"),
+            pytest.raises(ArchiveLockedError, match=f"written by process {os.getpid()} on .*: wait for that job"),
             second.locked(),
         ):
             pass

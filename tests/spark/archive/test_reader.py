@@ -101,7 +101,7 @@ def test_live_entries_follow_the_archive(both: ServerProcess, client: redis.Redi
     assert len(rows(pattern.reader(pattern.schema()))) == 130  # type: ignore[arg-type] # it is an ArchiveReader
     with pytest.raises(ConfigError, match=r"'nope' is neither on redis://.* nor in the archive"):
         reader(both, tmp_path / "a", stream="nope").partitions()
-    with pytest.raises(ConfigError, match=r"option 'archive': .* is no archive"):
+    with pytest.raises(ConfigError, match=r"option 'archive': .* is not an archive"):
         reader(both, tmp_path / "b").partitions()
 
 

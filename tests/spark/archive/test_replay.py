@@ -141,13 +141,13 @@ def test_nothing_is_written_when_it_cannot_be(both: ServerProcess, client: redis
     with pytest.raises(ConfigError, match="'s' would be replayed into itself"):
         replay(Replay(other, "s", both.url, "s"))
     assert client.xlen("s") == 1
-    with pytest.raises(ConfigError, match="what follows the port is the number of a database"):
+    with pytest.raises(ConfigError, match="the part after the port must be the number of a database"):
         replay(Replay(archive, "s", both.url.rpartition("/")[0] + "/orders", "y"))
     with pytest.raises(ConfigError, match="does not have stream 'x': it has s"):
         replay(Replay(archive, "x", both.url, "y"))
     with pytest.raises(ConfigError, match="'nope' does not exist on redis://"):
         replay(Replay(both.url, "nope", both.url, "y"))
-    with pytest.raises(ConfigError, match=r"cannot talk to the target redis://me:\*\*\*@127.0.0.1:1"):
+    with pytest.raises(ConfigError, match=r"cannot connect to the target redis://me:\*\*\*@127.0.0.1:1"):
         replay(Replay(archive, "s", "redis://me:secret@127.0.0.1:1", "y"))
 
 

@@ -151,8 +151,8 @@ def test_tasks_that_saw_different_values_agree() -> None:
         ("", "it is empty"),
         ("a", "'a' is invalid"),
         ("a bigint b double", "is invalid"),
-        ("a money", "'money' is no type of a column"),
-        ("a decimal(50,2)", "is no type"),
+        ("a money", "'money' is not a type of a column"),
+        ("a decimal(50,2)", "is not a type"),
         ("a bigint, a double", "named twice"),
     ],
 )

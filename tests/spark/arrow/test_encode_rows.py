@@ -150,7 +150,7 @@ def test_what_a_column_is_written_as(schema: str, target: str | None, expected: 
 @pytest.mark.parametrize(
     ("schema", "target", "told"),
     [
-        ("a int", None, "option 'stream' is missing: say .option"),
+        ("a int", None, "option 'stream' is missing: set .option"),
         ("a int, stream int", None, "'stream' is of type int and must be the key of the stream to add to, a string"),
         ("a int, id bigint", "t", r"'id' is of type bigint and .*withColumnRenamed\('id', ...\)"),
         ("id string", "t", "no column to write"),

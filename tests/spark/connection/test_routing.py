@@ -673,7 +673,7 @@ def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three,
     assert "option 'readFrom' is 'replica', and redis://" in told
     assert "has none that is up: start one, or leave the option out" in told
     alone = f"redis+cluster://127.0.0.1:{free_port()}"
-    assert f"option 'url': cannot talk to {alone} (no node of the cluster answers" in first_contact(alone)
+    assert f"option 'url': cannot connect to {alone} (no node of the cluster answers" in first_contact(alone)
     for node in three.nodes:
         if node is not three.owner("s"):
             assert "option 'url' names one node of a Redis Cluster" in first_contact(node.url)
@@ -683,7 +683,7 @@ def test_a_service_that_no_sentinel_knows(tmp_path: Path) -> None:
     """The error lists the known names."""
     with Watched(tmp_path) as watched:
         told = first_contact(watched.url.replace("/orders/0", "/oders"))
-        assert "option 'url': cannot talk to" in told
+        assert "option 'url': cannot connect to" in told
         assert "none of 3 Sentinels knows a master of 'oders' that is up; they know 'orders'" in told
         with watched.master.client() as client:
             fill(client, "s", 5)

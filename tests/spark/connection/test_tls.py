@@ -95,10 +95,10 @@ def test_a_certificate_that_is_wrong_or_missing_is_told(
     for files, told in (
         ({"ssl_ca_certs": certificates.file("other.crt"), **shown}, "certificate verify failed"),
         # In TLS 1.3 the server only closes the connection, when the client thinks that it has one.
-        ({"ssl_ca_certs": certificates.ca}, "cannot talk to"),
+        ({"ssl_ca_certs": certificates.ca}, "cannot connect to"),
     ):
         with pytest.raises(AnalysisException) as caught:
             reading(rediss(server.port, **files), stream="s").collect()
         words = last_words(caught.value)
-        assert words.startswith("NotReachedError: option 'url': cannot talk to rediss://localhost:")
+        assert words.startswith("NotReachedError: option 'url': cannot connect to rediss://localhost:")
         assert told in words

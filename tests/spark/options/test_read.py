@@ -32,7 +32,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             GOOD | {"url": "redis://me:pw@h:1/orders"},
             r"option 'url': cannot use the redis:// URL: what follows the port is the number",
         ),
-        (GOOD | {"url": "redis://h:port/0"}, "option 'url': cannot use the redis:// URL: its port is no number"),
+        (GOOD | {"url": "redis://h:port/0"}, "option 'url': cannot use the redis:// URL: its port is not a number"),
         (GOOD | {"url": "redis://h:0/0"}, "option 'url': cannot use the redis:// URL: there is no port 0"),
         (GOOD | {"url": "redis://h/0?db=x"}, "option 'url': .*: its db is not the number of a database"),
         (GOOD | {"streamPattern": "a*"}, "'stream' and 'streamPattern' are both given"),

@@ -189,7 +189,7 @@ def test_entries_below_a_start_ahead_of_the_stream_are_not_read(real_redis: Serv
         ({"stream": "s,text"}, "option 'stream': 'text' holds no stream"),
         (
             {"url": "redis://127.0.0.1:1/0"},
-            "option 'url': cannot talk to redis://127.0.0.1:1/0.*start the server or correct",
+            "option 'url': cannot connect to redis://127.0.0.1:1/0.*start the server or correct",
         ),
         (
             {"stream": "", "streamPattern": "x*", "startingOffsets": '{"x1": "1-0"}'},
@@ -734,7 +734,7 @@ def test_a_unix_socket_and_a_password(tmp_path: Path) -> None:
             made.stop()
         for bad in (url, url.replace("//", "//:wrong@")):
             made = reader(server, url=bad)
-            with pytest.raises(ConfigError, match="option 'url': cannot talk to") as caught:
+            with pytest.raises(ConfigError, match="option 'url': cannot connect to") as caught:
                 made.initialOffset()
             assert "wrong" not in str(caught.value).split("(")[0]
 

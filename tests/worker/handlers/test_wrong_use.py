@@ -214,7 +214,7 @@ def test_wrong_use_is_refused_with_the_handlers_name_and_what_to_write(
         (lambda: Nack(delay=-5), "between 0 and a hundred years"),
         (lambda: Nack(delay=b"5"), "Nack(delay=b'5')"),  # type: ignore[arg-type] - wrong on purpose
         (lambda: Nack(delay=1e30), "Nack(delay=1e+30)"),
-        (lambda: BatchError([ValueError()]), "it is a mapping"),  # type: ignore[arg-type,return-value] - wrong on purpose
+        (lambda: BatchError([ValueError()]), "it must be a mapping"),  # type: ignore[arg-type,return-value] - wrong on purpose
         (lambda: Nack(delay=float("-inf")), "Nack(delay=-inf)"),
     ],
 )

@@ -312,6 +312,6 @@ def test_the_page_of_the_outbox_runs_as_printed(server: ServerProcess, client: r
     with reader.starts(relay, "relay.log"):
         reader.types("python -c 'import shop; shop.order(\"tea\")'")
         eventually(lambda: client.xlen("orders") == 1)
-    assert "No row was put aside" in reader.types(block("sh", "millstream outbox ls", page=page).strip())
+    assert "No row was set aside" in reader.types(block("sh", "millstream outbox ls", page=page).strip())
     rows: Any = client.xrange("orders")
     assert [fields for _, fields in rows] == [{"item": "tea"}]

@@ -93,7 +93,7 @@ def effects(client: Any) -> dict[str, list[int]]:
 
 def kills(out: str) -> int:
     """Ends of a worker that were not asked for."""
-    return out.count("starting it again in")
+    return out.count("restarting it in")
 
 
 WAYS: dict[str, dict[str, Any]] = {

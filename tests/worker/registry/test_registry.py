@@ -295,7 +295,7 @@ def test_a_drained_worker_finishes_and_is_not_started_again(
     (tasks.folder / "go").touch()
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0, out
-    assert "is not started again" in out
+    assert "is not restarted" in out
     _, output = waits.communicate(timeout=60)
     assert (waits.returncode, output.splitlines()[-1]) == (0, "Ended: 2.")
     done = [x for x in effects(client) if x >= 100]
@@ -321,7 +321,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
         await aeventually(lambda: app.state == "draining")
         assert (await arun(server, "resume", worker_ids(client)[0])).exit_code == 0
         ended = await waits
-        assert (ended.exit_code, "ordered to go on meanwhile" in ended.stderr) == (1, True)
+        assert (ended.exit_code, "told to continue meanwhile" in ended.stderr) == (1, True)
         late = await arun(server, "drain", "--all", "--wait", "--timeout", "10ms")
         assert (late.exit_code, f"still there: {worker_ids(client)[0]}" in late.stderr) == (1, True)
         assert (await arun(server, "drain", "--all", "--timeout", "1s")).exit_code == 2
@@ -354,7 +354,7 @@ def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, cli
     assert run(server, "quiet", ident).exit_code == 0  # its key is still there
     client.pexpire(protocol.worker_key(ident), 500)
     waited = run(server, "drain", ident, "--wait")
-    assert (waited.exit_code, f"gone without signing off: {ident};" in waited.stderr) == (1, True)
+    assert (waited.exit_code, f"disappeared without signing off: {ident};" in waited.stderr) == (1, True)
     assert listed(server) == []
     assert run(server, "quiet", "--all").exit_code == 0
     assert client.hgetall(protocol.CONTROL) == {}

@@ -2,7 +2,7 @@
 
 It is what ``millstream dead`` does. The transaction that puts an entry back is
 :mod:`millstream.client.dead_letter.put_back`; here is what is around it: which letters are chosen, in what pace, and
-which dead-letter streams there are.
+list the dead-letter streams.
 """
 
 import asyncio
@@ -160,7 +160,7 @@ class DeadLetterAdmin:
                 if now >= until:
                     raise DeadLetterStreamError(
                         f"{self.key}: the server went away while {len(batch.unsettled)} of its letters were put back, "
-                        f"and nobody could ask it for {self._patience:g} s where they are"
+                        f"and it could not be asked for {self._patience:g} s where they are"
                     )
                 await asyncio.sleep(_PAUSE)
         finally:
@@ -207,7 +207,7 @@ async def locate(line: Line, stream: str) -> str:
         return stream
     found = [place.key for place in await dead_letter_streams(line) if stream in place.streams]
     if len(found) > 1:
-        raise UsageError(f"letters of {stream!r} are in several streams, say which by --key: {', '.join(found)}")
+        raise UsageError(f"letters of {stream!r} are in several streams; choose one with --key: {', '.join(found)}")
     if not found and (await near.calls([("TYPE", stream)])) == [b"none"]:
         raise NotFoundError(
             f"there is neither a stream {stream!r} nor a dead-letter stream of it: `millstream dead ls` shows those "

@@ -246,7 +246,7 @@ def _number(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise ValueError(f"not a dead letter: {text[:40]!r} is no number") from None
+        raise ValueError(f"not a dead letter: {text[:40]!r} is not a number") from None
     if not -_HIGHEST <= number < _HIGHEST:
         raise ValueError(f"not a dead letter: {text[:40]} is beyond 64 bits")
     return number

@@ -222,7 +222,7 @@ class PutBack:
         for one in letters:
             letter = one.letter
             if letter is None:
-                self._found.refused.append((one.id, "it is no dead letter"))
+                self._found.refused.append((one.id, "it is not a dead letter"))
                 continue
             kind, info, groups = there[letter.stream]
             names = _names(groups) if isinstance(groups, list) else set()

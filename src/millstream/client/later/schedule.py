@@ -125,7 +125,7 @@ def when(
         ConfigError: both or neither are given, or one is not a time.
     """
     if (at is None) == (delay is None):
-        raise ConfigError(f"{name}(at=, delay=) is invalid: write exactly one of the two.")
+        raise ConfigError(f"{name}(at=, delay=) is invalid: give exactly one of the two.")
     late = None if expires is None else round(times.configured(f"{name}(expires=", expires, "s") * 1000)
     if delay is not None:
         return When(None, round(times.configured(f"{name}(delay=", delay, "s") * 1000), late)
@@ -146,10 +146,10 @@ def _moment(name: str, at: object) -> int:
         at = (at - _EPOCH) // timedelta(milliseconds=1)
     if not isinstance(at, int) or isinstance(at, bool):
         raise ConfigError(
-            f"{name}(at={given!r}) is invalid: it is an aware datetime, an ISO text, or milliseconds since 1970."
+            f"{name}(at={given!r}) is invalid: it must be an aware datetime, an ISO text, or milliseconds since 1970."
         )
     if not 0 <= at <= LATEST_MS:
-        raise ConfigError(f"{name}(at={given!r}) is invalid: it is between the years 1970 and 9999.")
+        raise ConfigError(f"{name}(at={given!r}) is invalid: it must be between the years 1970 and 9999.")
     return at
 
 
@@ -160,7 +160,7 @@ def checked_id(name: str, given: object, option: str = "id") -> str:
     except UnicodeEncodeError:
         size = 0
     if not 0 < size <= ID_BYTES:
-        raise ConfigError(f"{name}({option}={given!r}) is invalid: it is a text of 1 to {ID_BYTES} bytes.")
+        raise ConfigError(f"{name}({option}={given!r}) is invalid: it must be a text of 1 to {ID_BYTES} bytes.")
     return str(given)
 
 

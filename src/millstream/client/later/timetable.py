@@ -124,7 +124,7 @@ def timetable(
         raise ConfigError(f'{what}: tz={tz!r} is invalid: it is not a time zone. Write tz="Europe/Berlin".') from None
     every_ms = None if every is None else round(times.configured(f"{what}: (every=", every, "s") * 1000)
     if every_ms is not None and every_ms < 1_000:
-        raise ConfigError(f"{what}: every={every!r} is invalid: it is at least one second.")
+        raise ConfigError(f"{what}: every={every!r} is invalid: it must be at least one second.")
     if cron is not None:
         _check(what, cron, zone)
     return Timetable(cron, every_ms, spans["offset"], tz, spans["jitter"], catch_up, spans["grace"], overlap)

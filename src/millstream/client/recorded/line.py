@@ -38,7 +38,7 @@ class RecordedLine(Line):
         """As :meth:`Line.calls`."""
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if only_if is not None and not only_if():
-            future.set_exception(Withheld("the condition of these commands does not hold any more"))
+            future.set_exception(Withheld("the condition of these commands is no longer true"))
         else:
             future.set_result([self.report.reply(self._node, command) for command in commands])
         return future

@@ -36,7 +36,7 @@ def high_of(word: bytes) -> Id:
 def _parts(word: bytes) -> tuple[bool, int, int | None]:
     found = _BOUND.fullmatch(word)
     if found is None:
-        raise ValueError("it is no bound of a range")
+        raise ValueError("it is not a bound of a range")
     return bool(found[1]), int(found[2]), None if found[3] is None else int(found[3])
 
 

@@ -153,7 +153,7 @@ def _asked(words: Words) -> _AskedRange:
         return _AskedRange(words[:3], low, high, int(words[5]), falling=False, consumer=(*words, None)[6])
     falling = words[0] == b"XREVRANGE"
     if len(words) not in (4, 6) or (len(words) == 6 and not _NUMBER.fullmatch(words[5])):
-        raise ValueError("it is no range of a stream")
+        raise ValueError("it is not a range of a stream")
     least, most = (words[3], words[2]) if falling else (words[2], words[3])
     count = int(words[5]) if len(words) == 6 else None
     return _AskedRange((b"XRANGE", words[1]), low_of(least), high_of(most), count, falling)
@@ -178,9 +178,11 @@ def open_report(url: str) -> RecordedReport:
     except RuntimeError as error:  # ~NAME of a user that there is not
         raise ConfigError(f"{shown} cannot be read: {error}") from None
     except (ValueError, EOFError, zlib.error):
-        raise ConfigError(f"{shown} is no report, or only a part of one: `millstream report` writes them") from None
+        raise ConfigError(
+            f"{shown} is not a report, or only a part of one: `millstream report` writes reports"
+        ) from None
     if not isinstance(found, dict) or type(found.get("millstream_report")) is not int:
-        raise ConfigError(f"{shown} is no report: `millstream report` writes them")
+        raise ConfigError(f"{shown} is not a report: `millstream report` writes reports")
     if found["millstream_report"] != FORMAT:
         raise ConfigError(f"{shown} was written by another version of Millstream: open it with a newer one")
     try:
@@ -196,14 +198,14 @@ def _content(path: Path) -> bytes:
     with gzip.open(path) if packed else path.open("rb") as unpacked:
         content = unpacked.read(MOST + 1)
     if len(content) > MOST:
-        raise ConfigError(f"{without_secrets(str(path))} is larger than {MOST >> 20} MiB, which no report is")
+        raise ConfigError(f"{without_secrets(str(path))} is larger than {MOST >> 20} MiB, more than any report")
     return content
 
 
 def _learned(path: Path, found: Mapping[str, Any]) -> RecordedReport:
     at_ms, asked = found["at_ms"], found["asked"]
     if type(at_ms) is not int or not 0 <= at_ms < 2**53 or not isinstance(asked, list):
-        raise ValueError("it does not say when it was made, or what was asked")
+        raise ValueError("it does not have the time of its making, or the questions")
     facts = {name: value for name, value in found.items() if name != "asked"}
     report = RecordedReport(path, at_ms, facts)
     for one in asked:

@@ -146,7 +146,7 @@ def _sorted_set(content: object) -> ZSetValue:
     value = ZSetValue()
     for word, score in zip(words, unpack_scores(packed), strict=True):
         if score != score:  # noqa: PLR0124 - only NaN is not equal to itself
-            raise MalformedError("a score that is no number")
+            raise MalformedError("a score that is not a number")
         value.put(word, score)
     return value
 

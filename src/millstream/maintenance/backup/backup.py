@@ -46,7 +46,7 @@ class BackupInfo:
         """Raise an error unless these facts are of their declared kinds."""
         figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
         if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
-            raise TypeError("a figure is no number")
+            raise TypeError("a figure is not a number")
 
     def encode(self) -> bytes:
         """The file's bytes."""
@@ -66,7 +66,7 @@ class BackupInfo:
             found = cls(**facts)
             found.check()
         except MISSHAPEN as reason:  # its checksum is right: it was written this way
-            raise LogCorruptError(f"{path} says nothing of a backup ({reason})", path=str(path), offset=0) from None
+            raise LogCorruptError(f"{path} has no facts about a backup ({reason})", path=str(path), offset=0) from None
         return found
 
 
@@ -97,9 +97,9 @@ def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progres
     disk = disk or RealDisk()
     directory, dest = directory.absolute(), dest.absolute()
     if dest.exists() or dest.is_symlink():
-        raise UsageError(f"{dest} exists already, and a backup overwrites nothing: name another place")
+        raise UsageError(f"{dest} exists already, and a backup overwrites nothing: give another path")
     if not dest.parent.is_dir():
-        raise UsageError(f"there is no directory {dest.parent} to put the backup in: make it first")
+        raise UsageError(f"there is no directory {dest.parent} for the backup: create it first")
     try:
         return _make(directory, dest, disk, tell)
     except OSError as error:
@@ -111,7 +111,7 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
     with FrozenView(disk, directory) as view:
         manifest = usable_manifest(view, directory)
         if manifest is None:
-            raise StorageError(f"{directory} holds no log, so there is nothing to back up: is it the data directory?")
+            raise StorageError(f"{directory} has no log, so there is nothing to back up. Give the data directory.")
         plan = plan_copy(view, directory, manifest)
         with staged(disk, dest) as partial:
             left_out = copy_log(disk, view, directory, partial, plan, tell)

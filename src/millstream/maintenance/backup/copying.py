@@ -70,7 +70,7 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
                 _replace(disk, partial, final, aside, made)
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-                raise StorageError(f"{final} was made by somebody else meanwhile; it was left alone") from error
+                raise StorageError(f"{final} was created by another program meanwhile, and was not changed") from error
             raise
         disk.sync_directory(final.parent)
     except BaseException as error:
@@ -84,7 +84,7 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
 
 def _unsure(final: Path, aside: Path | None, error: OSError) -> str:
     """The message when all is done but its durability is unknown: "nothing was made" would be wrong."""
-    before = "" if aside is None else f", and what was there before is {aside}"
+    before = "" if aside is None else f", and the former contents are in {aside}"
     return (
         f"{final} is whole and has its name{before}; but the disk said {error.strerror or error} of the name, so a "
         f"power cut may take it back: run `sync` and look at {final.parent} before you rely on it"
@@ -152,7 +152,7 @@ def _copy(disk: Disk, old: DiskFile, path: Path, size: int, meter: Meter) -> Non
         for at in range(0, size, CHUNK):
             data = old.read_at(at, min(CHUNK, size - at))
             if len(data) < min(CHUNK, size - at):
-                raise StorageError(f"{path.name} became shorter while it was copied; is another program changing it?")
+                raise StorageError(f"{path.name} became shorter while it was copied: stop the program that changes it")
             put(new, data)
             meter.at(at + len(data))
             if (at + len(data)) % _SYNC_EVERY == 0:

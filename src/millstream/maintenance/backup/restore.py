@@ -48,14 +48,14 @@ def restore(
     if directory.is_symlink():  # the link stays, and its target is made
         directory = directory.resolve()
     if not directory.parent.is_dir():
-        raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: make it first")
+        raise UsageError(f"there is no directory {directory.parent} to make {directory.name}  in: create it first")
     if directory.is_mount():
         raise UsageError(
             f"{directory} is where a file system is mounted, so nothing else can get its name. Name a directory in it, "
             f"such as {directory / 'data'}, and start the server with that as --dir"
         )
     if backup == directory:
-        raise UsageError(f"{backup} is named as the backup and as the directory to make from it")
+        raise UsageError(f"{backup} is both the backup and the target: give two paths")
     try:
         with _emptied(disk, directory, force=force) as aside:
             return _make(backup, directory, until, disk, tell, aside)
@@ -73,7 +73,7 @@ def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | Non
         raise UsageError(f"{directory} is a file: name a directory")
     if not force:
         raise UsageError(
-            f"{directory} is not empty. Name a new directory, or say --force, which renames it to "
+            f"{directory} is not empty. Give a new directory, or use --force, which renames it to "
             f"{directory.name}.before-TIME and keeps it"
         )
     lock = take_lock(disk, directory)
@@ -91,7 +91,7 @@ def _make(
         facts = read_backup_info(view, backup)
         manifest = usable_manifest(view, backup)
         if manifest is None:
-            raise StorageError(f"{backup} holds no log: it is neither a backup nor a data directory")
+            raise StorageError(f"{backup} has no log: it is neither a backup nor a data directory")
         if facts is not None:
             _complete(view, backup, facts)
         plan = plan_copy(view, backup, manifest)

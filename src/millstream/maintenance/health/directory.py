@@ -32,8 +32,8 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
             "problem",
             "directory",
             f"{directory} is no directory",
-            "a server started on it would begin with nothing",
-            "name the directory that the server uses: its banner, or `CONFIG GET dir`",
+            "a server started on it would be empty",
+            "give the directory that the server uses: see its first log lines, or `CONFIG GET dir`",
         )
         return
     yield _file_system(directory)
@@ -44,15 +44,15 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
         found = examine_directory(directory, tell=tell)
     except DiskError as error:
         cure = "check the rights of this user, and what the kernel says of the disk: `dmesg`"
-        yield Finding("problem", "log", str(error), "nothing can be said of the log", cure)
+        yield Finding("problem", "log", str(error), "the log could not be checked", cure)
         return
     except StorageError:
         yield Finding(
             "warning",
             "log",
             f"{directory} holds no log",
-            "a server started on it would begin with nothing",
-            "if there should be one, name the directory that the server uses: its banner, or `CONFIG GET dir`",
+            "a server started on it would be empty",
+            "if it should have one, give the server's directory: see its first log lines, or `CONFIG GET dir`",
         )
         return
     yield _owner(found)
@@ -64,7 +64,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
             "note",
             "kept aside",
             f"{len(found.kept_aside)} files hold what earlier starts or cuts took off: {names}",
-            "each stands for a crash or for damage",
+            "each is a sign of a crash or of damage",
             "look at them with `millstream log dump`, then move them away",
         )
 
@@ -77,7 +77,7 @@ def _file_system(directory: Path) -> Finding:
             "problem",
             "file system",
             f"{directory} is on {kind}, which is memory",
-            "everything is gone when the machine restarts, whatever fsync says",
+            "all data is lost when the machine restarts, whatever the fsync setting",
             "put the data directory on a disk",
         )
     if kind in _REMOTE:
@@ -85,7 +85,7 @@ def _file_system(directory: Path) -> Finding:
             "warning",
             "file system",
             f"{directory} is on {kind}, over a network",
-            "locks and fsync mean there only what the other side makes of them",
+            "the file server decides whether locks and fsync work",
             "put the data directory on a local disk",
         )
     return Finding("ok", "file system", kind or "of a kind that the system does not tell")
@@ -110,9 +110,11 @@ def _rights(directory: Path) -> Finding:
     """The files know no users: a user who may read them reads every key, in spite of the ACL."""
     found = exposed(directory)
     if not found:
-        return Finding("ok", "rights", "only the owner may look into it")
+        return Finding("ok", "rights", "only the owner may read it")
     what, _, advice = found.partition("; ")
-    return Finding("warning", "rights", what, "whoever reads the files reads all data, whatever its users may", advice)
+    return Finding(
+        "warning", "rights", what, "any user who can read the files can read all data, despite ACL users", advice
+    )
 
 
 def _free(directory: Path) -> Finding:
@@ -141,7 +143,7 @@ def _speed(directory: Path) -> Finding:
             "the speed of fsync decides how long a write takes",
             f"run this as a user who may write to {directory}",
         )
-    text = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms behind a write of 4 kB"
+    text = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms after a write of 4 kB"
     if p50 > _SLOW_P50 or p99 > _SLOW_P99:
         return Finding(
             "warning",
@@ -192,7 +194,7 @@ def _log(found: Examination) -> Finding:
         "warning" if report.starts else "problem",
         "log",
         report.problems[0].text,
-        f"{lost} whole records stand behind the damage" if lost else "no whole record stands behind it",
+        f"{lost} whole records follow the damage" if lost else "no whole record follows it",
         f"{advice(found)[0]} See `millstream log check {report.directory}`.",
     )
 
@@ -213,8 +215,8 @@ def _growth(found: Examination) -> Finding:
             "warning",
             "snapshot",
             text,
-            "a start reads every record behind it, and the log takes more space than the data",
-            "BGREWRITEAOF makes a new one; see what the server's log says of the last try",
+            "a start reads every record after it, and the log takes more space than the data",
+            "BGREWRITEAOF makes a new one; see the server's log about the last try",
         )
     return Finding("ok", "snapshot", text)
 

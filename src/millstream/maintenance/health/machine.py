@@ -39,7 +39,7 @@ def _core() -> Finding:
     return Finding(
         "note",
         "core",
-        f"{core.PYTHON}: the native core is not there",
+        f"{core.PYTHON}: the native core is not installed",
         "the server runs on its Python double, which is slower",
         core.REMEDY,
     )

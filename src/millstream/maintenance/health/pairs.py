@@ -35,8 +35,8 @@ def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Ite
                 "warning",
                 _CHECK,
                 f"{each.place} is no replica",
-                "it was named as one, and holds none of what is written here",
-                "name the replicas of this server, or have it follow (REPLICAOF)",
+                "it was given as a replica, and has no data of this server",
+                "give the URLs of replicas of this server, or make it follow (REPLICAOF)",
             )
             continue
         yield from _commands(primary, each)
@@ -53,8 +53,8 @@ def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
             "problem",
             _CHECK,
             f"{replica.place} failed to run {failed} commands of its primary or of its own log",
-            "what they changed is not there, and nobody else says so",
-            "have it take a new copy (REPLICAOF NO ONE, then REPLICAOF again), and set repl-dialect to its version",
+            "their changes are missing, and nothing else reports it",
+            "make it take a new copy (REPLICAOF NO ONE, then REPLICAOF again), and set repl-dialect to its version",
         )
     dialect, version = primary.settings.get("repl-dialect"), str(replica.info.get("redis_version", ""))
     is_ours = "millstream_version" in replica.info
@@ -62,9 +62,9 @@ def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
         yield Finding(
             "problem",
             _CHECK,
-            f"{replica.place} is of version {version}, and replicas are told in words of {dialect}",
-            "it refuses the newer ones without stopping, and differs from then on",
-            f"CONFIG SET repl-dialect to {version} or less here, then have it take a new copy",
+            f"{replica.place} is of version {version}, and replicas get the commands of version {dialect}",
+            "it refuses newer commands without stopping, and its data differs from then on",
+            f"CONFIG SET repl-dialect to {version} or less here, then make it take a new copy",
         )
 
 
@@ -75,8 +75,8 @@ def _clocks(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
             "warning",
             _CHECK,
             f"the clocks of {primary.place} and {replica.place} are {apart / 1000:.1f} s apart",
-            "idle times, times to live and new ids change by that when the replica leads",
-            "have both set their clocks by the same source (NTP)",
+            "idle times, times to live and new ids shift by that when the replica is promoted",
+            "synchronize both clocks with the same source (NTP)",
         )
 
 
@@ -88,7 +88,7 @@ def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
                 "note",
                 _CHECK,
                 f"{name} is {here} on {primary.place} and {there} on {replica.place}",
-                "trimming with ~ will leave other numbers of entries when the replica leads",
+                "trimming with ~ leaves different numbers of entries when the replica is promoted",
                 "set the same on both",
             )
 
@@ -103,7 +103,7 @@ def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterat
             "warning",
             _CHECK,
             f"replicas have different priorities: {differing[0]}",
-            "Sentinel has the one with the lowest number lead, even if it lacks what WAIT or sync-replicas confirmed",
+            "Sentinel promotes the lowest number, even if it misses writes that WAIT or sync-replicas confirmed",
             "set the same replica-priority on all",
         )
 

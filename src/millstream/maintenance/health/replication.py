@@ -25,16 +25,16 @@ def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | N
         yield Finding(
             "warning",
             _CHECK,
-            f"{kept} files in the data directory hold changes that this server took as a primary and no other has",
-            "another server led already, and its data have taken their place here",
-            "read them, put back what is wanted as docs/replication.md says, then remove the files (diverged-*)",
+            f"{kept} files in the data directory hold changes that only this server accepted, as a primary",
+            "another server was the primary already, and its data replaced them here",
+            "read them, restore the changes you need as in docs/replication.md, then remove the files (diverged-*)",
         )
     yield from _replicas(info, settings)
 
 
 def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
     """Writes that a primary refuses for lack of replicas, by the setting that does."""
-    start = "start its replicas, and see that they reach it"
+    start = "start its replicas, and check that they reach it"
     if info.get("millstream_sync_state") == "refused":
         asked, confirming = (int(info.get(f"millstream_sync_{name}", 0)) for name in ("asked", "confirming"))
         held, waiting = (int(info.get(f"millstream_{name}", 0)) for name in ("sync_held", "replicas_waiting"))
@@ -42,16 +42,16 @@ def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
             "problem",
             _CHECK,
             f"writes are refused: sync-replicas {asked}, {confirming} {'confirms' if confirming == 1 else 'confirm'}",
-            f"too few replicas hold what is written; changes that wait for that: {held}, clients: {waiting}",
-            f"{start}; CONFIG SET sync-replicas {confirming} takes writes, and lets out what waits",
+            f"too few replicas have the writes; changes that wait for that: {held}, clients: {waiting}",
+            f"{start}; CONFIG SET sync-replicas {confirming} accepts writes, and releases the waiting ones",
         )
     good, needs = info.get("min_slaves_good_slaves"), settings.get("min-replicas-to-write")
     if good is not None and int(good) < int(needs or 1):
         yield Finding(
             "problem",
             _CHECK,
-            f"writes are refused: {_setting(needs)}, {good} heard of lately",
-            "too few replicas would hold what is written",
+            f"writes are refused: {_setting(needs)}, {good} heard of recently",
+            "too few replicas would have the writes",
             f"{start}; or CONFIG SET min-replicas-to-write {good}",
         )
 
@@ -64,13 +64,13 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
             "warning",
             _CHECK,
             f"its data differed from those of {place} {differed} times since it was started",
-            "they were copied anew each time; what differed was shown to readers meanwhile",
-            "compare both by millstream compare; report it with the log of this server",
+            "the data was copied again each time; readers saw the differences meanwhile",
+            "compare both with `millstream compare`; report it with the log of this server",
         )
     if info.get("master_link_status") == "up":
         yield Finding("ok", _CHECK, f"follows {place}, and the link is up")
     elif int(info.get("master_sync_in_progress", 0)):
-        yield Finding("note", _CHECK, f"all data of {place} are being copied", "until then it shows what it had before")
+        yield Finding("note", _CHECK, f"all data of {place} are being copied", "until then it serves its former data")
     else:
         reason = _text(info.get("millstream_link_error"))
         yield Finding(
@@ -78,7 +78,7 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
             _CHECK,
             f"the link to {place} has been down for {info.get('master_link_down_since_seconds', '?')} s"
             + (f": {reason}" if reason else ""),
-            "what it shows is that old, and it must not take over",
+            "its data is that old, so do not promote it",
             _advice(reason),
         )
 
@@ -90,10 +90,10 @@ def _advice(reason: str) -> str:
     if "that the primary has sent is damaged" in reason:
         return "run `millstream log check` on the data directory of the primary: a file there is damaged"
     if "primary's copy in " in reason:
-        return "make room in that directory of this server, or see to its disk; the copy is tried again by itself"
+        return "free space in that directory of this server, or check its disk; the copy is retried automatically"
     if any(word in reason for word in ("refused", "timed out", "unreachable", "No route")):
-        return "see that the primary runs at that address, and that the network between the two lets it through"
-    return "see that the primary runs and lets it in; where the text names a command, follow docs/replication.md"
+        return "check that the primary runs at that address, and the network between the two"
+    return "check that the primary runs and accepts its login; if the text names a command, follow docs/replication.md"
 
 
 def _text(value: Any) -> str:
@@ -111,15 +111,15 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
     for each in replicas:
         place, state, lag = f"{each.get('ip')}:{each.get('port')}", each.get("state"), int(each.get("lag", 0))
         if state != "online":
-            yield Finding("note", _CHECK, f"replica {place} is {state}: its copy is not there yet")
+            yield Finding("note", _CHECK, f"replica {place} is {state}: its copy is not complete yet")
         elif lag >= _SILENT:
             bad += 1
             yield Finding(
                 "warning",
                 _CHECK,
                 f"replica {place} was last heard of {lag} s ago",
-                "it lacks what was written since, and WAIT does not count it",
-                "see that it runs, and the network between the two",
+                "it misses the writes since then, and WAIT does not count it",
+                "check that it runs, and the network between the two",
             )
     if len(replicas) == 1 and info.get("role") == "master":
         yield Finding(
@@ -127,7 +127,7 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
             _CHECK,
             "one replica only",
             "while it is away, " + _while_away(info, settings),
-            "add a second one where writes must survive the loss of two machines",
+            "add a second one if writes must survive the loss of two machines",
         )
     elif not bad:
         yield Finding("ok", _CHECK, f"{len(replicas)} replicas")
@@ -144,7 +144,7 @@ def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> 
         return f"all writes are refused (sync-replicas {info['millstream_sync_asked']})"
     if "min_slaves_good_slaves" in info:
         return f"all writes are refused ({_setting(settings.get('min-replicas-to-write'))})"
-    return "nobody else has what is written"
+    return "no other server has the writes"
 
 
 def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None], rate: float) -> Iterator[Finding]:
@@ -156,7 +156,7 @@ def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None],
         yield Finding(
             "warning",
             _CHECK,
-            f"the backlog holds {size / rate:.1f} s of what is written now, and repl-timeout is {silence} s",
+            f"the backlog holds {size / rate:.1f} s of the present writes, and repl-timeout is {silence} s",
             "a replica that is cut off needs a copy of all data before it is known to be gone",
             f"CONFIG SET repl-backlog-size {int(rate * int(silence) * 2)}",
         )
@@ -168,7 +168,7 @@ def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None],
                 "note",
                 _CHECK,
                 f"client-output-buffer-limit replica is {below[0]}, below repl-backlog-size, {size}",
-                "a limit below the backlog counts as that: a replica may leave more untaken than the limit says",
+                "a limit below the backlog size counts as that size: a replica may be further behind than the limit",
                 "raise the limit, or take a smaller backlog",
             )
 

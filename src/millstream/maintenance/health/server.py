@@ -57,7 +57,7 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
                 yield from _unless_refused(*section)
         except redis.RedisError as error:
             yield Finding(
-                "problem", "server", f"stopped looking: {error}", "the rest is not known", "mend this, then try again"
+                "problem", "server", f"stopped looking: {error}", "the rest is not known", "fix this, then try again"
             )
         except Exception as error:  # noqa: BLE001 - as above
             yield _unread(error, url)
@@ -84,8 +84,8 @@ def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]
     try:
         yield from section
     except redis.ResponseError as error:
-        advice = "mend what is found beside this, or ask with a user who may, then try again"
-        yield Finding("problem", check, f"not looked at: {error}", "what is wrong there is not known", advice)
+        advice = "fix the other findings, or use a user with more rights, then try again"
+        yield Finding("problem", check, f"not looked at: {error}", "problems there are unknown", advice)
 
 
 def _pairs(client: Any, url: str, replicas: tuple[str, ...]) -> Iterator[Finding]:
@@ -145,13 +145,13 @@ def _unreachable(error: Exception, url: str) -> Finding:
         "problem",
         "reachable",
         f"{without_password(url)}: {error}",
-        "nothing else of it can be looked at",
+        "nothing else can be checked",
         "check address, port and password, and whether the server runs",
     )
 
 
 def _unread(error: Exception, url: str) -> Finding:
-    advice = "look at what listens there; if it is a Redis, report this"
+    advice = "check which program listens there; if it is Redis, report this"
     return Finding("problem", "replies", str(wrong_reply(error, url)), "the rest is not known", advice)
 
 
@@ -173,8 +173,8 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
             "note",
             "capabilities",
             f"does not tell of {', '.join(sorted(can.unknown))}" + (f"; has {', '.join(has)}" if has else ""),
-            "it takes no writes now, which is how these are asked for",
-            "ask again when it takes some, if that matters",
+            "it refuses writes now, which this check needs",
+            "repeat the check when it accepts writes, if that matters",
         )
     elif lacks:
         yield Finding(
@@ -193,7 +193,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
                 field,
                 f"{field}:{info[field]}",
                 "the server could not write to its disk",
-                "see its log, and the space on its disk",
+                "check its log, and the free space on its disk",
             )
 
 
@@ -218,8 +218,8 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
             "note",
             "settings",
             f"CONFIG GET is refused: {error}",
-            "settings that lose events would not be seen",
-            "ask with a user who may",
+            "settings that lose events go unnoticed",
+            "use a user with that right",
         )
         return
     yield _eviction(config, info)
@@ -243,7 +243,7 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
             level,
             "maxmemory-policy",
             f"{policy}, maxmemory {limit or 'not set'}",
-            "when memory is full the server removes whole streams, without telling anybody",
+            "when memory is full the server removes whole streams, without a notice",
             "CONFIG SET maxmemory-policy noeviction (and in the configuration file)",
         )
     used = int(info.get("used_memory", 0))
@@ -278,9 +278,9 @@ def _persistence(config: dict[str, str | None]) -> Finding:
         "warning",
         "appendfsync",
         str(sync),
-        "power loss takes acknowledged entries of about the last second"
+        "a power loss can lose acknowledged entries of about the last second"
         if sync == "everysec"
-        else "power loss takes whatever the kernel had not yet written, often half a minute",
+        else "a power loss can lose acknowledged entries that the kernel had not written, often of half a minute",
         "appendfsync always (Redis), --fsync always (Millstream), if those must not be lost",
     )
 
@@ -354,7 +354,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
             "warning",
             "pending",
             f"{stream} {name}: {group['pending']} pending; {oldest[0]['message_id']} and perhaps others idle too long",
-            "they were delivered and never acknowledged: nobody handles them unless somebody claims them",
+            "they were delivered and never acknowledged: no consumer handles them until one claims them",
             f"start workers with min_idle_time, or XAUTOCLAIM {stream} {name} CONSUMER {limits.pending_ms} 0",
         )
     for consumer in client.xinfo_consumers(_raw(stream), _raw(name)):
@@ -364,7 +364,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
                 "dead consumer",
                 f"{stream} {name} {consumer['name']}: idle for {consumer['idle'] // 1000} s with {consumer['pending']} "
                 "pending",
-                "it has probably ended; deleting it now would drop what it holds",
+                "it has probably ended; deleting it now would drop its entries",
                 f"claim its entries (XAUTOCLAIM {stream} {name} ...), then XGROUP DELCONSUMER {stream} {name} "
                 f"{consumer['name']}",
             )

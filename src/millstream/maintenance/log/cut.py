@@ -54,7 +54,7 @@ def _manifest_of(disk: Disk, directory: Path) -> Manifest:
         raise LogCorruptError(f"{error}, and nothing can be cut. {steps}", path=error.path, offset=0) from None
     if manifest is None:
         raise StorageError(
-            f"{directory} has no manifest, which alone says what belongs to its log, so it cannot be cut. {steps}"
+            f"{directory} has no manifest, which lists the files of its log, so it cannot be cut. {steps}"
         )
     return manifest
 
@@ -76,7 +76,7 @@ class _Truncation:
             # as after a cut that was interrupted
             self.entry, self.kept = manifest.segments[-1], manifest.segments
         else:
-            raise UsageError(f"{name!r} is no file of the log in {directory}; these are: {', '.join(names)}")
+            raise UsageError(f"{name!r} is not a file of the log in {directory}; these are: {', '.join(names)}")
         self.size = size_of(disk, directory / name)
         self._check_versions()
         self._check_place()
@@ -107,9 +107,7 @@ class _Truncation:
         gone = self._leaving()
         rest = self.size - self.offset if self.offset else 0
         if not gone and not rest and self.entry.name in self.there:
-            raise UsageError(
-                f"nothing stands behind byte {self.offset} of {self.entry.name}, so there is nothing to cut"
-            )
+            raise UsageError(f"nothing follows byte {self.offset} of {self.entry.name}, so there is nothing to cut")
         total = rest + sum(size_of(self.disk, self.directory / name) for name in gone)
         self._clear_up()
         kept = [self._copy_from(self.entry, self.offset, f"{self.entry.name}-{self.offset}")] if rest else []

@@ -37,7 +37,7 @@ def parse_moment(word: str, now_ms: int) -> Moment:
     try:
         return Moment(ms=times.instant(word, now_ms))
     except ValueError as reason:
-        raise UsageError(f"{word!r} is no place in a log: it may be a position such as 4711; else {reason}") from None
+        raise UsageError(f"{word!r} is not a position in a log, such as 4711, nor a time: {reason}") from None
 
 
 def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) -> int:

@@ -74,7 +74,7 @@ def expect_record(position: int, payload: bytes) -> None:
     """Make sure that a record can be applied, as far as its own bytes say; cheaper than :func:`read_record`."""
     for op, *arguments in _unpack(position, payload)[1]:
         if op not in _OPS:
-            raise NewerRecordError(f"its op {op!r} is not known here")
+            raise NewerRecordError(f"its op {op!r} is unknown")
         least, most = _takes(op)
         if not least <= len(arguments) <= most:
             raise StorageError(f"its op {op!r} has {len(arguments)} arguments")
@@ -88,7 +88,7 @@ def wall_of(position: int, payload: bytes) -> int:
         head.read_array_header()
         version, wall = head.unpack(), head.unpack()
     except (ValueError, msgpack.UnpackException) as error:
-        raise StorageError(f"record {position} is no record of Millstream ({error})") from error
+        raise StorageError(f"record {position} is not a record of Millstream ({error})") from error
     if version != codec.VERSION or not isinstance(wall, int):
         return _unpack(position, payload)[0]  # which says why not
     return wall
@@ -101,10 +101,10 @@ def _unpack(position: int, payload: bytes) -> tuple[int, list[list[Any]]]:
         raise NewerRecordError(str(error)) from error
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise StorageError(
-            f"record {position} is no record of Millstream ({str(error) or type(error).__name__})"
+            f"record {position} is not a record of Millstream ({str(error) or type(error).__name__})"
         ) from error
     if type(wall) is not int or type(steps) is not list or not all(map(_is_step, steps)):
-        raise StorageError(f"record {position} is no record of Millstream (its transitions are none)")
+        raise StorageError(f"record {position} is not a record of Millstream (its transitions are none)")
     return wall, steps
 
 

@@ -23,7 +23,7 @@ _KEPT = ("torn-", "cut-")
 def expect_log(disk: Disk, directory: Path) -> None:
     """Make sure that a directory is one of ours: a mistyped path must not look like an empty log."""
     if not any(_is_ours(name) for name in disk.list(directory)):
-        raise StorageError(f"{directory} holds no log: is it the data directory?")
+        raise StorageError(f"{directory} has no log. Give a data directory.")
 
 
 def _is_ours(name: str) -> bool:

@@ -98,7 +98,7 @@ class DiskGuard:
         cause = error.__cause__
         self._switch.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
         log.error(
-            "%s; writes are turned away, %d records that nobody was told of wait for space, reads of all else go on",
+            "%s; writes are refused, %d unacknowledged records wait for space, other reads go on",
             error,
             len(held),
         )
@@ -118,7 +118,7 @@ class DiskGuard:
             self._change("low")
             why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
             self._switch.suspend(Outage(why))
-            log.error("%s free in %s, %s; writes are turned away, reads go on", _size(free), self._log.directory, why)
+            log.error("%s free in %s, %s; writes are refused, reads go on", _size(free), self._log.directory, why)
 
     def _recover(self) -> None:
         if self.state == "ok":
@@ -126,7 +126,7 @@ class DiskGuard:
         seconds = (self._clock.now().wall - self.since) / 1000
         self._change("ok")
         self._switch.resume()
-        log.warning("there is space in %s again, after %.1f s: writes are taken", self._log.directory, seconds)
+        log.warning("there is space in %s again, after %.1f s: writes are accepted", self._log.directory, seconds)
 
     def _change(self, state: State) -> None:
         self.state = state

@@ -82,7 +82,7 @@ class Failover:
 
     def give_up(self, reason: str, now: "Now") -> None:
         """Take writes again, as the primary that this is, or was."""
-        log.warning("the failover has failed, and this server goes on as the primary: %s", reason)
+        log.warning("the failover failed, and this server stays the primary: %s", reason)
         if self.is_asking:
             self._following.lead(now)
             self._journal.flush(now.wall)
@@ -106,7 +106,7 @@ class Failover:
             self._following.led()
             self._journal.flush(now.wall)
             self._end(now)
-            log.info("failover: the other leads, and this server follows it")
+            log.info("failover: the replica is the primary now, and this server follows it")
 
     def _end(self, now: "Now") -> None:
         self._primary.failover, self._target, self._ends = NONE, None, None
@@ -124,13 +124,13 @@ class Failover:
             if self._by_force and self._target is not None:
                 self._switch(self._target, now)
             else:
-                self.give_up("no replica held all in time", now)
+                self.give_up("no replica caught up in time", now)
 
     def _candidates(self) -> "list[Follower]":
         return [each for each in self._primary.followers.online if self._target in (None, (each.ip, each.port))]
 
     def _switch(self, place: tuple[str, int], now: "Now") -> None:
-        log.info("failover: %s:%d is to lead from offset %d on", *place, self._primary.offset)
+        log.info("failover: %s:%d becomes the primary at offset %d", *place, self._primary.offset)
         self._primary.failover = ASKING
         self._following.follow(*place, now, hands_over=True)
         self._journal.flush(now.wall)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.replication.handshake import CopyBegins, PrimaryPast
     from millstream.replies import Reply
 
-_EMBEDDED = "ERR this server lives in another program, and follows nobody"
+_EMBEDDED = "ERR this server runs inside another program, and cannot follow a primary"
 FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 READ_ONLY = "READONLY You can't write against a read only replica."
 LINK_DOWN = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."

@@ -95,7 +95,7 @@ def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
 
 
 def _damaged(why: str) -> LogCorruptError:
-    return LogCorruptError(f"this is no log: {why}", path="", offset=0)
+    return LogCorruptError(f"this is not a log: {why}", path="", offset=0)
 
 
 def _snapshot(part: _CopiedFile, header: FileHeader) -> Iterator[bytes]:

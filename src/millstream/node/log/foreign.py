@@ -179,7 +179,7 @@ def _look_at_history(past: ReplicationState) -> None:
     if not all(type(name) is str and _NAME.fullmatch(name) for name in names):
         raise ValueError("an earlier history has no name")
     if not (_are_all({int}, [*seconds, past.offset]) and all(map(_is_signed, (past.second, past.offset, *seconds)))):
-        raise ValueError("an offset of a history is none")
+        raise ValueError("an offset of a history is invalid")
 
 
 def _look_at_keys(base: Database) -> None:

@@ -307,6 +307,8 @@ class Rewriter:
         self._not_before = time.monotonic() + pause
         if not self._stopped:
             log.error(
-                "rewriting the log was given up, which does it no harm: %s; not before %d s again", failure, pause
+                "rewriting the log was cancelled, without harm: %s; the next try is in %d s at the earliest",
+                failure,
+                pause,
             )
         self.facts = replace(facts, is_running=False, is_ok=False, seconds=int(seconds), failed_in_a_row=row)

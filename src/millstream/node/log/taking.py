@@ -185,7 +185,7 @@ def main(argv: list[str]) -> int:
         print(f"the primary's copy is damaged: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return 1
     except LogCorruptError as error:
-        look = "`millstream log check` on the primary's data directory says what is wrong, and what to do"
+        look = "`millstream log check` on the primary's data directory shows the damage and the remedy"
         print(f"the log that the primary has sent is damaged: {error}; {look}", file=sys.stderr)  # noqa: T201 - as above
         return 1
     except OSError as error:

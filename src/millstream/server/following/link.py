@@ -137,10 +137,10 @@ class ReplicaLink:
                 await connection.follow(host, port)
             except NotHeldError as error:
                 following.is_stuck, reason = True, str(error)
-                log.critical("%s:%d is followed no more until REPLICAOF says so again: %s", host, port, error)
+                log.critical("%s:%d is not followed any more until the next REPLICAOF: %s", host, port, error)
             except DivergedError as error:
                 reason = str(error)
-                log.critical("the data are not those of %s:%d, so a copy is asked for: %s", host, port, error)
+                log.critical("the data differs from that of %s:%d, so a copy is requested: %s", host, port, error)
                 self._diverged_at, last = self._server.loop.time(), self._diverged_at
                 if last is not None:
                     wait = last + _DIVERGED_PAUSE - self._diverged_at
@@ -360,7 +360,7 @@ class _Connection:
             await self._server.loop.run_in_executor(None, copy.close)  # which takes long for a large copy
             with self._logged():
                 self._go_on()
-            log.info("the copy of %s:%d has taken the place of what was here", *primary)
+            log.info("the copy of %s:%d replaced the former data", *primary)
             await self._run()
         except asyncio.CancelledError:
             raise

@@ -43,7 +43,7 @@ async def keep(server: "Server", directory: Path | None, upto: int) -> None:
     name = past.replid or past.replid2 or _ALONE
     if directory is None:
         log.warning(
-            "%s bytes of the history %s, from offset %d on, were taken by nobody else and are replaced; no log is kept "
+            "%s bytes of the history %s, from offset %d on, reached no other server and are replaced; no log is kept "
             "(--memory), so there is no file of them",
             past.offset - upto if past.replid else "an unknown number of",
             name,
@@ -73,15 +73,15 @@ async def keep(server: "Server", directory: Path | None, upto: int) -> None:
                 path.with_suffix(suffix).unlink(missing_ok=True)
     if program.returncode:
         reason = why.decode(errors="replace").strip().rpartition("\n")[2]
-        raise StorageError(f"what no other server has taken over cannot be put into {path}: {reason}")
+        raise StorageError(f"the changes that reached no other server cannot be written to {path}: {reason}")
     records, lost, files = map(int, said.split())
     node.primary.diverged[path.name] = records  # the same ones, if the copy could not be taken and this comes again
     node.primary.diverged_files = files
     if records:
-        log.warning("%d records that no other server has taken over are in %s, as commands beside it", records, path)
+        log.warning("%d records that reached no other server are in %s, and as commands next to it", records, path)
     if lost:
         log.warning(
-            "the log was rewritten since the other server led: of what was changed between offset %d and then nobody "
-            "can tell",
+            "the log was rewritten since the other server was the primary: the changes between offset %d and then are "
+            "unknown",
             max(upto, 0),
         )

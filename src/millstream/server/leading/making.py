@@ -242,7 +242,7 @@ class CopyMaker:
         feed.forget_database()
         if not made.replid:
             copy.close()
-            self._give_up("this server knows no more of which history its data are", self.waiting())
+            self._give_up("this server does not know the history of its data any more", self.waiting())
         elif made.replid != self._primary.replid:  # its replica was cut with that: the next look orders another
             copy.close()
         elif feed.backlog.has(made.offset):

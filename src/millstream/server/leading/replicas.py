@@ -203,11 +203,11 @@ class Replicas:
         config = self._server.node.config
         limit, size = config.output_limits.slave, config.backlog_size
         if limit.hard and behind > max(limit.hard, size):
-            self.cut(follower, f"it left {behind} bytes untaken")
+            self.cut(follower, f"it left {behind} bytes unread")
         elif limit.soft and behind > max(limit.soft, size):
             now = self._server.clock.now().mono
             if now - self._slow.setdefault(follower.id, now) >= limit.seconds * 1000:
-                self.cut(follower, f"it left {behind} bytes untaken for {limit.seconds} s")
+                self.cut(follower, f"it left {behind} bytes unread for {limit.seconds} s")
         else:
             self._slow.pop(follower.id, None)
 
@@ -251,7 +251,7 @@ class Replicas:
             self._server.fail(error)
             return
         except Exception:  # no other code would look again
-            log.exception("internal error while looking after replicas")
+            log.exception("internal error in the service for replicas")
         self.feed = self._primary.feed
         if self.feed is not None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
@@ -262,7 +262,7 @@ class Replicas:
         for follower in self._primary.tick(self._server.clock.now()):
             self.cut(follower, "it was silent for too long")
         for follower in self._stalled():
-            self.cut(follower, "it took nothing of its copy for too long")
+            self.cut(follower, "it read nothing of its copy for too long")
         self.greet_waiting()
 
     def _stalled(self) -> "list[Follower]":

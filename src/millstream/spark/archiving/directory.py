@@ -69,14 +69,14 @@ class Folder:
         with self.storage.locked(LOCK) as holder:
             if holder is not None:
                 raise ArchiveLockedError(
-                    f"the archive {self.root} is being written by {holder}: one job an archive; wait for it or stop it"
+                    f"the archive {self.root} is being written by {holder}: wait for that job or stop it"
                 )
             yield
 
     def _check_free(self) -> None:
         if self._foreign():
             raise ConfigError(
-                f"{self.root} is not empty and no archive (it has no {MANIFEST}): give a directory of its own"
+                f"{self.root} is not empty and is not an archive (it has no {MANIFEST}): give a new directory"
             )
         around = [] if self.storage.local is None else self.storage.local.resolve().parents
         outer = next((folder for folder in around if (folder / MANIFEST).exists()), None)
@@ -96,7 +96,7 @@ class Folder:
             return self._loaded(self.storage.read(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
             raise NoArchiveError(
-                f"{self.root} is no archive (it has no {MANIFEST}): name what `millstream archive --to` wrote"
+                f"{self.root} is not an archive (it has no {MANIFEST}): give the directory of `millstream archive --to`"
             ) from None
 
     def _loaded(self, data: bytes) -> ArchiveManifest:
@@ -110,7 +110,7 @@ class Folder:
     def _gone(self) -> FilesChangedError:
         return FilesChangedError(
             f"the archive {self.root} has no {MANIFEST} any more: it was removed, or its disk is away. Nothing more is "
-            "trimmed; bring it back and run this again, or archive into a new directory"
+            "trimmed; restore it and run this again, or archive into a new directory"
         )
 
     def begin(self, shape: Shape) -> ArchiveManifest:

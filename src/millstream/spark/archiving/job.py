@@ -403,7 +403,7 @@ class _ArchiveRun:
         if self._failed is not None and isinstance(self._failed, MillstreamError | OSError):
             return self._failed
         text, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
-        return ArchiveError(_OURS.sub("", text) + (". --skip-lost goes on without them" if lost else ""))
+        return ArchiveError(_OURS.sub("", text) + (". --skip-lost continues without them" if lost else ""))
 
 
 def _scratch(folder: Folder) -> Path:

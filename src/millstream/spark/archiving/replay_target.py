@@ -43,7 +43,7 @@ class ReplayTarget:
 
     @staticmethod
     def _itself(what: Replay) -> ConfigError:
-        return ConfigError(f"stream {what.into!r} would be replayed into itself: name another one for the copy")
+        return ConfigError(f"stream {what.into!r} would be replayed into itself: give another key for the copy")
 
     def close(self) -> None:
         """Give the connection back."""
@@ -60,7 +60,7 @@ class ReplayTarget:
         except (redis.RedisError, OSError, ValueError) as reason:
             shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
             kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
-            raise kind(f"cannot talk to the target {shown} ({reason}): start it or correct --to") from None
+            raise kind(f"cannot connect to the target {shown} ({reason}): start it or correct --to") from None
         if found not in (b"none", b"stream"):
             raise ConfigError(f"{self._what.into!r} at the target is a {found.decode()}: name a stream")
         self._check_apart()
@@ -72,7 +72,7 @@ class ReplayTarget:
             description = noted[b"what"]
         except (KeyError, ValueError):
             raise UsageError(
-                f"{self._key} at the target, where this replay has noted how far it is, was changed by somebody else: "
+                f"{self._key} at the target, the position of this replay, was changed by another program: "
                 "DEL it and replay into a new stream"
             ) from None
         self._written = done.written
@@ -99,7 +99,7 @@ class ReplayTarget:
         except redis.ResponseError as reason:
             raise ReplayError(
                 f"the target refused the entries {batch.first} to {batch.last}: {reason}. {done.written} entries are "
-                "there; mend it and run the same command again"
+                "there; fix the cause and run the same command again"
             ) from None
         self._after, self._written = batch.last, done.written
 
@@ -153,7 +153,7 @@ class ReplayTarget:
         found = there.decode(errors="backslashreplace") if there else str(ZERO)
         if found not in (str(self._after), str(batch.last)):
             raise ReplayError(
-                f"the cursor of this replay was moved to {found} by somebody else: it runs twice, or the target was "
+                f"the cursor of this replay was moved to {found} by another program: it runs twice, or the target was "
                 "emptied or restored. This run wrote nothing more; run it again"
             )
         return bool(found == str(batch.last))

@@ -170,7 +170,7 @@ class ArchiveStore:
             _, found, reason = error.partition(f"stream {stream!r} went back: ")
             if found:
                 reason = reason.partition(". It was")[0].partition(". Start")[0]
-                self.stand_still(stream, f"{found}{reason}. It was deleted and made anew; {_STILL}")
+                self.stand_still(stream, f"{found}{reason}. It was deleted and created again; {_STILL}")
 
     def _tell_removed(self, stream: str, state: StreamState | None) -> None:
         if state is not None and state.removed:
@@ -194,8 +194,8 @@ class ArchiveStore:
             return None
         return (
             f"stream {stream!r} is not the one that was archived: its entry {other} is not in the archive as it is in "
-            f"the stream, and the archive goes up to {at.id}. It was deleted and made anew, or the archive's manifest "
-            f"was edited: restore the manifest in that case; else {_STILL}"
+            f"the stream, and the archive goes up to {at.id}. It was deleted and created again, or the archive's "
+            f"manifest was edited: restore the manifest in that case; else {_STILL}"
         )
 
     def take(
@@ -242,7 +242,7 @@ class ArchiveStore:
                 self.folder.remove(file.path for file in files)
                 reason = (
                     f"stream {stream!r} went back: {rows[stream]} entries follow {at.start}, and only "
-                    f"{at.n - at.start_n} were added. It was deleted and made anew; {_STILL}"
+                    f"{at.n - at.start_n} were added. It was deleted and created again; {_STILL}"
                 )
                 self.stand_still(stream, reason)
                 raise UsageError(reason)

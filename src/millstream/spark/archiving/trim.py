@@ -96,7 +96,7 @@ class Trimmer:
             if answer[0] != b"done" or not answer[4]:
                 return Trimmed(stream, found.limit, total, found.left, found.held_by)
             if stop():
-                return Trimmed(stream, found.limit, total, found.left, "the job was to stop; the next one trims it")
+                return Trimmed(stream, found.limit, total, found.left, "the job was stopped; the next one trims it")
 
     def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """The result that :meth:`trim` would have, without trimming and without a number of entries to keep."""
@@ -129,8 +129,8 @@ def _read(stream: str, archived: ArchivePosition, answer: Any, keep: Keep) -> Tr
     if answer[0] == b"back":
         raise ReplacedError(
             f"stream {stream!r} went back: it is archived up to {archived.id} (entry {archived.n}), and the server "
-            f"says its last id is {answer[1].decode()} (entry {answer[2]}). It was deleted and made anew, or restored "
-            "from an older state; it is neither archived nor trimmed. Archive it into a new directory"
+            f"reports the last id {answer[1].decode()} (entry {answer[2]}). It was deleted and created again, or "
+            "restored from an older state; it is neither archived nor trimmed. Archive it into a new directory"
         )
     _, limit, count, left, _, why, _ = answer
     return Trimmed(stream, parse_id(limit.decode()), count, left, _held(why, keep) if left else "")
@@ -142,7 +142,7 @@ def _held(why: list[bytes], keep: Keep) -> str:
         has = "has read nothing" if more[1] == "0-0" else f"has read up to {more[1]}"
         return f"group {more[0]!r} {has}"
     if kind == "pending":
-        who = f"consumer {more[2]!r}" if more[2] else "no consumer (given back)"
+        who = f"consumer {more[2]!r}" if more[2] else "no consumer (released)"
         return f"group {more[0]!r} has {more[1]} pending, held by {who}"
     if kind == "age":
         return f"kept for {keep.given or span_text(keep.ms or 0)}"

@@ -83,7 +83,7 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
     if target is None and "stream" not in kinds:
         kafka = " (Kafka's column 'topic': withColumnRenamed('topic', 'stream'))" if "topic" in kinds else ""
         raise ConfigError(
-            f"option 'stream' is missing: say .option('stream', 'orders'), or give each row a column 'stream'{kafka}"
+            f"option 'stream' is missing: set .option('stream', 'orders'), or give each row a column 'stream'{kafka}"
         )
     for name in ("stream", "id"):
         if name in kinds and not pa.types.is_string(kinds[name]) and not (name == "stream" and target is not None):

@@ -89,7 +89,7 @@ class BulkReader:
     def last_id(self) -> Id | None:
         """The stream's last-generated-id, as the last server says; None if it has no stream."""
         if self._connection is None:
-            raise ConnectionError("the connection is no more")
+            raise ConnectionError("the connection is closed")
         try:
             return _last_id(self._ask_now())
         except OSError:

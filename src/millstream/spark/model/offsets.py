@@ -173,8 +173,8 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
         )
     return (
         f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {reason}. "
-        "It was deleted and made anew, or restored from an older state. Start the query with a new checkpointLocation "
-        "(and startingOffsets)"
+        "It was deleted and created again, or restored from an older state. Start the query with a new "
+        "checkpointLocation (and startingOffsets)"
     )
 
 
@@ -212,9 +212,9 @@ def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n:
 def replaced_text(key: str, at: Position, reason: str) -> str:
     """The error for a stream that was replaced between two looks."""
     return (
-        f"stream {key!r} went back: {reason}. It was deleted and made anew since this query last looked, so entries up "
-        f"to {at.id} may be others than those that were read. Start the query with a new checkpointLocation (and "
-        "startingOffsets)"
+        f"stream {key!r} went back: {reason}. It was deleted and created again since this query last looked, so "
+        f"entries up to {at.id} may be others than those that were read. Start the query with a new "
+        "checkpointLocation (and startingOffsets)"
     )
 
 

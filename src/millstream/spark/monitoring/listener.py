@@ -164,7 +164,7 @@ class Watch(StreamingQueryListener):
             call()
         except redis.RedisError as error:
             if not self._away:
-                log.warning("the progress of queries cannot be told to the server: %s", error)
+                log.warning("the progress of queries cannot be reported to the server: %s", error)
             self._away = True
             return False
         self._away = False

@@ -136,7 +136,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
         except redis.ConnectionError as error:
             raise Disconnected(unreached(where, error)) from None
         except redis.RedisError as error:
-            raise QueriesError(f"the queries cannot be asked for: {said(error)}") from None
+            raise QueriesError(f"the queries cannot be read: {said(error)}") from None
 
 
 def find(url: str | None, query: str) -> dict[str, Any]:

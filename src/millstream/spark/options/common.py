@@ -27,7 +27,7 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
         if name in lowered:
             continue
         if name == "path":
-            raise ConfigError(f"{call} takes no path here: name the stream by .option('stream', 'orders')")
+            raise ConfigError(f"{call} does not take a path: set .option('stream', 'orders')")
         if (others_name := foreign.refusal(name, lowered.values(), call)) is not None:
             raise ConfigError(others_name)
         close = difflib.get_close_matches(name, [*lowered, *others], n=1, cutoff=0.6)

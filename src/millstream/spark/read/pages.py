@@ -73,8 +73,8 @@ class Pages:
         if self._failed and not replica:
             raise DataLossError(
                 f"stream {self._key!r} went back: entries up to {self._end} were to be read, and its last id is now "
-                f"{last}. It was deleted and made anew, or restored from an older state. Start the query with a new "
-                "checkpointLocation (and startingOffsets)"
+                f"{last}. It was deleted and created again, or restored from an older state. Start the query with a "
+                "new checkpointLocation (and startingOffsets)"
             )
         self._failed = not replica
         return False

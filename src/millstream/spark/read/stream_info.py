@@ -47,12 +47,12 @@ class StreamInfo:
         except UsageError as reason:  # it answered
             info = str(reason).removeprefix("option 'url': ")
             raise NotLetInError(
-                f"option 'url': cannot talk to {self._options.shown_url} ({info}): correct its user, or the server"
+                f"option 'url': cannot connect to {self._options.shown_url} ({info}): correct its user, or the server"
             ) from None
         except (redis.RedisError, OSError) as reason:
             kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
             raise kind(
-                f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct it"
+                f"option 'url': cannot connect to {self._options.shown_url} ({reason}): start the server or correct it"
             ) from None
         self._met = True
         return found

@@ -59,7 +59,7 @@ def _part(kept: list[Any]) -> Part:
 
 def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return value
 
 
@@ -102,7 +102,7 @@ class CommitRecordStore:
             return None if text is None else self._checked(CommitRecord.unpacked(text))
         except ValueError as reason:
             raise UsageError(
-                f"what is kept of this writer's last batch in {self.key} was changed by somebody else: {reason}. Its "
+                f"what is kept of this writer's last batch in {self.key} was changed by another program: {reason}. Its "
                 f"rows may be there or not; DEL {self.key} to have the batch written anew"
             ) from None
 

@@ -13,7 +13,7 @@ _ONE_NODE = "option 'url' names one node of a Redis Cluster: write redis+cluster
 _CURES = {
     "OOM": "it is out of memory: raise its maxmemory, or keep fewer entries by option 'maxLen' or 'retention'",
     "MISCONF": "it cannot write to its disk: make room there, then start this again",
-    "READONLY": "option 'url' names a replica: name the primary",
+    "READONLY": "option 'url' names a replica: give the URL of the primary",
     "NOAUTH": "option 'url' needs a user and a password: redis://user:password@host:port/0",
     "WRONGPASS": "correct the user and password in option 'url'",
     "NOPERM": (

@@ -121,7 +121,7 @@ def check_server(options: SinkOptions) -> None:
     except (UsageError, redis.RedisError, OSError, ValueError) as reason:
         away = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
         raise away(
-            f"option 'url': cannot talk to {options.shown_url} ({reason}): start the server or correct it"
+            f"option 'url': cannot connect to {options.shown_url} ({reason}): start the server or correct it"
         ) from None
     if isinstance(kind, ErrorReply):
         raise refused(kind, options)

@@ -91,7 +91,7 @@ def _words(commands: Sequence[Command], ttl: float | str) -> list[bytes | str | 
         )
     seconds = int(times.configured("once(ttl=", ttl, "s"))
     if seconds < 1:
-        raise UsageError(f"once(ttl={ttl!r}): seconds, at least 1; what is forgotten at once is done again")
+        raise UsageError(f"once(ttl={ttl!r}): it must be 1 second or more")
     words: list[bytes | str | int | float] = [seconds]
     for command in commands:
         words += (len(command), *command)

@@ -88,7 +88,7 @@ def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]")
     """Functions made into middlewares."""
     made: list[Middleware] = []
     if not isinstance(middlewares, Iterable):
-        raise ConfigError(f"middlewares={middlewares!r} is invalid: it is a list. Write middlewares=[...].")
+        raise ConfigError(f"middlewares={middlewares!r} is invalid: it must be a list. Write middlewares=[...].")
     for one in middlewares:
         if isinstance(one, type) or not (isinstance(one, Middleware) or callable(one)):
             raise ConfigError(f"middleware {one!r}: an instance of Middleware, or a function (call_next, msg)")

@@ -73,6 +73,6 @@ def need_idmp(found: Capabilities) -> None:
     """Insist on XADD IDMP; a server that does not tell now, since it refuses writes, says why itself."""
     if not found.idmp and "idmp" not in found.unknown:
         raise UsageError(
-            "publish(idempotent=...) needs XADD IDMP, which this server has not got (Millstream and Redis 8.6 have): "
-            "publish without it and let the handler stand a repetition, or use such a server"
+            "publish(idempotent=...) needs XADD IDMP, which this server does not support (Millstream and Redis 8.6 "
+            "do): publish without it and let the handler tolerate repetitions, or use such a server"
         )

@@ -83,7 +83,7 @@ class StreamSub:
         for name in ("group", "consumer", "start"):
             value = getattr(self, name)
             if not isinstance(value, str | None):
-                raise ConfigError(f'StreamSub({name}={value!r}) is invalid: it is a text. Write {name}="...".')
+                raise ConfigError(f'StreamSub({name}={value!r}) is invalid: it must be a text. Write {name}="...".')
         for name in ("stream", "group", "consumer"):
             if not _is_utf8(getattr(self, name) or ""):
                 raise ConfigError(f"StreamSub({name}={getattr(self, name)!r}) is invalid: it is not UTF-8.")

@@ -80,7 +80,7 @@ class Retry:
 
 def _checked(on: object) -> "dict[type[BaseException], Retry | Literal['reject', 'ack']]":
     if not isinstance(on, Mapping):
-        raise ConfigError(f'Retry(on={on!r}) is invalid: it is a mapping. Write on={{ValueError: "reject"}}.')
+        raise ConfigError(f'Retry(on={on!r}) is invalid: it must be a mapping. Write on={{ValueError: "reject"}}.')
     for kind, policy in on.items():
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
             raise ConfigError(f"Retry(on=) is invalid: {kind!r} is not a class of exceptions.")

@@ -119,7 +119,7 @@ class OutboxRelay:
                 if isinstance(error, ResponseError) and passes(error):
                     raise
                 failures.append(FailedRow(row, str(error)))
-                log.error("outbox: row %s for %s is put aside: %s", row.id, row.stream, error)  # noqa: TRY400 - no fault of ours
+                log.error("outbox: row %s for %s is set aside: %s", row.id, row.stream, error)  # noqa: TRY400 - no fault of ours
 
     async def _publish(self, row: Row) -> None:
         """Add the entry, unless an earlier try did."""

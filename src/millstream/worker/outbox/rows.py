@@ -174,7 +174,7 @@ def _check_name(option: str, given: object) -> None:
         fine = False
     if not fine:
         raise ConfigError(
-            f"outbox.add({option}={given!r}) is invalid: it is a text of 1 to {_NAME_LENGTH} characters without NUL."
+            f"outbox.add({option}={given!r}) is invalid: it must be text of 1 to {_NAME_LENGTH} characters without NUL."
         )
 
 

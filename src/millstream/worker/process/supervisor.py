@@ -53,7 +53,7 @@ _SPARE = -1
 _NAMES = {_DRIVER: "the process of the pipelines", _SPARE: "the spare process"}
 # The consequence where such a process cannot be started.
 _BESIDE = {
-    _DRIVER: "the subscribers go on without the pipelines",
+    _DRIVER: "the subscribers continue without the pipelines",
     _SPARE: "the workers go on, and run by themselves what it does not take",
 }
 _UNTIL = " before a worker has work for it"
@@ -139,7 +139,7 @@ class Supervisor:
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._ending.at_once(number):
-            log.warning("asked again (%s): killing the workers", number.name)
+            log.warning("signalled again (%s): killing the workers", number.name)
             self._code = self._code or EXIT_FATAL
             self._kill()
         self._stopping.set()
@@ -171,7 +171,7 @@ class Supervisor:
                 action = voice.listen(ran, limit)
                 if action == "warn":
                     log.warning(
-                        "%s has reported nothing for %.1f s: some code in it does not let Python's threads run. Its "
+                        "%s has reported nothing for %.1f s: some code in it blocks all Python threads. Its "
                         "stacks follow; it is killed in %.1f s",
                         *(_who(slot), voice.silent, limit - voice.silent),
                     )
@@ -280,8 +280,8 @@ class Supervisor:
             if slot > _DRIVER:
                 self._call_spare()  # it is up by the time that the entries may be claimed
             pause = min(0.5 * 2.0 ** max(ends - 1, 0), _CHARGED_LIMIT if charged else _BACKOFF_LIMIT)
-            why = "was killed, since its event loop stood still" if blocked else f"ended with {_word(code)}"
-            log.warning("%s %s; starting it again in %.1f s", _who(slot), why, pause)
+            why = "was killed, since its event loop was blocked" if blocked else f"ended with {_word(code)}"
+            log.warning("%s %s; restarting it in %.1f s", _who(slot), why, pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
@@ -309,7 +309,7 @@ class Supervisor:
 
     def _dismiss(self, slot: int) -> None:
         """A process ended because it was ordered to, or has no more to do; the last one ends us too."""
-        log.info("%s has ended in order and is not started again%s", _who(slot), _UNTIL * (slot == _SPARE))
+        log.info("%s ended normally and is not restarted%s", _who(slot), _UNTIL * (slot == _SPARE))
         self._kept.discard(slot)
         if not self._kept:
             self._stopping.set()

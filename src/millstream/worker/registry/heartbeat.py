@@ -138,7 +138,7 @@ class Heartbeat:
             if isinstance(refused[0], NoPermissionError) or str(refused[0]).startswith(_REFUSALS):
                 self._listed, self.scheduled = False, True
                 log.warning(
-                    "not in the registry of workers: %s (allow ~%s*, or switch it off: App(registry=False))",
+                    "not in the registry of workers: %s (allow ~%s*, or disable it: App(registry=False))",
                     refused[0],
                     protocol.PREFIX,
                 )

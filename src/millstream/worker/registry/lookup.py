@@ -26,7 +26,7 @@ async def groups(line: Line, stream: str) -> list[str]:
     reply = (await line.near(stream).calls([("XINFO", "GROUPS", stream)]))[0]
     if isinstance(reply, ResponseError):
         if "no such key" in str(reply):
-            raise NotThereError(f"there is no stream {stream!r}: look at the name, and at the database in the URL")
+            raise NotThereError(f"there is no stream {stream!r}: check the name, and the database in the URL")
         if str(reply).startswith("WRONGTYPE"):
             raise NotThereError(f"the key {stream!r} holds no stream")
         if isinstance(reply, NoPermissionError):
@@ -47,7 +47,7 @@ async def require_group(line: Line, stream: str, group: str) -> None:
 def pick(known: Sequence[str], wanted: Sequence[str], *, everyone: bool = False) -> list[str]:
     """Ids of the workers that somebody means: each by its id, or by its beginning where no other begins so."""
     if bool(wanted) == everyone:
-        raise UsageError("which workers? give their IDs, or --all")
+        raise UsageError("The workers are missing. Give their IDs, or --all.")
     if everyone:
         return list(known)
     chosen = []

@@ -214,7 +214,7 @@ class Watchdog:
             self.blocked = None
             self._hang_up()
             if not self._stop.is_set():
-                log.warning("the event loop goes on after %.1f s", time.monotonic() - since)
+                log.warning("the event loop runs again after %.1f s", time.monotonic() - since)
 
     def _wait(self) -> bool:
         """Wait for a moment, or for the supervisor's word; True when the loop answered."""
@@ -313,7 +313,7 @@ class Watchdog:
         self._report(KILLING)
         log.critical(
             "the event loop has been blocked for %.1f s at %s (%s): killing this process. It counts as a crash of that "
-            "entry; everything else that the process held goes back uncharged",
+            "entry; its other entries are released without being charged",
             time.monotonic() - since,
             _place(frame),
             self._standstill.names(entries),
@@ -334,7 +334,7 @@ class Watchdog:
         try:
             asyncio.run(self._within(self._standstill.leave(entries, alone=alone)))
         except (MillstreamError, RedisError, OSError, TimeoutError, RuntimeError) as error:
-            log.error("entries were not handed back, others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
+            log.error("entries were not released; others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
 
     def _beat(self, since: float) -> None:
         frame, facts = self._frame(), self._facts()

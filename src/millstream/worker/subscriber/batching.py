@@ -48,7 +48,7 @@ class BatchError(MillstreamError):
 
     def __init__(self, failed: Mapping[int, BaseException]) -> None:
         if not isinstance(failed, Mapping):
-            raise UsageError(f"BatchError({failed!r}) is invalid: it is a mapping. Write {{0: ValueError(...)}}.")
+            raise UsageError(f"BatchError({failed!r}) is invalid: it must be a mapping. Write {{0: ValueError(...)}}.")
         for place, error in failed.items():
             if not isinstance(error, BaseException):
                 raise UsageError(

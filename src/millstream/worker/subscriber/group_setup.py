@@ -75,12 +75,12 @@ class GroupSetup(SubscriberPart):
             plain = ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM")
             reply, _, length, groups = await self._line.calls([plain, *others])
         if _is_refused(reply):
-            raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
+            raise FatalError(f"cannot create group {member.group} of {member.stream}: {reply}")
         if isinstance(reply, ResponseError):
             return
         member.stats.groups_created += 1
         if again:
-            log.warning("%s: group %s was gone; made anew from %s", member.stream, member.group, start)
+            log.warning("%s: group %s was gone; created again from %s", member.stream, member.group, start)
         elif self._subscription.sub.group is None:
             self._warn_of_new_group(length, groups)
 

@@ -231,7 +231,7 @@ class Intake(SubscriberPart):
         stream, mine = self._member.stream, (None, self._member.group)
         others = [held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) not in mine]
         for held in others:
-            log.info("%s %s: put back for another group, and not run in %s", stream, held.id.decode(), mine[1])
+            log.info("%s %s: put back for another group; not run in %s", stream, held.id.decode(), mine[1])
             held.step(Event.START)
             if self._member.no_ack:
                 self._member.drop(held)

@@ -188,7 +188,7 @@ class IsolatedRuns(SubscriberPart):
             self._member.lose(held)  # or nobody could be asked: it stays pending, and is claimed when its time is up
             return
         log.warning(
-            "%s %s: delivered %d times, and a process died of it or beside it; running it alone",
+            "%s %s: delivered %d times, and a process crashed while it ran; running it alone",
             self._member.stream,
             held.id.decode(),
             held.deliveries,

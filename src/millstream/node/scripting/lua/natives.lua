@@ -90,7 +90,7 @@ local function readonly()
   error({ err = 'ERR Attempt to modify a readonly table' })
 end
 
--- An argument as Lua's functions of C read one: 32 bits, the fraction cut off; nil if it is no number
+-- An argument as Lua's functions of C read one: 32 bits, the fraction cut off; nil if it is not a number
 local function as_int(value)
   value = tonumber(value)
   if not value then

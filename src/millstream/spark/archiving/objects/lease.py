@@ -96,7 +96,7 @@ def _take(read: Read, put: Put, mine: LockRecord) -> tuple[str | None, Any]:
                 if watched is None:
                     watched, until = version, now + record.lease_seconds
                     logger.warning(
-                        "the archive's lock is held by %s: it is waited for %g s at most to see whether that lives",
+                        "the archive's lock is held by %s: waiting %g s at most for signs of life",
                         record.who,
                         record.lease_seconds,
                     )
@@ -157,7 +157,7 @@ class _Renewal:
         try:
             self._put(replace(self._record, owner=""))
         except (MillstreamError, OSError) as reason:
-            logger.warning("the archive's lock was not given back, and others wait until its lease is over: %s", reason)
+            logger.warning("the archive's lock was not released, and others wait until its lease ends: %s", reason)
 
 
 # --- processes of this machine ---------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def _started(pid: int) -> str:
 
 
 def _died(process: str) -> bool:
-    """True if a process was one of this machine and is not there any more."""
+    """True if a process was one of this machine and does not exist any more."""
     mine, theirs = _process().split("/"), process.split("/")
     if len(mine) != len(theirs) or mine[:2] != theirs[:2] or not theirs[2].isdecimal():
         return False

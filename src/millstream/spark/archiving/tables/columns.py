@@ -42,7 +42,7 @@ class ColumnType(str):
         found = _DECIMAL.fullmatch(word)
         if found is None or not 0 <= int(found[2]) <= int(found[1]) <= 38 or not int(found[1]):
             known = ", ".join(sorted({*_WORDS.values()}))
-            raise ValueError(f"{text!r} is no type of a column: {known}, or decimal(18,2)")
+            raise ValueError(f"{text!r} is not a type of a column: {known}, or decimal(18,2)")
         return super().__new__(cls, f"decimal({int(found[1])},{int(found[2])})")
 
 
