@@ -117,7 +117,7 @@ def test_pending_entries_are_chosen_and_sorted(server: ServerProcess, client: re
     assert ids("--sort", "idle") == ["2-0", "1-0", "3-0"]
     assert ids("--sort", "deliveries", "--limit", "1") == ["3-0"]
     assert (
-        "the 1 oldest looked at"
+        "the 1 oldest scanned"
         in run(server, "pending", "ls", "orders", "billing", "--sort", "idle", "--scan", "1").stderr
     )
 

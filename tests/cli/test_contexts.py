@@ -227,7 +227,7 @@ def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: 
         ["console", "--allow-changes"],
     ):
         refused = run(*words, code=2).stderr
-        assert "say --context prod to" in refused, words
+        assert "use --context prod to" in refused, words
     assert "Nothing was changed" in run("stream", "rm", "orders", "--dry-run").stderr
     terminal = Terminal("stream", "rm", "orders", "--yes")
     terminal.until("type its name to do it")
@@ -246,7 +246,7 @@ def test_a_production_context_is_named_before_it_is_changed(guarded: str, home: 
 SENTENCES = {
     "not TOML": ("context = ", "is not TOML"),
     "nested": ("a = " + "[" * 20_000, "is not TOML"),
-    "unknown": ('colour = "red"\n', "'colour' is not known here"),
+    "unknown": ('colour = "red"\n', "'colour' is unknown"),
     "type": ("context = 3\n", "context must be text in quotes"),
     "no url": ("[contexts.a]\n", "it has no url"),
     "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "this file cannot have a password"),
@@ -256,7 +256,7 @@ SENTENCES = {
     "two": ('[contexts.a]\nurl = "redis://h/0"\npassword-env = "A"\npassword-prompt = true\n', "give one of"),
     "users": ('[contexts.a]\nurl = "redis://u@h/0"\nuser = "v"\n', "leave one out"),
     "dangling": ('context = "b"\n[contexts.a]\nurl = "redis://h/0"\n', "has no context 'b'; these are: a"),
-    "escapes": ('"\\u001b[2J" = 1\n', "is not known here"),
+    "escapes": ('"\\u001b[2J" = 1\n', "is unknown"),
 }
 
 
@@ -287,20 +287,20 @@ def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path
     assert "it is not UTF-8" in run("context", "ls", code=2).stderr
     file.unlink()
     os.mkfifo(file, 0o600)
-    assert "is no file" in run("context", "ls", code=2).stderr
+    assert "is not a file" in run("context", "ls", code=2).stderr
     file.unlink()
     file.mkdir(0o700)
-    assert "is no file" in run("context", "ls", code=2).stderr
+    assert "is not a file" in run("context", "ls", code=2).stderr
     file.rmdir()
     project = home / "work/millstream.toml"
     write(project, 'url = "redis://h/0"\n', 0o646)
-    assert f"a file that others may write is not used: chmod go-w {project}" in run("stream", "ls", code=2).stderr
+    assert f"is not used, since other users may write it: chmod go-w {project}" in run("stream", "ls", code=2).stderr
     write(project, 'url = "redis://u:hunter2@h/0"\n', 0o644)
     assert "hunter2" not in run("stream", "ls", code=2).stderr
     write(project, 'url = "redis://h/0"\ncontext = "a"\n', 0o644)
     assert "either url or context" in run("stream", "ls", code=2).stderr
     write(project, '[contexts.a]\nurl = "redis://h/0"\npassword-file = "/etc/shadow"\n', 0o644)
-    assert "'contexts' is not known here" in run("stream", "ls", code=2).stderr
+    assert "'contexts' is unknown" in run("stream", "ls", code=2).stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other groups")
@@ -311,7 +311,7 @@ def test_a_file_that_another_group_may_write_is_not_used(home: Path) -> None:
     assert shown()[0]["value"] == "redis://project/0"
     for group in (1, 12345):  # of others; of nobody who has a name
         os.chown(project, 0, group)
-        assert "a file that others may write is not used" in run("stream", "ls", code=2).stderr
+        assert "is not used, since other users may write it" in run("stream", "ls", code=2).stderr
     project.chmod(0o644)
     assert shown()[0]["value"] == "redis://project/0"
 
@@ -449,4 +449,4 @@ def test_a_line_that_is_shown_of_a_server_with_a_password_can_be_run(guarded: st
     assert "orders" in run(*words).stdout
     words = ConsoleServer(url).command_line("stream", "show", "orders")[1:]
     assert words[-2:] == ["--context", "NAME"]
-    assert "has no context 'NAME'; these are: here; `millstream context add` makes one" in run(*words, code=4).stderr
+    assert "has no context 'NAME'; these are: here; `millstream context add` adds one" in run(*words, code=4).stderr

@@ -78,7 +78,7 @@ def test_an_order_that_is_not_seen_says_so(server: ServerProcess, client: redis.
     enrol(client, "web-2", json.dumps({**FACTS, "id": "web-2"}))
     shown = json.loads(run(server, "drain", "--all", "--dry-run", "-o", "json").stdout)
     (note,) = [each for each in shown["notes"] if "web-" in each]
-    assert note.startswith("web-1 stands still at bill.py:7 in bill, and sees the order only when it goes on")
+    assert note.startswith("web-1 is blocked at bill.py:7 in bill, and sees the order only when it runs again")
     assert note.endswith("only a kill ends it: process 1 on web.")
     done = run(server, "drain", "--all")
     assert "Not so web-1: the event loop stands still" in done.stderr

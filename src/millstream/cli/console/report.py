@@ -77,7 +77,7 @@ def report(  # noqa: PLR0917 - click passes every option by name
     For each stream it has the groups with lag, consumers, the oldest and the most delivered pending entries, the first
     and last entries, and dead letters by class. For the server it has workers, pauses, Spark queries, changes, INFO,
     slow commands, parameters and connections. It leaves out addresses, texts of errors, and anything that may be a
-    secret. Of entries it has sizes and field names, but no values. It includes names of streams, groups, consumers,
+    secret. It has sizes and field names of entries, but no values. It includes names of streams, groups, consumers,
     fields and users: check the file before you share it. The command only reads.
 
     `millstream console --report FILE` shows it in the browser, and with `--url report:FILE` other commands read it.

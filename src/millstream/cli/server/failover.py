@@ -61,7 +61,7 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     Exit codes:
       0    a replica was promoted
       1    the primary did not change
-      2    the command line is invalid, or the answer was no
+      2    the command line is invalid, or you did not confirm
       3    the server cannot be reached
       5    the server refused
       130  interrupted; the server continues: see `millstream replicas`
