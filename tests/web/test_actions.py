@@ -287,7 +287,7 @@ def test_a_worker_is_ordered_and_set_to_work_again(changing: ConsoleThread, stre
     (row,) = re.findall(r'data-label="Order">(.*?)</td>', workers, re.DOTALL)
     further = {"quiet": ["drain", "stop"], "drain": ["stop"], "stop": []}[verb]  # one that stands still does not drain
     assert re.findall(r'value="worker (\w+)"', row) == ["resume", *further]
-    back = re.search(r'href="([^"]*)">Look at what undoing', html.unescape(done.text))
+    back = re.search(r'href="([^"]*)">Preview the undo', html.unescape(done.text))
     assert (back is None) == (verb == "stop")
     if back is not None:
         assert post(changing, "/change", form(changing.ask(back[1]))).status == 200

@@ -115,7 +115,7 @@ def test_entries_that_are_gone_are_chosen_by_a_tick(changing: ConsoleThread, hel
     assert "Done" in confirm(changing, words | {"digest": facts["digest"]}).text
     assert [row["message_id"] for row in held.xpending_range("s", "g", "-", "+", 9)] == [b"3-0", b"4-0"]
     both = preview(changing, {**words, "ids": "3-0"})
-    assert (both.status, "not both" in both.text) == (403, True)
+    assert (both.status, "exclude each other" in both.text) == (403, True)
 
 
 def test_a_read_only_console_changes_nothing(console: ConsoleThread, held: redis.Redis) -> None:
@@ -175,12 +175,12 @@ def test_an_undo_is_offered_where_the_audit_stream_has_the_change(data, held: re
     ("words", "status", "said"),
     [
         ({"do": "stream explode"}, 404, "does not know the change"),
-        ({}, 404, "needs do="),
+        ({}, 404, "do= is missing"),
         (CLAIM | {"to": ""}, 403, "The consumer is missing"),
         (CLAIM | {"consumer": ""}, 403, "No entries are chosen"),
         (CLAIM | {"idle": "soon"}, 403, "idle"),
-        (CLAIM | {"ids": "x"}, 403, "no entry"),
-        ({"do": "group rewind", "key": "s", "group": "g", "to": "nowhere"}, 403, "no place"),
+        (CLAIM | {"ids": "x"}, 403, "not an entry"),
+        ({"do": "group rewind", "key": "s", "group": "g", "to": "nowhere"}, 403, "not a position"),
         ({"do": "group rm", "key": "s", "group": "<b>"}, 404, "no group"),
     ],
 )

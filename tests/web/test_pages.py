@@ -220,7 +220,7 @@ def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redi
         ("/stream?key=text", "holds no stream"),
         ("/stream", "needs key="),
         ("/group?key=s&group=nope", "has no group"),
-        ("/entry?key=s&id=x", "is no entry"),
+        ("/entry?key=s&id=x", "is not an entry"),
         ("/stream?key=s&from=tomorrowish", "from"),
         ("/group?key=s&group=g&idle=soon", "idle"),
         ("/nowhere", "no page at this address"),

@@ -268,9 +268,9 @@ def dump(  # noqa: PLR0917 - click passes every option by name
     \b
     Exit codes:
       0    all records were shown
-      1    the log is damaged; the records before the damage were shown
+      1    the log is damaged; earlier records were shown
       2    the command line is invalid
-      141  the reader of the output ended, as with `| head`
+      141  the reader of the output ended
     """
     with exits("millstream log dump"):
         now = time.time_ns() // 1_000_000

@@ -167,8 +167,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
     \b
     Exit codes:
-      0  done, or stopped by SIGTERM or Ctrl-C
-      1  the archive could not continue: fix the cause and run the same command again
+      0  done or stopped
+      1  failed: fix the cause, then run it again
       2  the command line is invalid
       3  the server cannot be reached
       4  nothing has that name
