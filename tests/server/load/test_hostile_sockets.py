@@ -104,7 +104,7 @@ def storms(folder: Path, seed: int, *counts: int) -> int:
         control = stack.enter_context(Wire(server.url))
         storm, held = Storm(server, control), []
         for number, count in enumerate(counts):
-            # A pause holds a client back, so only its first replies count: the machine's rate decides their number
+            # Only the first replies count of a client that a pause holds back: the rate of the machine decides how many
             paused = (seed * 100 + number) % 2 == 0
             assert storm.blow(count, seed * 100 + number) > count * (10 if paused else 100)
             held.append(resident(server))

@@ -87,7 +87,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
     users log in with a password or through a proxy.
 
     Other users of this machine can read a command line, so put a URL with a password into MILLSTREAM_URL or into a
-    file. @FILE names a file with one URL a line, context:NAME a named server (`millstream context`).
+    file. The argument @FILE names a file with one URL a line, context:NAME a named server (`millstream context`).
 
     \b
     Examples:

@@ -47,8 +47,8 @@ _STATES = {"undelivered": "not delivered yet", "pending": "pending", "passed": "
 def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show the entry ID of STREAM in full, with decoded values, and its state in each group.
 
-    In a group the entry is not delivered yet, pending (with consumer, idle time and number of deliveries), or neither:
-    it was acknowledged, or the group was set to a position after it. A server does not distinguish these two. An entry
+    In a group the entry is not delivered yet, pending (with consumer, idle time and number of deliveries), or neither.
+    Neither means acknowledged, or the group was set to a position after it. A server does not distinguish these two. An entry
     removed from the stream is shown while a group has it pending.
 
     \b

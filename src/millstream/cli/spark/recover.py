@@ -48,7 +48,7 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     which it returns nothing is released.
 
     After an interruption run the same command again: it continues where it stopped, and settles each entry once.
-    --min-idle must be longer than the interval at which live workers renew their entries.
+    The value of --min-idle must be longer than the interval at which live workers renew their entries.
 
     \b
     Examples:
