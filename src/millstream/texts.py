@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from millstream.errors import UsageError
 from millstream.printable import printable
 
 Kind = Literal["text", "prose", "count", "bytes", "time", "span"]

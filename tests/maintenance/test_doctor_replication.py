@@ -41,12 +41,7 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
         ({"role": "master", "slave0": replica(), "slave1": replica()}, [("ok", "2 replicas")]),
         (
             {"role": "master", "millstream_diverged_files": 2},
-            [
-                (
-                    "warning",
-                    "2 files in the data directory hold changes that only this server accepted, as a primary",
-                )
-            ],
+            [("warning", "2 files in the data directory hold changes that only this server accepted, as a primary")],
         ),
         ({"role": "master", "slave0": replica()}, [("note", "one replica only")]),
         (

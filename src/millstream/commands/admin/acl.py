@@ -34,7 +34,7 @@ _NO_FILE = (
     "users in the Redis configuration."
 )
 
-SERVER.container("acl", since="6.0.0", summary="Manages users and their rights.")
+SERVER.container("acl")
 
 
 def _evict(ctx: Context, session: Session) -> None:
@@ -73,15 +73,7 @@ def _may_listen_on(user: User, session: Session) -> bool:
     )
 
 
-@SERVER.command(
-    "acl|setuser",
-    -3,
-    "admin noscript loading stale",
-    "6.0.0",
-    "username [rule [rule ...]]",
-    "Creates or changes a user.",
-    differs="users-and-permissions",
-)
+@SERVER.command("acl|setuser", -3, "admin noscript loading stale")
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     """All rules or none.
 
@@ -164,7 +156,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     return [row.name.encode() for row in every() if f"@{wanted}" in categories(row)]
 
 
-@SERVER.command("acl|genpass", -2, "noscript loading stale", "6.0.0", "[bits:integer]", "Generates a password.")
+@SERVER.command("acl|genpass", -2, "noscript loading stale")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Random bits in hexadecimal, 256 unless the client gives a number; a part of a digit is a whole one."""
     if len(argv) > 3:
@@ -179,14 +171,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return secrets.token_hex((digits + 1) // 2)[:digits].encode()
 
 
-@SERVER.command(
-    "acl|log",
-    -2,
-    "admin noscript loading stale",
-    "6.0.0",
-    "operation=[count:integer | RESET]",
-    "Lists refused commands and logins.",
-)
+@SERVER.command("acl|log", -2, "admin noscript loading stale")
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
     """The latest first, ten unless the client says how many; for a negative number, no entry."""
     if len(argv) > 3:
@@ -217,14 +202,7 @@ def _entry(entry: Refusal, wall: int) -> Reply:
     )
 
 
-@SERVER.command(
-    "acl|dryrun",
-    -4,
-    "admin noscript loading stale",
-    "7.0.0",
-    "username command [arg [arg ...]]",
-    "Checks if a user may run a command, without running it.",
-)
+@SERVER.command("acl|dryrun", -4, "admin noscript loading stale")
 def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, or the refusal as text: it is the answer to the question, not an error of the command.
 

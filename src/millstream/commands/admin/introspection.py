@@ -166,29 +166,13 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise SYNTAX
 
 
-@SERVER.command(
-    "command|getkeys",
-    -3,
-    "loading stale",
-    "2.8.13",
-    "command [arg [arg ...]]",
-    "Returns the keys in a command.",
-    acl="connection",
-)
+@SERVER.command("command|getkeys", -3, "loading stale", acl="connection")
 def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order."""
     return [key for key, _ in _keys(argv[2:])]
 
 
-@SERVER.command(
-    "command|getkeysandflags",
-    -3,
-    "loading stale",
-    "7.0.0",
-    "command [arg [arg ...]]",
-    "Returns the keys in a command, and the use of each.",
-    acl="connection",
-)
+@SERVER.command("command|getkeysandflags", -3, "loading stale", acl="connection")
 def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order, each with the flags of its key specification."""
     return [[key, flag_set(words)] for key, words in _keys(argv[2:])]

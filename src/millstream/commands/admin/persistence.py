@@ -44,9 +44,7 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     return Simple(b"Background saving started")
 
 
-@SERVER.command(
-    "bgrewriteaof", 1, "admin noscript", "1.0.0", "", "Starts to rewrite the log, so that it has only the present data."
-)
+@SERVER.command("bgrewriteaof", 1, "admin noscript")
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends.
 

@@ -23,15 +23,7 @@ _LARGEST_PORT = 65535
 _ADDRESS = re.compile(rb"[!-+\--<>-~]{0,255}")
 
 
-@SERVER.command(
-    "psync",
-    -3,
-    "admin noscript no_async_loading no_multi",
-    "2.8.0",
-    "replicationid offset:integer",
-    "Makes the connection a replica's, which continues at its position if possible.",
-    acl="admin dangerous",
-)
+@SERVER.command("psync", -3, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def psync(ctx: Context, argv: list[bytes]) -> Reply:
     """CONTINUE and what was missed, or FULLRESYNC and a copy of all data; then the stream.
 
@@ -73,29 +65,13 @@ def _who(ctx: Context) -> str:
     return printable(f"{user} at {ctx.session.addr}").replace("\n", " ")
 
 
-@SERVER.command(
-    "sync",
-    1,
-    "admin noscript no_async_loading no_multi",
-    "1.0.0",
-    "",
-    "Makes the connection a replica's that always takes a full copy.",
-    acl="admin dangerous",
-)
+@SERVER.command("sync", 1, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A copy of all data, then the stream; such a replica never says how far it is."""
     return ctx.host.replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
 
 
-@SERVER.command(
-    "replconf",
-    -1,
-    "admin noscript loading stale",
-    "3.0.0",
-    "",
-    "Reports facts about a replica, or its position.",
-    acl="admin dangerous",
-)
+@SERVER.command("replconf", -1, "admin noscript loading stale", acl="admin dangerous")
 def replconf(ctx: Context, argv: list[bytes]) -> Reply:
     """OK for what is known; what a replica can do that is of no use here is taken as well. ACK has no reply."""
     if not len(argv) & 1:
@@ -182,15 +158,7 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     return Simple(b"OK Already connected to specified master")
 
 
-@SERVER.command(
-    "failover",
-    -1,
-    "admin noscript stale",
-    "6.2.0",
-    "[TO target=(host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds:integer]",
-    "Promotes a replica without losing a write.",
-    acl="admin dangerous",
-)
+@SERVER.command("failover", -1, "admin noscript stale", acl="admin dangerous")
 def failover(ctx: Context, argv: list[bytes]) -> Reply:
     """OK, and from then on who writes waits until a replica holds all, and leads; this server follows it.
 
@@ -246,15 +214,7 @@ class _Wanted:
         raise SYNTAX
 
 
-@SERVER.command(
-    "role",
-    1,
-    "noscript loading stale fast",
-    "2.8.12",
-    "",
-    "Returns the role of the server, and its primary or replicas.",
-    acl="admin dangerous",
-)
+@SERVER.command("role", 1, "noscript loading stale fast", acl="admin dangerous")
 def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """``master``, how far its stream is, and of each replica that follows the address, the port and the offset.
 

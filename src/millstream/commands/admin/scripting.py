@@ -69,7 +69,7 @@ def script_load(ctx: Context, argv: list[bytes]) -> Reply:
     return ctx.host.scripts.load(argv[2])
 
 
-@SCRIPTING.command("script|exists", -3, "noscript", "2.6.0", "sha1 [sha1 ...]", "Reports which scripts the server has.")
+@SCRIPTING.command("script|exists", -3, "noscript")
 def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0 for each."""
     return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]

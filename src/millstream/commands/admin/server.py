@@ -26,7 +26,7 @@ def _text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
-@SERVER.command("time", 1, "loading stale fast", "2.6.0", "", "Returns the time.")
+@SERVER.command("time", 1, "loading stale fast")
 def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond.
 
@@ -36,31 +36,14 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     return [b"%d" % seconds, b"%d" % (ms * 1000)]
 
 
-@SERVER.command(
-    "info",
-    -1,
-    "loading stale",
-    "1.0.0",
-    "[section [section ...]]",
-    "Returns the state of the server.",
-    acl="dangerous",
-    limited="the fields that clients and tools read",
-)
+@SERVER.command("info", -1, "loading stale", acl="dangerous")
 def info(ctx: Context, argv: list[bytes]) -> Reply:
     """Text of ``name:value`` lines in sections; unknown sections are left out, as in Redis."""
     text = ctx.host.info([_text(word) for word in argv[1:]])
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
-@SERVER.command(
-    "lastsave",
-    1,
-    "loading stale fast",
-    "1.0.0",
-    "",
-    "Returns the time at which all data was on disk.",
-    acl="admin dangerous",
-)
+@SERVER.command("lastsave", 1, "loading stale fast", acl="admin dangerous")
 def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
     return ctx.host.last_save()
@@ -88,18 +71,10 @@ def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-SERVER.container("config", since="2.0.0", summary="Shows and changes parameters of the server.")
+SERVER.container("config")
 
 
-@SERVER.command(
-    "config|get",
-    -3,
-    "admin noscript loading stale",
-    "2.0.0",
-    "parameter [parameter ...]",
-    "Returns parameters by name or pattern.",
-    limited="the parameters this server has, and facts tools ask for",
-)
+@SERVER.command("config|get", -3, "admin noscript loading stale")
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
     """Names with their values, each once, however many patterns fit. Case does not matter in names."""
     effort = Effort()
@@ -144,7 +119,7 @@ def config_rewrite(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
 SERVER.help("config")
 
 
-SERVER.container("memory", since="4.0.0", summary="Reports the memory use of keys.")
+SERVER.container("memory")
 
 
 @SERVER.command("memory|usage", -3, "readonly", keys=(2, 2, 1))

@@ -15,19 +15,10 @@ from millstream.replies import OK, Reply
 _BAD_COUNT = "ERR count should be greater than or equal to -1"
 _SHOWN_AT_ONCE = 10
 
-SERVER.container("slowlog", since="2.2.12", summary="Lists slow commands.")
+SERVER.container("slowlog")
 
 
-@SERVER.command(
-    "slowlog|get",
-    -2,
-    "admin loading stale",
-    "2.2.12",
-    "[count:integer]",
-    "Lists the slow commands.",
-    differs="slowlog",
-    history=(("4.0.0", "The reply has the client's address and its name."),),
-)
+@SERVER.command("slowlog|get", -2, "admin loading stale")
 def slowlog_get(ctx: Context, argv: list[bytes]) -> Reply:
     """The latest first, ten unless the client says how many; all for -1.
 
@@ -46,13 +37,13 @@ def _shown(entry: SlowEntry) -> Reply:
     return [entry.number, entry.ended, entry.microseconds, list[Reply](entry.words), entry.addr, entry.name]
 
 
-@SERVER.command("slowlog|len", 2, "admin loading stale", "2.2.12", "", "Counts the slow commands.")
+@SERVER.command("slowlog|len", 2, "admin loading stale")
 def slowlog_len(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The number of commands kept, ``slowlog-max-len`` at most."""
     return len(ctx.host.slowlog.entries)
 
 
-@SERVER.command("slowlog|reset", 2, "admin loading stale", "2.2.12", "", "Clears the list of slow commands.")
+@SERVER.command("slowlog|reset", 2, "admin loading stale")
 def slowlog_reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always OK; their numbers are not used again."""
     ctx.host.slowlog.entries.clear()

@@ -23,7 +23,7 @@ Test = Callable[[Session], bool]
 
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
-CONNECTION.container("client", since="2.4.0", summary="Shows and controls connections.")
+CONNECTION.container("client")
 
 
 def _shown(word: bytes) -> str:
@@ -114,7 +114,7 @@ def _kind(session: Session) -> bytes:
     return b"pubsub" if session.is_subscribed else b"normal"
 
 
-@CONNECTION.command("client|id", 2, "noscript loading stale", "5.0.0", "", "Returns the connection's number.")
+@CONNECTION.command("client|id", 2, "noscript loading stale")
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Never used twice while the server runs, and ascending: the larger of two came later."""
     return ctx.session.id
@@ -155,20 +155,13 @@ def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command("client|getname", 2, "noscript loading stale", "2.6.9", "", "Returns the connection's name.")
+@CONNECTION.command("client|getname", 2, "noscript loading stale")
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null if it has none."""
     return ctx.session.name or None
 
 
-@CONNECTION.command(
-    "client|setinfo",
-    4,
-    "noscript loading stale",
-    "7.2.0",
-    "attr=<LIB-NAME libname | LIB-VER libver>",
-    "Sets the name and version of the client's library.",
-)
+@CONNECTION.command("client|setinfo", 4, "noscript loading stale")
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
     """Shown in CLIENT LIST. Clients send it unasked when they connect, so it must not fail for what they are."""
     attribute = keyword(argv[2]).lower()
@@ -204,14 +197,7 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@CONNECTION.command(
-    "client|reply",
-    3,
-    "noscript loading stale",
-    "3.2.0",
-    "action=<ON | OFF | SKIP>",
-    "Switches replies to the client on or off.",
-)
+@CONNECTION.command("client|reply", 3, "noscript loading stale")
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     """OFF and SKIP are not answered; SKIP also silences the next command.
 
@@ -331,14 +317,7 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     raise CommandError("ERR No such client")
 
 
-@CONNECTION.command(
-    "client|pause",
-    -3,
-    "admin noscript loading stale",
-    "3.0.0",
-    "timeout:integer mode=[WRITE | ALL]@6.2.0",
-    "Delays commands for some milliseconds.",
-)
+@CONNECTION.command("client|pause", -3, "admin noscript loading stale")
 def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     """Replies OK; a pause that runs is never made shorter, but the new one chooses which commands it holds back.
 

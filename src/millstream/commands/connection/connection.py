@@ -45,7 +45,7 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
     ctx.session.user = user
 
 
-@CONNECTION.command("ping", -1, "fast", "1.0.0", "[message]", "Returns PONG, or the message.")
+@CONNECTION.command("ping", -1, "fast")
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
     """True if anybody is there; among RESP2 messages the answer looks like one.
 
@@ -59,7 +59,7 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
     return argv[1] if len(argv) == 2 else PONG
 
 
-@CONNECTION.command("echo", 2, "loading stale fast", "1.0.0", "message", "Returns the message.")
+@CONNECTION.command("echo", 2, "loading stale fast")
 def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The same bytes."""
     return argv[1]
@@ -156,7 +156,7 @@ def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     return OK
 
 
-@CONNECTION.command("reset", 1, "noscript loading stale fast no_auth", "6.2.0", "", "Resets the connection.")
+@CONNECTION.command("reset", 1, "noscript loading stale fast no_auth")
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password.
 

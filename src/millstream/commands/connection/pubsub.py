@@ -80,7 +80,7 @@ def publish(ctx: Context, argv: list[bytes]) -> Reply:
     return ctx.host.publish(argv[1], argv[2])
 
 
-PUBSUB.container("pubsub", since="2.8.0", summary="Reports channels and their subscribers.")
+PUBSUB.container("pubsub")
 
 
 @PUBSUB.command("pubsub|channels", -2, "pubsub loading stale")

@@ -51,15 +51,7 @@ def end_transaction(ctx: Context) -> None:
     ctx.host.watches.drop(session)
 
 
-@TRANSACTIONS.command(
-    "watch",
-    -2,
-    "noscript loading stale fast",
-    "2.2.0",
-    "key [key ...]",
-    "Makes the next EXEC fail if keys change.",
-    keys=(1, -1, 1),
-)
+@TRANSACTIONS.command("watch", -2, "noscript loading stale fast", keys=(1, -1, 1))
 def watch(ctx: Context, argv: list[bytes]) -> Reply:
     """Watch keys; replies OK. A key that does not exist is watched for coming into being."""
     if ctx.session.queue is not None:

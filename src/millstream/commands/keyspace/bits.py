@@ -49,7 +49,7 @@ def setbit(ctx: Context, argv: list[bytes]) -> Reply:
     return before
 
 
-@BITS.command("getbit", 3, "readonly fast", "2.2.0", "key offset:integer", "Returns a bit of a string.")
+@BITS.command("getbit", 3, "readonly fast")
 def getbit(ctx: Context, argv: list[bytes]) -> Reply:
     """0 beyond the end."""
     offset = _offset(argv[2])

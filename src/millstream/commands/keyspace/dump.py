@@ -29,7 +29,7 @@ BAD_FORMAT = "ERR Bad data format"
 BAD_TTL = "ERR Invalid TTL value, must be >= 0"
 
 
-@GENERIC.command("dump", 2, "readonly", "2.6.0", "key", "Returns a key's value as bytes for RESTORE.", differs="dumps")
+@GENERIC.command("dump", 2, "readonly")
 def dump(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for no key. The time to live is not in it."""
     value = ctx.lookup(argv[1])
@@ -83,18 +83,7 @@ def _in_our_form(ctx: Context, payload: bytes) -> bytes:
     return dumping.dump(redis_payload.load(payload, config.idmp_duration, config.idmp_maxsize))
 
 
-@GENERIC.command(
-    "restore",
-    -4,
-    "write denyoom",
-    "2.6.0",
-    "key ttl:integer serialized-value [REPLACE]@3.0.0 [ABSTTL]@5.0.0 [IDLETIME seconds:integer]@5.0.0 "
-    "[FREQ frequency:integer]@5.0.0",
-    "Creates a key from the bytes of DUMP.",
-    acl="dangerous",
-    limited="payloads of strings, lists, sets, hashes, sorted sets and streams",
-    differs="dumps",
-)
+@GENERIC.command("restore", -4, "write denyoom", acl="dangerous")
 def restore(ctx: Context, argv: list[bytes]) -> Reply:
     """OK; a time to live that is already over leaves no key.
 

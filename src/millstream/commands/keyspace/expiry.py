@@ -112,14 +112,7 @@ _register_setter("pexpireat", 1, absolute=True)
 def _register_getter(name: str, unit: int, *, absolute: bool) -> None:
     """Make one of the four commands that tell a time."""
 
-    @GENERIC.command(
-        name,
-        2,
-        "readonly fast",
-        since,
-        "key",
-        "Returns the expiry time of a key." if absolute else "Returns the time to live of a key.",
-    )
+    @GENERIC.command(name, 2, "readonly fast")
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
         """The time; -1 for a key that never dies, -2 for none."""
         if ctx.lookup(argv[1]) is None:

@@ -90,15 +90,13 @@ def _places(ctx: Context, key: bytes, members: list[bytes]) -> list[Point | None
     return [_decoded(scores[member]) if member in scores else None for member in members]
 
 
-@GEO.command("geopos", -2, "readonly", "3.2.0", "key [member [member ...]]", "Returns the positions of members.")
+@GEO.command("geopos", -2, "readonly")
 def geopos(ctx: Context, argv: list[bytes]) -> Reply:
     """Longitude and latitude of each; a null array for one that is absent."""
     return [NIL_ARRAY if place is None else list(place) for place in _places(ctx, argv[1], argv[2:])]
 
 
-@GEO.command(
-    "geohash", -2, "readonly", "3.2.0", "key [member [member ...]]", "Returns the positions of members as geohashes."
-)
+@GEO.command("geohash", -2, "readonly")
 def geohash(ctx: Context, argv: list[bytes]) -> Reply:
     """Eleven letters as others write them, whose latitudes go to the poles; the last is 0 for want of bits."""
     found: list[Reply] = []
@@ -109,14 +107,7 @@ def geohash(ctx: Context, argv: list[bytes]) -> Reply:
     return found
 
 
-@GEO.command(
-    "geodist",
-    -4,
-    "readonly",
-    "3.2.0",
-    "key member1 member2 unit=[M | KM | FT | MI]",
-    "Returns the distance between two members.",
-)
+@GEO.command("geodist", -4, "readonly")
 def geodist(ctx: Context, argv: list[bytes]) -> Reply:
     """With four places; null if one is absent. The earth is a ball."""
     if len(argv) > 5:

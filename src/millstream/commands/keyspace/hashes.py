@@ -65,13 +65,13 @@ def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@HASH.command("hget", 3, "readonly fast", "2.0.0", "key field", "Returns the value of a field.")
+@HASH.command("hget", 3, "readonly fast")
 def hget(ctx: Context, argv: list[bytes]) -> Reply:
     """The value, or null."""
     return _fields(ctx, argv[1]).get(argv[2])
 
 
-@HASH.command("hmget", -3, "readonly fast", "2.0.0", "key field [field ...]", "Returns the values of fields.")
+@HASH.command("hmget", -3, "readonly fast")
 def hmget(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each field that is absent."""
     found = _fields(ctx, argv[1])
@@ -94,31 +94,31 @@ def hlen(ctx: Context, argv: list[bytes]) -> Reply:
     return len(_fields(ctx, argv[1]))
 
 
-@HASH.command("hgetall", 2, "readonly", "2.0.0", "key", "Returns all fields and their values.")
+@HASH.command("hgetall", 2, "readonly")
 def hgetall(ctx: Context, argv: list[bytes]) -> Reply:
     """A map, in the order in which the fields came."""
     return Map(list(_fields(ctx, argv[1]).items()))
 
 
-@HASH.command("hkeys", 2, "readonly", "2.0.0", "key", "Returns the names of all fields.")
+@HASH.command("hkeys", 2, "readonly")
 def hkeys(ctx: Context, argv: list[bytes]) -> Reply:
     """In the order in which they came."""
     return list(_fields(ctx, argv[1]))
 
 
-@HASH.command("hvals", 2, "readonly", "2.0.0", "key", "Returns the values of all fields.")
+@HASH.command("hvals", 2, "readonly")
 def hvals(ctx: Context, argv: list[bytes]) -> Reply:
     """In the order of HKEYS."""
     return list(_fields(ctx, argv[1]).values())
 
 
-@HASH.command("hexists", 3, "readonly fast", "2.0.0", "key field", "Checks if a field exists.")
+@HASH.command("hexists", 3, "readonly fast")
 def hexists(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0."""
     return int(argv[2] in _fields(ctx, argv[1]))
 
 
-@HASH.command("hstrlen", 3, "readonly fast", "3.2.0", "key field", "Returns the length of a field's value.")
+@HASH.command("hstrlen", 3, "readonly fast")
 def hstrlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if there is none."""
     return len(_fields(ctx, argv[1]).get(argv[2], b""))
@@ -202,14 +202,7 @@ def hsetex(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@HASH.command(
-    "hgetdel",
-    -5,
-    "write fast",
-    "8.0.0",
-    "key FIELDS fields=(numfields:integer field [field ...])",
-    "Returns the values of fields and deletes these.",
-)
+@HASH.command("hgetdel", -5, "write fast")
 def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each field that is absent; the key goes with the last. The type is looked at before the words."""
     found = _fields(ctx, argv[1])

@@ -64,16 +64,14 @@ def exists(ctx: Context, argv: list[bytes]) -> Reply:
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
-@GENERIC.command("type", 2, "readonly fast", "1.0.0", "key", "Returns the type of a key's value.")
+@GENERIC.command("type", 2, "readonly fast")
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
     """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
 
-@GENERIC.command(
-    "keys", 2, "readonly", "1.0.0", "pattern", "Returns all keys that match a pattern.", acl="dangerous", keys=(0, 0, 0)
-)
+@GENERIC.command("keys", 2, "readonly", acl="dangerous", keys=(0, 0, 0))
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
     """Looks at every key; SCAN does it in steps.
 
@@ -118,7 +116,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
     return [b"%d" % following, answer]
 
 
-@GENERIC.command("randomkey", 1, "readonly", "1.0.0", "", "Returns a random key.", keys=(0, 0, 0))
+@GENERIC.command("randomkey", 1, "readonly", keys=(0, 0, 0))
 def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Any key, null if there is none.
 
@@ -289,7 +287,7 @@ def flushall(ctx: Context, argv: list[bytes]) -> Reply:
     return _flush(ctx, ctx.host.keyspace.databases, argv)
 
 
-GENERIC.container("object", since="2.2.3", summary="Reports the storage of a key's value.")
+GENERIC.container("object")
 
 
 @GENERIC.command("object|encoding", 3, "readonly", keys=(2, 2, 1))

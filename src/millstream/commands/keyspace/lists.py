@@ -131,9 +131,7 @@ def rpop(ctx: Context, argv: list[bytes]) -> Reply:
     return _pop(ctx, argv, left=False)
 
 
-@LIST.command(
-    "lrange", 4, "readonly", "1.0.0", "key start:integer stop:integer", "Returns the elements between two positions."
-)
+@LIST.command("lrange", 4, "readonly")
 def lrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Both ends included; negative positions count from the tail."""
     rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
@@ -141,7 +139,7 @@ def lrange(ctx: Context, argv: list[bytes]) -> Reply:
     return [] if value is None else list(value.between(*rank_range(argv[2], argv[3], len(value))))
 
 
-@LIST.command("llen", 2, "readonly fast", "1.0.0", "key", "Returns the length of a list.")
+@LIST.command("llen", 2, "readonly fast")
 def llen(ctx: Context, argv: list[bytes]) -> Reply:
     """0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], ListValue)
@@ -151,7 +149,7 @@ def llen(ctx: Context, argv: list[bytes]) -> Reply:
 # ---------------------------------------------------------------------- in the middle
 
 
-@LIST.command("lindex", 3, "readonly", "1.0.0", "key index:integer", "Returns the element at a position.")
+@LIST.command("lindex", 3, "readonly")
 def lindex(ctx: Context, argv: list[bytes]) -> Reply:
     """Null if there is none; negative positions count from the tail. A missing key hides a bad position."""
     value = ctx.lookup_as(argv[1], ListValue)
@@ -181,14 +179,7 @@ def _ranked(argv: list[bytes]) -> tuple[int, int | None, int]:
     return rank, count, most
 
 
-@LIST.command(
-    "lpos",
-    -3,
-    "readonly",
-    "6.0.6",
-    "key element [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN len:integer]",
-    "Returns the positions of an element.",
-)
+@LIST.command("lpos", -3, "readonly")
 def lpos(ctx: Context, argv: list[bytes]) -> Reply:
     """The first one, or null; with COUNT an array, of all for 0."""
     rank, count, most = _ranked(argv)

@@ -45,13 +45,13 @@ def srem(ctx: Context, argv: list[bytes]) -> Reply:
     return len(going)
 
 
-@SET.command("smembers", 2, "readonly", "1.0.0", "key", "Returns all members of a set.")
+@SET.command("smembers", 2, "readonly")
 def smembers(ctx: Context, argv: list[bytes]) -> Reply:
     """Numbers in order; others in the order in which they came."""
     return Set(list(_members(ctx, argv[1])))
 
 
-@SET.command("sismember", 3, "readonly fast", "1.0.0", "key member", "Checks if a set has a member.")
+@SET.command("sismember", 3, "readonly fast")
 def sismember(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0."""
     return int(argv[2] in _members(ctx, argv[1]))
@@ -63,14 +63,7 @@ def scard(ctx: Context, argv: list[bytes]) -> Reply:
     return len(_members(ctx, argv[1]))
 
 
-@SET.command(
-    "smismember",
-    -3,
-    "readonly fast",
-    "6.2.0",
-    "key member [member ...]",
-    "Checks if a set has each of several members.",
-)
+@SET.command("smismember", -3, "readonly fast")
 def smismember(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0 for each."""
     present = _members(ctx, argv[1])
@@ -132,22 +125,19 @@ def _store(ctx: Context, argv: list[bytes], combine: Combining) -> Reply:
     return len(found)
 
 
-_STORED = "destination:key key [key ...]"
-
-
-@SET.command("sinter", -2, "readonly", "1.0.0", "key [key ...]", "Returns the intersection of sets.", keys=(1, -1, 1))
+@SET.command("sinter", -2, "readonly", keys=(1, -1, 1))
 def sinter(ctx: Context, argv: list[bytes]) -> Reply:
     """No key is an empty set."""
     return Set(list(_combined(ctx, argv[1:], _common)))
 
 
-@SET.command("sunion", -2, "readonly", "1.0.0", "key [key ...]", "Returns the union of sets.", keys=(1, -1, 1))
+@SET.command("sunion", -2, "readonly", keys=(1, -1, 1))
 def sunion(ctx: Context, argv: list[bytes]) -> Reply:
     """Each member once."""
     return Set(list(_combined(ctx, argv[1:], _all)))
 
 
-@SET.command("sdiff", -2, "readonly", "1.0.0", "key [key ...]", "Returns the difference of sets.", keys=(1, -1, 1))
+@SET.command("sdiff", -2, "readonly", keys=(1, -1, 1))
 def sdiff(ctx: Context, argv: list[bytes]) -> Reply:
     """Without the members of the others."""
     return Set(list(_combined(ctx, argv[1:], _only_first)))

@@ -147,7 +147,7 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@STRING.command("get", 2, "readonly fast", "1.0.0", "key", "Returns the string at a key.")
+@STRING.command("get", 2, "readonly fast")
 def get(ctx: Context, argv: list[bytes]) -> Reply:
     """The string, or null."""
     return get_string(ctx, argv[1])
@@ -194,7 +194,7 @@ def getset(ctx: Context, argv: list[bytes]) -> Reply:
     return before
 
 
-@STRING.command("getdel", 2, "write fast", "6.2.0", "key", "Returns a string and deletes its key.")
+@STRING.command("getdel", 2, "write fast")
 def getdel(ctx: Context, argv: list[bytes]) -> Reply:
     """The string that was there, or null; another type is an error, and stays."""
     found = get_string(ctx, argv[1])
@@ -221,15 +221,7 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, Death | None]:
     return persist, expires
 
 
-@STRING.command(
-    "getex",
-    -2,
-    "write fast",
-    "6.2.0",
-    "key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
-    "PXAT unix-time-milliseconds:unix-time | PERSIST]",
-    "Returns a string and changes its key's expiry.",
-)
+@STRING.command("getex", -2, "write fast")
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
     """The string; a time in the past deletes the key after answering.
 
@@ -278,9 +270,7 @@ def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@STRING.command(
-    "mget", -2, "readonly fast", "1.0.0", "key [key ...]", "Returns the strings at several keys.", keys=(1, -1, 1)
-)
+@STRING.command("mget", -2, "readonly fast", keys=(1, -1, 1))
 def mget(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for what is absent or no string: the only reader of strings that does not mind other types."""
     found = (ctx.lookup(key) for key in argv[1:])
@@ -343,15 +333,15 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
     return size
 
 
-@STRING.command("strlen", 2, "readonly fast", "2.2.0", "key", "Returns the length of a string.")
+@STRING.command("strlen", 2, "readonly fast")
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], StringValue)
     return 0 if value is None else value.size
 
 
-@STRING.command("substr", 4, "readonly", "1.0.0", "key start:integer end:integer", "GETRANGE under its old name.")
-@STRING.command("getrange", 4, "readonly", "2.4.0", "key start:integer end:integer", "Returns a part of a string.")
+@STRING.command("substr", 4, "readonly")
+@STRING.command("getrange", 4, "readonly")
 def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     """The bytes from one position to another, both included; negative ones count from the end."""
     start, end = integer(argv[2]), integer(argv[3])

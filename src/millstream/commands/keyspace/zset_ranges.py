@@ -171,18 +171,7 @@ def _range(ctx: Context, argv: list[bytes], by: bytes = b"", *, reverse: bool = 
     return shown_rows(ctx, rows) if options.with_scores else [member for _, member in rows]
 
 
-_LIMIT = "[LIMIT limit=(offset:integer count:integer)]"
-
-
-@ZSET.command(
-    "zrange",
-    -4,
-    "readonly",
-    "1.2.0",
-    "key start stop sortby=[BYSCORE | BYLEX]@6.2.0 [REV]@6.2.0 [LIMIT limit=(offset:integer count:integer)]@6.2.0 "
-    "[WITHSCORES]",
-    "Returns the members in a range of ranks, scores or members.",
-)
+@ZSET.command("zrange", -4, "readonly")
 def zrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Lowest first, unless REV."""
     return _range(ctx, argv, free=True)
@@ -194,48 +183,25 @@ def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
     return _range(ctx, argv, reverse=True)
 
 
-@ZSET.command(
-    "zrangebyscore",
-    -4,
-    "readonly",
-    "1.0.5",
-    f"key min:double max:double [WITHSCORES]@2.0.0 {_LIMIT}",
-    "Returns the members in a range of scores.",
-)
+@ZSET.command("zrangebyscore", -4, "readonly")
 def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     """``(`` before a bound leaves it out; ``-inf`` and ``+inf`` are bounds too."""
     return _range(ctx, argv, b"BYSCORE")
 
 
-@ZSET.command(
-    "zrevrangebyscore",
-    -4,
-    "readonly",
-    "2.2.0",
-    f"key max:double min:double [WITHSCORES] {_LIMIT}",
-    "Returns the members in a range of scores, highest first.",
-)
+@ZSET.command("zrevrangebyscore", -4, "readonly")
 def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZRANGEBYSCORE, the upper bound first."""
     return _range(ctx, argv, b"BYSCORE", reverse=True)
 
 
-@ZSET.command(
-    "zrangebylex", -4, "readonly", "2.8.9", f"key min max {_LIMIT}", "Returns the members in a range of members."
-)
+@ZSET.command("zrangebylex", -4, "readonly")
 def zrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
     """A bound begins with ``[``, or with ``(`` to be left out; ``-`` and ``+`` are below and above all."""
     return _range(ctx, argv, b"BYLEX")
 
 
-@ZSET.command(
-    "zrevrangebylex",
-    -4,
-    "readonly",
-    "2.8.9",
-    f"key max min {_LIMIT}",
-    "Returns the members in a range of members, highest first.",
-)
+@ZSET.command("zrevrangebylex", -4, "readonly")
 def zrevrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZRANGEBYLEX, the upper bound first."""
     return _range(ctx, argv, b"BYLEX", reverse=True)

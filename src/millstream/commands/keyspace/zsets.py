@@ -133,14 +133,14 @@ def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
 # ---------------------------------------------------------------------- looking
 
 
-@ZSET.command("zscore", 3, "readonly fast", "1.2.0", "key member", "Returns the score of a member.")
+@ZSET.command("zscore", 3, "readonly fast")
 def zscore(ctx: Context, argv: list[bytes]) -> Reply:
     """The score, or null."""
     value = zset_at(ctx, argv[1])
     return None if value is None else value.scores.get(argv[2])
 
 
-@ZSET.command("zmscore", -3, "readonly fast", "6.2.0", "key member [member ...]", "Returns the scores of members.")
+@ZSET.command("zmscore", -3, "readonly fast")
 def zmscore(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for each that is absent."""
     value = zset_at(ctx, argv[1])
@@ -169,27 +169,13 @@ def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
     return [rank, value.scores[argv[2]]] if len(argv) == 4 else rank
 
 
-@ZSET.command(
-    "zrank",
-    -3,
-    "readonly fast",
-    "2.0.0",
-    "key member [WITHSCORE]@!7.2.0",
-    "Returns the number of members with lower scores.",
-)
+@ZSET.command("zrank", -3, "readonly fast")
 def zrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the lowest score, or null."""
     return _rank(ctx, argv, reverse=False)
 
 
-@ZSET.command(
-    "zrevrank",
-    -3,
-    "readonly fast",
-    "2.0.0",
-    "key member [WITHSCORE]@!7.2.0",
-    "Returns the number of members with higher scores.",
-)
+@ZSET.command("zrevrank", -3, "readonly fast")
 def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the highest score, or null."""
     return _rank(ctx, argv, reverse=True)
@@ -449,43 +435,19 @@ def _stored(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[
     return store_rows(ctx, argv[1], combine(_read_sources(ctx, argv, 2, words)), argv[0].decode().lower())
 
 
-@ZSET.command(
-    "zunion",
-    -3,
-    "readonly movablekeys",
-    "6.2.0",
-    f"{_SCORED} [WITHSCORES]",
-    "Returns the union of sets.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zunion", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zunion(ctx: Context, argv: list[bytes]) -> Reply:
     """Scores of a member that is in several are added up, unless AGGREGATE says otherwise."""
     return _shown(ctx, argv, _union, _SCORING)
 
 
-@ZSET.command(
-    "zinter",
-    -3,
-    "readonly movablekeys",
-    "6.2.0",
-    f"{_SCORED} [WITHSCORES]",
-    "Returns the intersection of sets.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zinter", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zinter(ctx: Context, argv: list[bytes]) -> Reply:
     """As ZUNION."""
     return _shown(ctx, argv, _intersection, _SCORING)
 
 
-@ZSET.command(
-    "zdiff",
-    -3,
-    "readonly movablekeys",
-    "6.2.0",
-    f"{_COMBINED} [WITHSCORES]",
-    "Returns the difference of sets.",
-    keys=(0, 0, 0),
-)
+@ZSET.command("zdiff", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zdiff(ctx: Context, argv: list[bytes]) -> Reply:
     """With the scores of the first."""
     return _shown(ctx, argv, _difference, set())

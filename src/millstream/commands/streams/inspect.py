@@ -21,7 +21,7 @@ from millstream.replies import Map, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
-STREAM.container("xinfo", since="5.0.0", summary="Reports the state of streams, groups and consumers.")
+STREAM.container("xinfo")
 
 
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
@@ -45,22 +45,7 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
     ]
 
 
-@STREAM.command(
-    "xinfo|stream",
-    -3,
-    "readonly",
-    "5.0.0",
-    "key full-block=[FULL [COUNT count:integer]]@!6.0.0",
-    "Reports the state of a stream.",
-    differs="radix-trees",
-    history=(
-        ("7.0.0", "max-deleted-entry-id, entries-added, recorded-first-entry-id; of groups entries-read and lag."),
-        ("7.2.0", "active-time of consumers; seen-time is that of the last attempt."),
-        ("8.6.0", "Six fields of idempotent adding."),
-        ("8.8.0", "nacked-count of groups."),
-    ),
-    keys=(2, 2, 1),
-)
+@STREAM.command("xinfo|stream", -3, "readonly", keys=(2, 2, 1))
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or everything in it (FULL)."""
     stream = existing_stream(ctx, argv[2])

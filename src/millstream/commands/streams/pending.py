@@ -301,16 +301,7 @@ def _parse_claim(argv: list[bytes], at: int, now: int, *, obeys: bool) -> _Claim
     return options
 
 
-@STREAM.command(
-    "xclaim",
-    -6,
-    "write fast",
-    "5.0.0",
-    "key group consumer min-idle-time id [id ...] [IDLE ms:integer] "
-    "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
-    "[LASTID lastid]",
-    "Moves pending entries to a consumer.",
-)
+@STREAM.command("xclaim", -6, "write fast")
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim given entries; replies those that changed hands, or only their ids.
 
@@ -425,15 +416,7 @@ class _Claimer:
         return array_of(self._count, self._rows)
 
 
-@STREAM.command(
-    "xautoclaim",
-    -6,
-    "write fast",
-    "6.2.0",
-    "key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
-    "Moves entries that have been pending too long to a consumer.",
-    history=(("7.0.0", "The reply has a third element: ids of deleted entries, which leave the pending list."),),
-)
+@STREAM.command("xautoclaim", -6, "write fast")
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone.
 

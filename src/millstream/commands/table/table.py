@@ -50,11 +50,13 @@ class CommandGroup:
 
     def help(self, name: str, *, acl: str = "") -> None:
         """Register a container's HELP, which every container has, in Redis's form."""
-        head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
-        whole: Reply = [Simple(line.encode()) for line in (head, *lines, "HELP", "    Print this help.")]
-        summary = f"Lists the subcommands of {name.upper()}."
-        row = self.command(f"{name}|help", 2, "loading stale", since, "", summary, keys=(0, 0, 0), acl=acl)
-        row(lambda _ctx, _argv: whole)
+
+        def answer(_ctx: Any, _argv: list[bytes]) -> Reply:
+            head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+            lines = (head, *documents()[name].help, "HELP", "    Print this help.")
+            return [Simple(line.encode()) for line in lines]
+
+        self.command(f"{name}|help", 2, "loading stale", keys=(0, 0, 0), acl=acl)(answer)
 
 
 STREAM = CommandGroup("stream", keys=(1, 1, 1))

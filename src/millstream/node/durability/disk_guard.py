@@ -98,9 +98,7 @@ class DiskGuard:
         cause = error.__cause__
         self._switch.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
         log.error(
-            "%s; writes are refused, %d unacknowledged records wait for space, other reads go on",
-            error,
-            len(held),
+            "%s; writes are refused, %d unacknowledged records wait for space, other reads go on", error, len(held)
         )
 
     def worked(self, free: int | None) -> None:

@@ -99,12 +99,7 @@ class SubscriberLoop:
     """Runs one subscription in this process."""
 
     def __init__(
-        self,
-        subscription: Subscription,
-        shared: Shared,
-        *,
-        siblings: Collection[str] = (),
-        owned: Owned | None = None,
+        self, subscription: Subscription, shared: Shared, *, siblings: Collection[str] = (), owned: Owned | None = None
     ) -> None:
         sub, gate = subscription.sub, shared.gate
         # ``_own_name``: the name was made for this process, and is removed at the end
