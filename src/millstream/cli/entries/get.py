@@ -48,8 +48,8 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
     """Show the entry ID of STREAM in full, with decoded values, and its state in each group.
 
     In a group the entry is not delivered yet, pending (with consumer, idle time and number of deliveries), or neither.
-    Neither means acknowledged, or the group was set to a position after it. A server does not distinguish these two. An entry
-    removed from the stream is shown while a group has it pending.
+    Neither means acknowledged, or the group was set to a position after it. A server does not distinguish these two.
+    An entry removed from the stream is shown while a group has it pending.
 
     \b
     Examples:
