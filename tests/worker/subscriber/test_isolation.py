@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from millstream import App, Message, Nack, Retry, StreamSub, failpoints
+from millstream.worker.settlement import spare
 from millstream.worker.settlement.failure_log import key
 from support.accounts import user
 from support.groups import all_done, pending
@@ -172,6 +173,28 @@ async def test_a_stop_hands_isolated_entries_back_uncharged(server: ServerProces
     await app.stop(grace=0)
     client.xautoclaim("s", "g", "other", HOUR)
     assert pending(client, "s", "g") == dict.fromkeys(ids, ("other", 3))
+
+
+async def test_claims_that_kills_cut_off_make_no_dead_letter(server: ServerProcess, client: redis.Redis) -> None:
+    """A worker gives an entry away with its row; far beyond its limit it runs alone then, and is handled."""
+    (entry,), app, seen = crashed(client, 1), App(server.url), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=3))
+    async def handle(msg: Message) -> None:
+        seen.append((msg.id, client.hget(RECORD, entry)))
+
+    spare.spare = spare.Spare("the-spare", lambda: None)
+    try:
+        async with app.running():
+            await aeventually(lambda: pending(client, "s", "g") == {entry: ("the-spare", 1)})
+    finally:
+        spare.spare = None
+    assert client.hget(RECORD, entry) == "0:0:0"
+    client.execute_command("XCLAIM", "s", "g", "ghost", 0, entry, "IDLE", HOUR, "RETRYCOUNT", 9, "JUSTID")
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert seen == [(entry, "0:0:1")]
+    assert not client.exists("s:dead")
 
 
 async def test_a_lost_record_makes_no_other_entry_dead(server: ServerProcess, client: redis.Redis) -> None:

@@ -60,7 +60,7 @@ class Trimmer:
     def __init__(self, url: str, keep: Keep) -> None:
         self._router = Router(url)
         self._keep = keep
-        # Of each stream the entries that are known to be of the archived one, in few bytes, and the id up to which
+        # Known entries of each archived stream, in few bytes, and the id up to which they are known
         self._known: dict[str, tuple[bytes, str]] = {}
 
     def close(self) -> None:

@@ -4,8 +4,8 @@ The rules are the same for one entry and for each entry of a batch (:mod:`millst
 
 * The handler returned: the entry is acked, unless ack is manual or the handler settled it itself.
 * It raised: the retry policy decides. An error after the entry was settled is only logged.
-* It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged. Where a signal stopped
-  this process and its supervisor goes on, a handler may have sent it, so that counts as a crash of what still ran.
+* It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged. A handler may have sent
+  the signal of a stop while the supervisor goes on. Such a stop counts as a crash of every entry that still ran.
 """
 
 import asyncio
