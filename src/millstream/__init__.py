@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.worker.model.answers import PayloadError as PayloadError
     from millstream.worker.model.answers import Reject as Reject
     from millstream.worker.model.lifecycle import AlreadySettledError as AlreadySettledError
+    from millstream.worker.model.limit import Limit as Limit
     from millstream.worker.model.retry import Retry as Retry
     from millstream.worker.pipelines import Sink as Sink
     from millstream.worker.pipelines import Source as Source
@@ -47,6 +48,7 @@ _WHERE = {
     "EntryLostError": "millstream.worker.handlers.message",
     "FatalError": "millstream.worker.subscriber.group_setup",
     "Message": "millstream.worker.handlers.message",
+    "Limit": "millstream.worker.model.limit",
     "Nack": "millstream.worker.model.answers",
     "PayloadError": "millstream.worker.model.answers",
     "Reject": "millstream.worker.model.answers",

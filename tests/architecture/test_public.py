@@ -19,6 +19,7 @@ PUBLIC = {
     "EntryLostError",
     "FatalError",
     "Fire",
+    "Limit",
     "Message",
     "Middleware",
     "Nack",

@@ -41,6 +41,7 @@ def filled(memory_server: ServerProcess) -> ServerProcess:
         client.zadd("millstream:workers", {"host-1-4711": 1})
         client.zadd("millstream:{orders}:later:due", {"xmas-7": 1, "xmas-8": 2, "or\x1b[2J": 3})
         client.hset("millstream:schedules", "nightly", "{}")
+        client.hset("millstream:limits", "crm", "1/s")
     return memory_server
 
 
@@ -107,6 +108,7 @@ def test_bash_offers_what_is_on_the_server(filled: ServerProcess, tmp_path: Path
         "millstream worker show ": ["host-1-4711"],
         "millstream later cancel orders x": ["xmas-7", "xmas-8"],
         "millstream schedule pause ": ["nightly"],
+        "millstream limit set ": ["crm"],
         "millstream consumer ": ["ls", "rm"],
         "millstream group show nowhere ": [],
     }

@@ -21,7 +21,7 @@ from support.source import ROOT
 
 PAGE = (ROOT / "docs/shell.md").read_text()
 LINES = [line for text in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in text.splitlines()]
-NOUNS = ("stream", "group", "pending", "consumer", "server", "audit", "dead", "worker", "later", "schedule")
+NOUNS = ("stream", "group", "pending", "consumer", "server", "audit", "dead", "worker", "later", "schedule", "limit")
 
 
 def rows(heading: str) -> list[str]:

@@ -151,6 +151,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "spark.queries": frozenset({"spark"}),
     "later.later": frozenset({"ops", "client"}),
     "later.schedule": frozenset({"ops", "client"}),
+    "later.limit": frozenset({"ops"}),
     "entries.choosing": frozenset({"ops"}),  # which entries, and how their values are decoded
     "entries.shown": frozenset({"ops"}),  # entries on standard output
     "entries.tail": frozenset({"ops", "client"}),
@@ -166,7 +167,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 # The folders of ops that have the fixed modules: status, reading and, where a person may change something, changes
 NOUNS = (
     *("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings"),
-    *("later", "schedules"),
+    *("later", "schedules", "limits"),
 )
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
@@ -179,6 +180,7 @@ PURE = (
     "millstream.worker.registry.facts",
     "millstream.client.dead_letter.letter",
     "millstream.client.later.timetable",
+    "millstream.client.limits.rate",
     "millstream.client.jsontext",
     "millstream.client.ranges",
     "millstream.spark.model.offsets",

@@ -50,6 +50,7 @@ COMMANDS: Rows = {
         "millstream.cli.spark.sql:sql",
         "Query entries, groups, consumers, pending entries and dead letters with SQL.",
     ),
+    "limit": ("millstream.cli.console.nouns:limit", "List limits, set a rate at run time, or take it back."),
     "recover": (
         "millstream.cli.spark.recover:recover",
         "Settle pending entries of crashed workers: ack, release or dead-letter them.",

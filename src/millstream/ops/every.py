@@ -5,14 +5,15 @@ from millstream.ops.groups import changes as groups
 from millstream.ops.groups import removals
 from millstream.ops.later import changes as later
 from millstream.ops.letters import changes as letters
+from millstream.ops.limits import changes as limits
 from millstream.ops.pending import changes as pending
 from millstream.ops.pending import dead, undo
 from millstream.ops.schedules import changes as schedules
 from millstream.ops.streams import changes as streams
 from millstream.ops.workers import changes as workers
 
-_MODULES = (groups, removals, pending, dead, undo, streams, letters, workers, later, schedules)
-_NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker", "later", "schedule")
+_MODULES = (groups, removals, pending, dead, undo, streams, letters, workers, later, schedules, limits)
+_NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker", "later", "schedule", "limit")
 
 BY_NAME = dict(sorted(REGISTERED.items(), key=lambda found: _NOUNS.index(found[1].noun)))
 """Name -> action."""

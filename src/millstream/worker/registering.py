@@ -19,6 +19,7 @@ from millstream.worker.handlers.dependencies import dependencies_of, new_provide
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, checked
 from millstream.worker.handlers.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
+from millstream.worker.model.limit import Limit
 from millstream.worker.model.retry import Retry
 from millstream.worker.pipelines import OutputMode, Pipeline, Sink, Source, as_source
 from millstream.worker.settlement import failure_log
@@ -109,6 +110,7 @@ class Registering:
         key: str | Callable[[Message], Hashable] | None = None,
         hold: bool = False,
         on_ack: OnAck = "keep",
+        limit: Limit | Iterable[Limit] | None = None,
         **unknown: Never,
     ) -> Callable[[Handler], Handler]:
         """Run a function, async or not, for each entry of a stream.
@@ -130,6 +132,8 @@ class Registering:
             hold: on a partitioned stream: an entry begins only when all earlier ones of its key are done or dead. At
                 most ``max_records`` entries wait so, 1,000 unless given; then the partition is read no further.
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
+            limit: a limit of all workers together, or a list of them:
+                :class:`~millstream.worker.model.limit.Limit`.
             unknown: refused, with the place where such an option belongs.
 
         Returns:
@@ -145,6 +149,8 @@ class Registering:
         if max_records is not None:
             where = dataclasses.replace(where, max_records=max_records)
         around = (*self._around, *checked(middlewares))
+        if limit is not None and not isinstance(limit, list | tuple):
+            limit = (limit,)  # type: ignore[assignment] # its check names the handler
 
         def register(handler: Handler) -> Handler:
             if unknown:
@@ -173,10 +179,12 @@ class Registering:
                 key=key,
                 hold=hold,
                 on_ack=on_ack,
+                limits=tuple(limit or ()),  # type: ignore[arg-type] # as above
                 context={**self._context, logging.Logger: lambda: own_logger},
                 provider=self._provider,
                 app=self,
             )
+            self._check_shared(made)
             self._warn(made)
             self._subscriptions.append(made)
             return handler
@@ -231,6 +239,7 @@ class Registering:
             provider=self._provider,
             app=self,
         )
+        self._check_shared(made)
         self._warn(made)
         self._subscriptions.append(made)
 
@@ -245,6 +254,18 @@ class Registering:
             raise UsageError(
                 f"{new} comes too late: its router is included already. Register it before include(router)."
             )
+
+    def _check_shared(self, made: Subscription) -> None:
+        """Refuse one name for two limits."""
+        known = {one.name or each.name: (one, each.name) for each in self._subscriptions for one in each.limits}
+        for one in made.limits:
+            other, handler = known.get(one.name or made.name, (one, ""))
+            if (one.rate, one.burst, one.running) != (other.rate, other.burst, other.running):
+                raise ConfigError(
+                    f"{made.name}: subscriber(limit=) is invalid: {handler} declares the limit "
+                    f"{one.name or made.name!r} otherwise. Write the same rate, burst and running in both, or another "
+                    "name."
+                )
 
     def _warn(self, made: Subscription) -> None:
         """Log what works, but is seldom meant."""

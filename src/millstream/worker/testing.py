@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _TURNS = 8
 _PENDING_LIMIT = 100_000
 _LOOK = 0.001
+_SLOT_STEP = 10_000
+"""Milliseconds between two renewals of the slots of a limit."""
 
 
 class StillBusyError(AssertionError):
@@ -162,7 +164,9 @@ class Broker:
 
         While a handler holds an entry its lease is renewed, and the steps are those of life.
         """
-        return min([self._due_in(left), *(self._quiet_for(part, left) for one in self.app.loops for part in one.parts)])
+        permits = [wait for one in self.app.loops if one.limiter is not None and (wait := one.limiter.wait_ms())]
+        quiet = (self._quiet_for(part, left) for one in self.app.loops for part in one.parts)
+        return min([self._due_in(left), *permits, *quiet])
 
     def _due_in(self, left: int) -> int:
         """Milliseconds until the first schedule is due."""
@@ -175,7 +179,7 @@ class Broker:
     def _quiet_for(self, loop: SubscriberLoop, left: int) -> int:
         min_idle = loop.subscription.min_idle
         if loop.member.held:
-            return max(min_idle // 4, 1)
+            return max(min(min_idle // 4, _SLOT_STEP if loop.limiter is not None else min_idle), 1)
         try:
             rows: Any = self.client.xpending_range(
                 loop.subscription.sub.stream, loop.subscription.group, "-", "+", _PENDING_LIMIT
@@ -210,7 +214,9 @@ class Broker:
             last = next((row["last-delivered-id"] for row in groups if row["name"] == group), None)
             if last is None:
                 return f"{name}: the group {group} is gone and will be created again"
-            if subscription.read != "claimed" and self.client.xrange(stream, f"({last}", count=1):
+            limited = loop.limiter is not None and loop.limiter.wait_ms()
+            reads = subscription.read != "claimed" and not limited
+            if reads and self.client.xrange(stream, f"({last}", count=1):
                 return f"{name}: entries of {stream} are not read yet"
             rows: Any = self.client.xpending_range(stream, group, "-", "+", _PENDING_LIMIT)
         except ResponseError as error:

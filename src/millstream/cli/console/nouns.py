@@ -17,6 +17,7 @@ _UNDO = ("millstream.ops.pending.undo",)
 _WORKERS = ("millstream.ops.workers.changes",)
 _LETTERS = ("millstream.ops.letters.changes",)
 _LATER = ("millstream.ops.later.changes",)
+_LIMITS = ("millstream.ops.limits.changes",)
 _SCHEDULES = ("millstream.ops.schedules.changes",)
 
 STREAM: Rows = {
@@ -78,6 +79,7 @@ SCHEDULE: Rows = {
     "ls": ("millstream.cli.later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
     "show": ("millstream.cli.later.schedule:show", "Show one recurring schedule: its timetable, its next times."),
 }
+LIMIT: Rows = {"ls": ("millstream.cli.later.limit:ls", "List the limits of the fleet: used, in use, refused, waiting.")}
 SPARK: Rows = {
     "ls": (
         "millstream.cli.spark.queries:ls",
@@ -258,6 +260,23 @@ def schedule() -> None:
       millstream schedule resume nightly
       millstream schedule fire nightly                     once, now
       millstream schedule rm report-7
+    """
+
+
+@click.group(cls=NounGroup, rows=LIMIT, changes=_LIMITS, context_settings=_WIDE)
+def limit() -> None:
+    """Limits of the fleet: rates and simultaneous runs that hold for all workers together.
+
+    The code of workers declares them (`@app.subscriber(limit=)`). A rate that is set here holds in place of the code's.
+
+    \b
+    Examples:
+      millstream limit ls
+      millstream limit set crm 30/m
+      millstream limit rm crm                              the rate in the code holds again
+
+    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    5 refused, 130 interrupted.
     """
 
 

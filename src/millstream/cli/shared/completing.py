@@ -170,6 +170,17 @@ async def _schedules(line: "Line", ctx: click.Context, begun: str) -> AsyncItera
             yield name
 
 
+async def _limits(line: "Line", _: click.Context, begun: str) -> AsyncIterator[bytes]:  # noqa: ARG001 - of Find
+    from millstream.client.limits.rate import RATES  # noqa: PLC0415 - of few commands
+    from millstream.worker.registry import protocol  # noqa: PLC0415 - as above
+
+    for name in (await _reply(line.near(RATES), "HSCAN", RATES, 0, "COUNT", _KEYS))[1][::2]:
+        yield name
+    for worker in await protocol.workers(line):
+        for one in [limit for subscriber in worker["subscribers"] for limit in subscriber["limits"]]:
+            yield one["name"].encode(errors="surrogateescape")
+
+
 async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> list[bytes]:
     """Names that XINFO tells, by the words typed before; none where one of these lacks."""
     words = [ctx.params.get(each) for each in typed]
@@ -200,6 +211,7 @@ _NAMES: dict[str, click.ParamType[str]] = {
     "ids": ServerName(_workers),
     "schedule": ServerName(_schedules),
     "schedules": ServerName(_schedules),
+    "limit": ServerName(_limits),
     "context": ContextName(),
     "name": ContextName(),
 }

@@ -186,7 +186,7 @@ def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
         return asked.link("/dead", key=asked.words.get("key", plan.stream))
     if action.noun == "schedule":
         return asked.link("/schedules")
-    if action.registry:
+    if action.registry or action.noun == "limit":
         return asked.link("/workers")
     if plan.group and not plan.removes:
         return asked.link("/group", key=plan.stream, group=plan.group)

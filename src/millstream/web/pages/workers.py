@@ -2,12 +2,19 @@
 
 from dataclasses import asdict
 
+from millstream.client.limits.rate import RATES
+from millstream.client.line import Line
+from millstream.errors import Disconnected, MillstreamError
 from millstream.ops.groups.status import LONG_JOB
+from millstream.ops.limits.reading import LimitsSeen, read_limits
+from millstream.ops.limits.status import limit_facts
 from millstream.ops.workers.reading import read_workers
 from millstream.ops.workers.status import within
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 from millstream.worker.registry import protocol
+
+_MOST_LIMITS = 100  # limits of the page
 
 
 async def workers_page(asked: Asked) -> WebPage:
@@ -16,11 +23,14 @@ async def workers_page(asked: Asked) -> WebPage:
     every = reading.value
     seen = within(every)
     found = {name: len(getattr(every, name)) for name in ("workers", "vanished", "pauses", "strange")}
+    limits = (await asked.watch.read("limits", _limits)).value
+    rows = [limit_facts(one) for one in limits.limits]
     facts = {
         "workers": [asdict(worker) for worker in seen.workers],
         "vanished": [asdict(worker) for worker in seen.vanished],
         "pauses": [asdict(pause) for pause in seen.pauses],
         "strange": list(seen.strange),
+        "limits": rows,
         "found": found,
         "unknown": seen.why,
     }
@@ -29,4 +39,17 @@ async def workers_page(asked: Asked) -> WebPage:
     view["still"] = sum(each.blocked_at is not None for each in every.workers)
     view["long_job"] = LONG_JOB
     view["closed"] = await closed_actions(asked, protocol.CONTROL)
-    return WebPage("workers", "Workers", facts, view, [command_line(asked, "worker ls")], **WebPage.source(reading))
+    view["limits"], view["limits_found"] = rows, limits.found
+    view["limits_closed"] = await closed_actions(asked, RATES) if rows else {}
+    shell = [command_line(asked, "worker ls"), *([command_line(asked, "limit ls")] if rows else [])]
+    return WebPage("workers", "Workers", facts, view, shell, **WebPage.source(reading))
+
+
+async def _limits(line: Line) -> LimitsSeen:
+    """The limits; none where the server refuses to read them, since the rest of the page is there."""
+    try:
+        return await read_limits(line, _MOST_LIMITS)
+    except Disconnected:
+        raise
+    except MillstreamError:
+        return LimitsSeen()

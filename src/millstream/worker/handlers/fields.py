@@ -82,10 +82,13 @@ def unwrap(fields: Sequence[bytes]) -> Any:
 def key_of(fields: Sequence[bytes], name: str) -> bytes | None:
     """The value of one field, by which entries are ordered and partitioned; None where there is none."""
     body = unwrap(fields)
-    value = body.get(name) if isinstance(body, Mapping) else None
+    return as_key(body.get(name) if isinstance(body, Mapping) else None)
+
+
+def as_key(value: object) -> bytes | None:
+    """A value as a key; numbers of JSON and of fields are the same one."""
     if value is None or isinstance(value, bytes):
         return value
-    # Numbers of JSON and of fields are the same key
     return value.encode() if isinstance(value, str) else repr(value).encode()
 
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from millstream import times
+from millstream.client.limits.rate import is_name
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
 from millstream.worker.handlers.calling import annotated, check_handler, is_async, name_of, publishers_of, takes
 from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware
+from millstream.worker.model.limit import Limit
 from millstream.worker.model.retry import Retry
 
 AckMode = Literal["auto", "manual", "each"]
@@ -134,6 +136,7 @@ class Subscription:
     key: str | Callable[[Message], Hashable] | None = None
     hold: bool = False  # An entry begins only when all earlier ones of its key are done or dead
     on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
+    limits: Sequence[Limit] = ()  # Hold for all workers together
     # Objects that the app provides for annotations, for example the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
     provider: Any = None  # Provider of dependencies (fast-depends); made on first use
@@ -169,7 +172,7 @@ class Subscription:
                 f"{self.name}: subscriber(dead={self.dead!r}) is invalid: the handler would read its own dead letters. "
                 "Name another stream."
             )
-        self._check_key()
+        self._check_key(self.key)
         for option, value, allowed in (
             ("ack", self.ack, ("auto", "manual", "each")),
             ("read", self.read, ("both", "new", "claimed")),
@@ -190,24 +193,65 @@ class Subscription:
             )
         if self.sub.no_ack and self.on_ack == "delete":
             raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
+        if self.limits:
+            self._check_limits()
 
-    def _check_key(self) -> None:
-        if self.key is None or (isinstance(self.key, str) and self.key):
+    def _check_limits(self) -> None:
+        """Refuse limits that cannot be kept with the other options."""
+        names = []
+        for one in self.limits:
+            if not isinstance(one, Limit):
+                raise ConfigError(f'{self.name}: subscriber(limit={one!r}) is invalid. Write limit=Limit("100/s").')
+            where = f"{self.name}: subscriber(limit=Limit({'key=...' if one.key is not None else 'running=...'}))"
+            if one.key is not None:
+                self._check_key(one.key, "limit=Limit(key")
+            per_run = one.key is not None or one.running is not None
+            if per_run and self.batch:
+                raise ConfigError(
+                    f'{where} is invalid with batch=True: a batch is one run of many entries. Write Limit("100/s") '
+                    "without key= and running=, or take batch=True away."
+                )
+            if per_run and self.sub.no_ack:
+                raise ConfigError(
+                    f"{where} is invalid with StreamSub(no_ack=True): its entries cannot go back to the server. Write "
+                    'Limit("100/s") without key= and running=, or take no_ack=True away.'
+                )
+            if one.key is not None and self.key is not None:
+                raise ConfigError(
+                    f"{where} is invalid with subscriber(key=...): an entry that is put aside would lose its place. "
+                    "Write a limit without key=, or take the subscriber's key= away."
+                )
+            if not is_name(one.name or self.name):
+                raise ConfigError(
+                    f"{self.name}: subscriber(limit=) is invalid: the handler's name cannot name a limit. Write "
+                    'Limit(..., name="...").'
+                )
+            names.append(one.name or self.name)
+        double = next((name for name in names if names.count(name) > 1), None)
+        if double is not None:
+            raise ConfigError(
+                f"{self.name}: subscriber(limit=[...]) is invalid: two limits are named {double!r}. Write "
+                'Limit(..., name="...") for each.'
+            )
+
+    def _check_key(self, key: Any, option: str = "key") -> None:
+        if key is None or (isinstance(key, str) and key):
             return
-        if not callable(self.key):
+        where, end = f"subscriber({option}", ")" * (1 + option.count("("))
+        if not callable(key):
             example = "lambda msg: (msg.fields['a'], msg.fields['b'])"
             raise ConfigError(
-                f"{self.name}: subscriber(key={self.key!r}) is invalid: a key is a field's name, or a function of the "
+                f"{self.name}: {where}={key!r}{end} is invalid: a key is a field's name, or a function of the "
                 f'message. Write key="field", or for several fields key={example}.'
             )
-        if is_async(self.key) or inspect.isgeneratorfunction(annotated(self.key)):
+        if is_async(key) or inspect.isgeneratorfunction(annotated(key)):
             raise ConfigError(
-                f"{self.name}: subscriber(key={name_of(self.key)}) is invalid: a key's function is neither async nor a "
+                f"{self.name}: {where}={name_of(key)}{end} is invalid: a key's function is neither async nor a "
                 "generator, since entries are put in order before they run. Write a plain function of the message."
             )
-        if isinstance(self.key, type) or inspect.ismethoddescriptor(self.key) or not takes(self.key, 1):
+        if isinstance(key, type) or inspect.ismethoddescriptor(key) or not takes(key, 1):
             raise ConfigError(
-                f"{self.name}: subscriber(key={name_of(self.key)}) is invalid: it does not take a message. Write a "
+                f"{self.name}: {where}={name_of(key)}{end} is invalid: it does not take a message. Write a "
                 "function of one argument, such as lambda msg: msg.fields['customer']."
             )
 

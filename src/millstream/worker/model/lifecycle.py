@@ -7,7 +7,7 @@
         |                  |-----retry---> RETRYING  --confirm--> WAITING    (claimable when due)
         |                  |-----die-----> DYING     --confirm--> DEAD       (in the dead-letter stream)
         |                  '-----leave---> LEFT      (manual ack: handler returned and said nothing)
-        |-----release--> RELEASING (handed back unrun) and die (delivered too often) as from RUNNING
+        |-----release--> RELEASING (handed back unrun), retry (limited) and die (delivered too often) as from RUNNING
     any but the last column --lose--> LOST (another consumer owns it, or it is gone)
 
 Until ``confirm`` the server has the entry pending, so a crash anywhere only means another delivery. No state leads to
@@ -68,6 +68,7 @@ TABLE: dict[State, dict[Event, State]] = {
     State.BUFFERED: {
         Event.START: State.RUNNING,
         Event.RELEASE: State.RELEASING,
+        Event.RETRY: State.RETRYING,
         Event.DIE: State.DYING,
         Event.LOSE: State.LOST,
     },

@@ -18,6 +18,7 @@ class SubscriberStats:
     failed: int = 0  # Runs that ended in an error, a nack or a reject, and entries that did not fit the handler
     retried: int = 0  # Failures that were given back for another delivery
     released: int = 0  # Entries handed back unharmed, as at shutdown
+    limited: int = 0  # Entries that a limit by key put aside, to be delivered again uncounted
     dead: int = 0  # Entries put into the dead-letter stream
     # Runs of entries that had been delivered before, so that the handler's effect may be a repetition
     suspects: int = 0

@@ -70,6 +70,12 @@ WORKER: dict[str, Declared] = {
         _HANDLER,
     ),
     "millstream_reader_idle_seconds": Declared("gauge", "Seconds since the reader last got an answer.", _HANDLER),
+    "millstream_limit_granted": Declared("counter", "Permits of a limit that runs used.", (*_HANDLER, "limit")),
+    "millstream_limit_refused": Declared("counter", "Times that a limit gave no permit.", (*_HANDLER, "limit")),
+    "millstream_limit_waiting": Declared(
+        "gauge", "Entries that wait for a permit, in hand or put aside.", (*_HANDLER, "limit")
+    ),
+    "millstream_limit_in_use": Declared("gauge", "Slots of entries that run.", (*_HANDLER, "limit")),
     "millstream_later_waiting": Declared("gauge", "Entries that wait for their time.", ("stream",)),
     "millstream_later_overdue_seconds": Declared(
         "gauge", "Seconds for which the first of them has been due; 0 while none is.", ("stream",)

@@ -50,6 +50,8 @@ _VALUES: dict[str, Callable[[Runner], float]] = {
     "millstream_reader_idle_seconds": lambda loop: loop.idle_ms / 1000,
 }
 
+_LIMITS = ("granted", "refused", "waiting", "in_use")
+
 
 class MetricsError(MillstreamError):
     """prometheus-client is not installed; the text says how to get it.
@@ -121,6 +123,12 @@ def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
         for loop in loops:
             figures.add_metric(_labels(loop), float(value_of(loop)))
         yield figures
+    for name in _LIMITS:
+        limited = family(f"millstream_limit_{name}")
+        for loop in loops:
+            for one in [] if loop.limiter is None else loop.limiter.facts():
+                limited.add_metric([*_labels(loop), str(one["name"])], one[name])
+        yield limited
 
 
 def _labels(loop: Runner) -> list[str]:

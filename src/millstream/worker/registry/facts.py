@@ -32,6 +32,16 @@ _SUBSCRIBER: dict[str, tuple[type, ...]] = {
     "paused": _MAYBE_TEXT,
     "jobs": (list,),
 }
+_LIMIT: dict[str, tuple[type, ...]] = {
+    "name": _TEXT,
+    "rate": _MAYBE_TEXT,
+    "running": (int, type(None)),
+    "by_key": (bool,),
+    "in_use": _COUNT,
+    "granted": _COUNT,
+    "refused": _COUNT,
+    "waiting": _COUNT,
+}
 _BLOCKED: dict[str, tuple[type, ...]] = {"since_ms": _COUNT, "where": _TEXT}
 _JOB: dict[str, tuple[type, ...]] = {"id": _TEXT, "since_ms": _COUNT, "deliveries": _COUNT}
 _ERROR: dict[str, tuple[type, ...]] = {"error": _TEXT, "at_ms": _COUNT, "entry": _TEXT}
@@ -54,6 +64,9 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         return None
     for subscriber in parsed["subscribers"]:
         if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):
+            return None
+        limits = subscriber.setdefault("limits", [])
+        if not isinstance(limits, list) or not all(_fits(one, _LIMIT) for one in limits):
             return None
         if not all(_is_name(subscriber[name]) for name in ("stream", "group", "consumer")):
             return None

@@ -241,7 +241,7 @@ class PendingAcks:
         for one in others:
             if one.event is Event.RETRY:
                 move = emulate.delay(
-                    member.group, deliveries=one.deliveries, delay_ms=one.delay_ms, min_idle_ms=member.min_idle
+                    member.group, deliveries=_left_count(one), delay_ms=one.delay_ms, min_idle_ms=member.min_idle
                 )
                 steps.append(FenceStep(move, [one.held], failures.rows([one.held]), min(one.delay_ms, LONGEST_MS)))
         return steps
@@ -329,8 +329,13 @@ def _is_done(held: Held, owner: bytes, count: int) -> bool:
         return count < 0
     # A delay hands the entry to a consumer for waiting entries, with its count unchanged
     if held.state is State.RETRYING:
-        return (owner, count) == (emulate.WAITING, held.deliveries)
+        return owner == emulate.WAITING and held.deliveries - 1 <= count <= held.deliveries
     return held.state is State.RELEASING and owner == emulate.NOBODY and held.deliveries - 1 <= count <= held.deliveries
+
+
+def _left_count(settlement: Settlement) -> int:
+    """The delivery count that a delayed entry keeps."""
+    return settlement.deliveries if settlement.charge else max(settlement.deliveries - 1, 0)
 
 
 def _ack_move(member: Membership) -> Move:

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client.dead_letter.letter import meant_for
 from millstream.client.line import AccessDenied, Disconnected, Reply, passes
+from millstream.worker.limits.limiter import Limiter
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Returned
 from millstream.worker.subscriber.buffer import Buffer
@@ -52,6 +53,7 @@ class Intake(SubscriberPart):
         self._buffer = buffer
         self._isolated = isolated
         self._gate = isolated.gate  # Closed to reads while an entry runs in isolation
+        self.limiter: Limiter | None = None  # Asked for permits before each read
         self._received = received  # Hook of the middlewares: entries of a read, and its start in ns
         self._nudges: set[asyncio.Future[None]] = set()  # Kept, since the loop holds tasks only weakly
         self._waiting = True  # for room
@@ -197,7 +199,11 @@ class Intake(SubscriberPart):
         while not buffer.closed.is_set():
             if not self.held_up and not self._gate.wanted:
                 if free := buffer.free:
-                    return free
+                    if self.limiter is None:
+                        return free
+                    if permitted := await self._permitted(self.limiter, free):
+                        return permitted
+                    continue
                 if self._fetcher.must_look:
                     return 0
             # Cleared before the wait and without an await in between, so that no wake-up is missed
@@ -206,6 +212,25 @@ class Intake(SubscriberPart):
                 async with asyncio.timeout(self._fetcher.look_in):
                     await buffer.room.wait()
         return None
+
+    async def _permitted(self, limiter: Limiter, free: int) -> int:
+        """The number of entries that limits let us read; 0 after a wait for them.
+
+        No more than there are idle lanes: a permit is for a run that begins at once.
+        """
+        buffer = self._buffer
+        buffer.room.clear()
+        idle = buffer.places.free if self._subscription.batch else buffer.places.free - buffer.ahead
+        room = free if self._subscription.batch and idle > 0 else min(free, idle)
+        number, wait = await limiter.before_read(room) if room > 0 else (0, 1.0)
+        if not number:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await buffer.room.wait()
+        elif self.held_up or self._gate.wanted or buffer.closed.is_set():
+            await limiter.unread()
+            number = 0
+        return number
 
     async def _read(self, room: int) -> list[Held]:
         """Read and put what came where it belongs; an entry that wants to run alone waits for the end of it."""
@@ -221,6 +246,8 @@ class Intake(SubscriberPart):
             shown = [held for held in found if not self._failures.died_alone(held)] if self._received else []
             if shown and self._received is not None:
                 self._received(shown, began_ns)
+            if self.limiter is not None:
+                await self.limiter.after_read(found)
             self._store(found)
         finally:
             self._gate.ended()

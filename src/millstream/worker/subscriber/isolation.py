@@ -120,6 +120,8 @@ class IsolatedRuns(SubscriberPart):
         self._queue: deque[tuple[Held, int]] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
+        #: asks the limits for an entry whose delivery is taken back; None where there are none
+        self.admit: Callable[[Held], Coroutine[Any, Any, bool]] | None = None
 
     @property
     def waiting(self) -> tuple[Held, ...]:
@@ -178,7 +180,7 @@ class IsolatedRuns(SubscriberPart):
                     break
 
     async def _run(self, held: Held, began_ns: int, *, alone: bool) -> None:
-        if held.state is not State.BUFFERED:
+        if held.state is not State.BUFFERED or (self.admit is not None and not await self.admit(held)):
             return
         try:
             ours = await self._failures.charge(held, alone=alone)

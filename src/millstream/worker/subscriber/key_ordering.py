@@ -6,13 +6,13 @@ orders two entries of one key. There ``hold`` also keeps the later ones back unt
 """
 
 import heapq
-import inspect
 from collections.abc import Callable, Collection, Coroutine, Hashable
 from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
 from millstream.worker.handlers.fields import key_of
 from millstream.worker.handlers.message import Message
+from millstream.worker.limits.keys import checked
 from millstream.worker.model.answers import PayloadError
 from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.model.lifecycle import FINAL, State
@@ -88,7 +88,7 @@ class KeyOrdering:
     def _key_of(self, held: Held) -> Hashable:
         try:
             if not isinstance(self._key, str):
-                key = _checked(self._key(self._message(held)))
+                key = checked(self._key(self._message(held)))
                 own = None if key is None else _OwnKey(key)
                 own in self._queues  # noqa: B015 - its comparison raises here or not at all
                 return own
@@ -272,9 +272,3 @@ class _OwnKey:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _OwnKey) and bool(self._value == other._value)
-
-
-def _checked(key: Hashable) -> Hashable:
-    if inspect.isawaitable(key):
-        raise TypeError("the key function returned an awaitable: make it a plain function")
-    return key

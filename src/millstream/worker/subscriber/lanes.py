@@ -7,7 +7,7 @@ is run as :func:`millstream.worker.model.retry.run_mode` says: like any other, i
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 from millstream.client.line import Disconnected
@@ -39,10 +39,12 @@ class Runs(Protocol):
 class Lanes(SubscriberPart):
     """Runs what the buffer holds."""
 
-    def __init__(self, common: Common, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
+    def __init__(
+        self, common: Common, buffer: Buffer, start: Callable[[Held], Coroutine[Any, Any, None]], isolated: IsolatedRuns
+    ) -> None:
         super().__init__(common)
         self._buffer = buffer
-        self._start = runs.start
+        self._start = start
         self._isolated = isolated
         self._gate = isolated.gate
         #: the lanes, and the one that runs isolated entries

@@ -24,6 +24,7 @@ from millstream.worker.handlers.invoke import HandlerCalls
 from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.limits.limiter import LimitedRuns, Limiter
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.model.pause import HandlerPause
@@ -155,7 +156,10 @@ class SubscriberLoop:
             else SingleRuns(common, calls.one, after, gate, None if subscription.key is not None else places)
         )
         self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start, calls.received)
-        self.lanes = Lanes(common, buffer, self._runs, isolated)  # Run handlers
+        start, self.limiter = self._runs.start, self._limited(shared, calls, isolated)
+        if self.limiter is not None:
+            start = LimitedRuns(self.limiter, start, self._with_one).start
+        self.lanes = Lanes(common, buffer, start, isolated)  # Run handlers
         if subscription.key is not None:
             parts: dict[str, Any] = {
                 "message": calls.message,
@@ -174,6 +178,9 @@ class SubscriberLoop:
         self.fetcher = Fetcher(common, self._line, self._reads)  # Asks for entries
         self.fetcher.holding = self.holding
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
+        if (limiter := self.limiter) is not None:
+            self._intake.limiter = limiter
+            limiter.quiet = lambda: self._intake.held_up or gate.wanted or buffer.closed.is_set()
         if subscription.claims:
             acks.on_due = self._intake.expect
         leases.on_left = acks.note_left
@@ -182,6 +189,22 @@ class SubscriberLoop:
         self._running = RunningSince()
         self._quiet = False
         self.paused: HandlerPause | None = None  # Why it is to run nothing, if somebody paused it
+
+    def _limited(self, shared: Shared, calls: HandlerCalls, isolated: IsolatedRuns) -> Limiter | None:
+        """The limiter of a handler with limits."""
+        if not self.subscription.limits:
+            return None
+        limiter = Limiter(self.subscription, self.member, self.common.acks, shared.line)
+        limiter.message, limiter.unfit = calls.message, self.common.outcomes.failed
+        limiter.give_back, limiter.moved = self._buffer.give_back, self._buffer.room.set
+        isolated.admit = lambda held: limiter.may_start(held, wait=False, charged=False)
+        return limiter
+
+    def _with_one(self) -> int:
+        """The entries that would run in one batch with another."""
+        if not self.subscription.batch:
+            return 0
+        return min(len(self._buffer.entries), self.subscription.batch_size - 1)
 
     # -- what is known of it ----------------------------------------------------------------------------------------
 
@@ -303,6 +326,8 @@ class SubscriberLoop:
     def start(self) -> None:
         """Begin to work."""
         self._helpers = [asyncio.create_task(part.run()) for part in (self.common.leases, self.common.acks)]
+        if self.limiter is not None:
+            self._helpers.append(asyncio.create_task(self.limiter.run()))
         self.lanes.start()
         self._intake.start()
         self._gate.join(self._intake.make_way, self._intake.go_on)
@@ -321,6 +346,9 @@ class SubscriberLoop:
         """Renew what is due now, as happens by itself every second or so; for tests that turn the clock by hand."""
         await self.common.leases.round()
         await self.fetcher.hold()
+        if self.limiter is not None:
+            await self.limiter.send(renew=True)
+            self.limiter.moved()  # reading may wait for permits
 
     async def done(self) -> None:
         """Wait until a part of the loop fails, or all have ended because of a stop."""
@@ -362,6 +390,8 @@ class SubscriberLoop:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._gate.leave(self._intake.make_way)
+        if self.limiter is not None:
+            await self.limiter.send()
         await self._leave()
         await self._line.close()
         return drained and not self._after.unfinished

@@ -1,0 +1,61 @@
+"""``millstream limit ls``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.console.shown import picked
+from millstream.cli.console.watching import look, watch_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.ops.limits.reading import read_limits
+from millstream.ops.limits.status import limit_facts
+
+if TYPE_CHECKING:
+    from millstream.ops.limits.reading import LimitsSeen
+
+_LIMITS = (
+    Column("limit"),
+    Column("rate"),
+    Column("declared", rank=10),
+    Column("set", rank=1),
+    Column("running"),
+    Column("by_key", title="by key", rank=2),
+    Column("in_use", "count", "in use"),
+    Column("granted", "count", "used", rank=3),
+    Column("refused", "count"),
+    Column("waiting", "count"),
+    Column("workers", "count", rank=4),
+    Column("handlers", rank=5),
+    Column("problem", "prose"),
+)
+_FOR_PEOPLE = tuple(column.name for column in _LIMITS if column.name not in ("declared", "problem"))
+
+
+@click.command(context_settings={"max_content_width": 110})
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of limits shown.")
+@watch_option
+@url_option
+@output_option
+def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
+    """List the limits of the fleet, with the use that living workers reported in the last five seconds.
+
+    `set`: the rate was set at run time. `in use`: slots of entries that run. `used` and `refused`: permits since the
+    start of these workers. `waiting`: entries in hand or put aside until a permit is there.
+
+    \b
+    Examples:
+      millstream limit ls
+      millstream limit ls -o json | jq '.[] | select(.waiting > 0)'
+    """
+    with exits("millstream limit ls"):
+        look(url, watch, lambda line: read_limits(line, limit), lambda seen, _: _show(seen, form), form)
+
+
+def _show(seen: "LimitsSeen", form: str) -> None:
+    rows = [limit_facts(one) for one in seen.limits]
+    problem = ("problem",) if any(row["problem"] for row in rows) else ()
+    columns = picked(_LIMITS, (*_FOR_PEOPLE, *problem), form)
+    output = Output(form)
+    output.table(Table("limits", columns, [[row[c.name] for c in columns] for row in rows], "No limits."))
+    if seen.found > len(rows):
+        output.say(f"{len(rows)} shown of {seen.found}; --limit {seen.found} shows all.")

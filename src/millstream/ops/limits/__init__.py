@@ -1,0 +1,1 @@
+"""Limits of the fleet: their use, and their rates at run time."""

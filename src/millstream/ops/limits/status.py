@@ -1,0 +1,74 @@
+"""Limits of the fleet as facts. PURE."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.limits.rate import Rate, parse_rate
+from millstream.ops.words import Facts
+
+COUNTS = ("in_use", "granted", "refused", "waiting")
+"""Counters that living workers report of a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """A limit, as the code of living workers declares it and as the server's hash has it."""
+
+    name: str  # Its name
+    declared: tuple[str, ...] = ()  # Rates in the code of workers; several while a deploy runs
+    running: tuple[int, ...] = ()  # Most simultaneous runs in the code, as above
+    by_key: bool = False  # True if it holds for each key
+    handlers: tuple[str, ...] = ()  # Names of the handlers that obey it
+    workers: int = 0  # Living workers that obey it
+    counts: Mapping[str, int] | None = None  # Sums of :data:`COUNTS` over these workers
+    written: bytes | None = None  # The rate that was set at run time, as the hash has it; None for none
+
+    @property
+    def set_rate(self) -> Rate | None:
+        """The rate that was set at run time; None where no worker goes by it."""
+        return None if self.written is None else parse_rate(self.written.decode(errors="replace"))
+
+    @property
+    def rate(self) -> str:
+        """The rate that holds; empty where there is none."""
+        return " or ".join(self.declared) if self.set_rate is None else str(self.set_rate)
+
+
+def limits_of(workers: Iterable[Mapping[str, Any]], written: Mapping[str, bytes]) -> tuple[LimitStatus, ...]:
+    """The limits of living workers' records and of the hash, by name."""
+    seen: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {name: [] for name in written}
+    for worker in workers:
+        for subscriber in worker["subscribers"]:
+            for one in subscriber.get("limits", ()):
+                seen.setdefault(one["name"], []).append((worker["id"], subscriber["handler"], one))
+    return tuple(
+        LimitStatus(
+            name,
+            declared=tuple(sorted({one["rate"] for _, _, one in rows if one["rate"] is not None})),
+            running=tuple(sorted({one["running"] for _, _, one in rows if one["running"] is not None})),
+            by_key=any(one["by_key"] for _, _, one in rows),
+            handlers=tuple(sorted({handler for _, handler, _ in rows})),
+            workers=len({worker for worker, _, _ in rows}),
+            counts={count: sum(one[count] for _, _, one in rows) for count in COUNTS},
+            written=written.get(name),
+        )
+        for name, rows in sorted(seen.items())
+    )
+
+
+def limit_facts(one: LimitStatus) -> Facts:
+    """A limit as facts."""
+    unread = one.written is not None and one.set_rate is None
+    return {
+        "limit": one.name,
+        "rate": one.rate or None,
+        "declared": " or ".join(one.declared) or None,
+        "set": one.set_rate is not None,
+        "running": " or ".join(map(str, one.running)) or None,
+        "by_key": one.by_key,
+        **(one.counts or {}),
+        "workers": one.workers,
+        "handlers": ", ".join(one.handlers) or None,
+        "problem": "the rate that was set is damaged: workers go by their code" if unread else None,
+    }

@@ -1,0 +1,1 @@
+"""Limits of the whole fleet, as one worker obeys them."""

@@ -1,0 +1,164 @@
+"""One limit of a handler: its questions to the server, its slots, and its counters."""
+
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redis.exceptions import ResponseError
+
+from millstream.client.limits.rate import LEASE_MS, Rate, keys
+from millstream.client.limits.script import SCRIPT
+from millstream.client.line import Disconnected, Line, passes
+from millstream.worker.model.limit import Limit
+
+log = logging.getLogger("millstream.worker")
+
+#: Milliseconds to wait for a slot, where no run has shown how long one takes; the least and the most.
+_SLOT_MS = 100.0
+_LEAST_MS, _MOST_MS = 10.0, 1_000.0
+_AWAY_MS = 1_000
+_WARN_EVERY = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """The answer to a question for permits."""
+
+    granted: int = 0
+    wait_ms: float = _AWAY_MS  # Until the wanted permits are there, where none was granted
+    counts_us: int = 0  # The server's time until which the granted permits count
+    slots: tuple[str, ...] = ()
+    asked: bool = True  # False if the server could not be asked
+
+
+class FleetLimit:
+    """One limit, as one handler of this process obeys it."""
+
+    def __init__(self, limit: Limit, name: str, line: Line) -> None:
+        self.limit = limit
+        self.name = name
+        self.override: Rate | None = None  # The rate that was set at run time
+        self.granted = 0  # Permits that were used
+        self.refused = 0  # Questions that were refused
+        self.waiting = 0  # Entries in hand that wait for a permit
+        self._aside: Counter[int] = Counter()  # Entries put aside by the second in which they are due
+        self._line = line
+        self._own = secrets.token_hex(6)
+        self._made = 0
+        self._held: dict[bytes, dict[str, float]] = {}  # Key -> slot -> when it was taken, of the event loop's clock
+        self._dropped: dict[bytes, list[str]] = {}
+        self._run_ms = 0.0  # Length of the runs that ended lately
+        self._warned_at = -_WARN_EVERY
+
+    @property
+    def rate(self) -> Rate | None:
+        """The rate that holds now."""
+        return self.limit.paced(self.override)[0]
+
+    @property
+    def in_use(self) -> int:
+        """Slots of runs in this process."""
+        return sum(map(len, self._held.values()))
+
+    @property
+    def chunk(self) -> int:
+        """Most permits to take before a read."""
+        rate, burst = self.limit.paced(self.override)
+        return min(rate.chunk, burst) if rate is not None else (self.limit.running or 1)
+
+    async def take(
+        self, wanted: int, key: bytes = b"", *, back: tuple[int, int] = (0, 0), paced: bool = True, slots: bool = True
+    ) -> Permits:
+        """Take permits and slots; ``back`` are permits to give back first, and the time until which these count."""
+        names = self._names(wanted) if slots and self.limit.running else []
+        reply = await self._ask(key, wanted, back, "take" if names else "look", names, paced=paced)
+        if reply is None:
+            return Permits(asked=False)
+        granted, wait = int(reply[0]), float(reply[1])
+        taken = tuple(names[:granted])
+        for name in taken:
+            self._held.setdefault(key, {})[name] = time.monotonic()
+        if wanted and not granted:
+            self.refused += 1
+        return Permits(granted, self._slot_ms if wait < 0 else wait, int(reply[2]), taken)
+
+    async def give_back(self, permits: int, counts_us: int, key: bytes = b"") -> None:
+        """Give back permits that were not used."""
+        if permits and self.limit.rate is not None:
+            await self._ask(key, 0, (permits, counts_us), "look", [], paced=True)
+
+    def free(self, slots: Sequence[str], key: bytes = b"") -> None:
+        """The runs have ended: :meth:`send` tells the server."""
+        held = self._held.get(key, {})
+        for name in slots:
+            began = held.pop(name, None)
+            if began is not None:
+                self._run_ms += ((time.monotonic() - began) * 1000 - self._run_ms) * (0.2 if self._run_ms else 1)
+        if not held:
+            self._held.pop(key, None)
+        self._dropped.setdefault(key, []).extend(slots)
+
+    def put_aside(self, now_ms: int, due_ms: int) -> None:
+        """An entry went back to the server until then."""
+        if due_ms // 1000 not in self._aside:
+            self.waits(now_ms)  # forgets the past
+        self._aside[due_ms // 1000] += 1
+
+    def waits(self, now_ms: int) -> int:
+        """The number of entries that wait for a permit, in hand and put aside."""
+        for second in [one for one in self._aside if one < now_ms // 1000]:
+            del self._aside[second]
+        return self.waiting + self._aside.total()
+
+    async def send(self, *, renew: bool) -> None:
+        """Tell the server of slots that are free, and renew those in use."""
+        dropped, self._dropped = self._dropped, {}
+        for key, names in dropped.items():
+            for at in range(0, len(names), 1000):
+                await self._ask(key, 0, (0, 0), "drop", names[at : at + 1000])
+        if renew:
+            for key in list(self._held):
+                names = list(self._held.get(key, ()))
+                for at in range(0, len(names), 1000):
+                    await self._ask(key, 0, (0, 0), "renew", names[at : at + 1000])
+
+    @property
+    def _slot_ms(self) -> float:
+        """Milliseconds until a slot is likely to be free."""
+        running = self.limit.running or 1
+        return min(max(self._run_ms / running, _LEAST_MS), _MOST_MS) if self._run_ms else _SLOT_MS
+
+    def _names(self, wanted: int) -> list[str]:
+        self._made += wanted
+        return [f"{self._own}:{number}" for number in range(self._made - wanted, self._made)]
+
+    async def _ask(
+        self, key: bytes, wanted: int, back: tuple[int, int], act: str, names: Sequence[str], *, paced: bool = False
+    ) -> list[bytes | int] | None:
+        """The script's reply; None if the server cannot be asked, so that nothing runs."""
+        rate, burst = self.limit.paced(self.override)
+        each = f"{rate.each_us:.6f}" if rate is not None and paced else 0
+        where = keys(self.name, key)
+        words = (each, burst, wanted, *back, self.limit.running or 0, LEASE_MS, act, *names)
+        try:
+            reply: list[bytes | int] = await SCRIPT.call(self._line, where, words)
+        except Disconnected:
+            return None
+        except ResponseError as error:
+            self._warn(error)
+            return None
+        return reply
+
+    def _warn(self, error: ResponseError) -> None:
+        if passes(error) or time.monotonic() - self._warned_at < _WARN_EVERY:
+            return
+        self._warned_at = time.monotonic()
+        log.error(
+            "limit %r cannot be asked for, so nothing that it limits runs: %s. Give the user the rights to EVAL, "
+            "EVALSHA and the keys millstream:*.",
+            self.name,
+            error,
+        )

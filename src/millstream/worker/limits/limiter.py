@@ -1,0 +1,344 @@
+"""The limits of one handler: permits before a read, and before each run.
+
+Permits of a rate without a key are taken before entries are read, so no entry is delivered without one. A permit is
+good for a tenth of a second: it is exchanged if the read took longer, and taken again if the entry waited longer. So a
+rate is kept by the times of the runs, and not only by those of the reads. Slots, and permits by key, are taken right
+before the run. An entry waits in hand for its handler's limits, where its lane keeps others from being read. An entry
+that a limit by key refuses goes back to the server with a due time, and its delivery is not counted.
+"""
+
+import asyncio
+import contextlib
+import math
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+from millstream.client.limits.rate import RATES, parse_rate
+from millstream.client.line import Command, Line, Reply
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.limits.asking import FleetLimit, Permits
+from millstream.worker.limits.keys import limit_key
+from millstream.worker.model.answers import PayloadError
+from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.settlement.acks import PendingAcks
+from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.settlement import Settlement
+
+if TYPE_CHECKING:
+    from millstream.worker.handlers.message import Message
+
+#: Seconds for which a permit is good.
+_FRESH = 0.1
+#: Seconds between two questions at most, so that a rate that was changed is noticed.
+_ASK_AGAIN = 1.0
+#: Seconds between two renewals of slots.
+_RENEW = 10.0
+#: Most milliseconds that an entry is put aside, so that a rate that was raised reaches it.
+_ASIDE_MS = 600_000
+
+
+@dataclass(slots=True)
+class Taken:
+    """Permits that were taken before a read."""
+
+    at: float = 0.0
+    number: int = 0
+    counts: dict[FleetLimit, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Granted:
+    """Permits of one entry, to be undone if it does not run."""
+
+    limit: FleetLimit
+    key: bytes
+    permits: Permits
+    paced: bool
+
+
+class Limiter:
+    """Asks for the permits of one handler's runs."""
+
+    def __init__(self, subscription: Subscription, member: Membership, acks: PendingAcks, line: Line) -> None:
+        self.limits = [FleetLimit(one, one.name or subscription.name, line) for one in subscription.limits]
+        self._whole = [one for one in self.limits if one.limit.key is None]
+        self._by_key = [one for one in self.limits if one.limit.key is not None]
+        self._member = member
+        self._acks = acks
+        self._batch = subscription.batch
+        #: makes messages for functions of keys; settles entries whose key cannot be found; set by the loop
+        self.message: Callable[[Held], Message]
+        self.unfit: Callable[[Held, PayloadError], None]
+        #: True while nothing is to begin: entries that wait here are given back
+        self.quiet: Callable[[], bool]
+        self.give_back: Callable[[Held], None]
+        self.moved: Callable[[], None]
+        self._taken = Taken()
+        self._spare = 0  # Fresh permits of entries that did not run
+        self._marks: dict[Held, Taken] = {}  # Entry -> the permits of its read
+        self._ask_at = 0.0
+        #: the time at which reading goes on, where it waits for permits; seconds of the member's clock
+        self.due = 0.0
+        self._wake = asyncio.Event()
+        self._aside: dict[tuple[FleetLimit, bytes], float] = {}  # When the last entry put aside for it is due
+
+    # -- around a read ----------------------------------------------------------------------------------------------
+
+    async def before_read(self, room: int) -> tuple[int, float]:
+        """The entries that may be read, and where there are none the seconds to wait."""
+        now = self._now()
+        paced = [one for one in self._whole if one.limit.rate is not None]
+        if now < self._ask_at:
+            return 0, self._ask_at - now
+        if not self._whole:
+            return room, 0.0
+        if self._spare and now - self._taken.at <= _FRESH:
+            self._taken.number, self._spare = min(self._spare, room), 0
+            return self._taken.number, 0.0
+        self._spare = 0
+        taken = Taken(now, min([room, *(one.chunk for one in self._whole)]))
+        for one in self._whole:
+            permits = await one.take(taken.number, slots=False)
+            # The limits before gave more
+            surplus, taken.number = taken.number - permits.granted, permits.granted
+            for earlier, counts in taken.counts.items():
+                await earlier.give_back(surplus, counts)
+            if not permits.granted:
+                self.due = self._now() + permits.wait_ms / 1000
+                self._ask_at = min(self.due, self._now() + _ASK_AGAIN)
+                return 0, self._ask_at - self._now()
+            if one in paced:
+                taken.counts[one] = permits.counts_us
+        self._taken = taken
+        return taken.number, 0.0
+
+    async def after_read(self, found: Sequence[Held]) -> None:
+        """Give back permits that were not used, and exchange those of a read that waited."""
+        if not self._whole:
+            return
+        taken, self._taken = self._taken, Taken(self._taken.at)
+        good, kept = min(len(found), taken.number), taken
+        if self._now() - taken.at > _FRESH:
+            kept = Taken()
+            for one, counts in taken.counts.items():
+                permits = await one.take(good, back=(taken.number, counts), slots=False)
+                good, kept.counts[one] = min(good, permits.granted), permits.counts_us
+            kept.at = self._now()
+        elif good < taken.number:
+            for one, counts in taken.counts.items():
+                await one.give_back(taken.number - good, counts)
+        kept.number = good
+        self._marks = {held: one for held, one in self._marks.items() if held.state is State.BUFFERED}
+        self._marks.update((held, kept) for held in found[:good])
+
+    async def unread(self) -> None:
+        """Nothing was read: give the permits back."""
+        await self.after_read(())
+
+    # -- before a run -----------------------------------------------------------------------------------------------
+
+    async def may_start(self, held: Held, *, wait: bool = True, charged: bool = True, many: int = 1) -> bool:
+        """True if an entry may run now; else it is back on the server, or not ours any more.
+
+        ``charged``: the server counts this delivery. ``many`` entries run with it.
+        """
+        granted: list[Granted] = []
+        try:
+            keys = [(one, limit_key(one.limit.key, held, self.message)) for one in self._by_key if one.limit.key]
+        except PayloadError as error:
+            self.unfit(held, error)
+            return False
+        mark = self._marks.pop(held, Taken(at=-1e9))
+        fresh = self._now() - mark.at <= _FRESH
+        # Only the permits of a whole read can be given back exactly
+        back = mark.counts if mark.number == 1 else {}
+        for one in self._whole:
+            paced = not fresh and one.limit.rate is not None
+            if not paced and not one.limit.running:
+                one.granted += many
+                continue
+            spared = (1, back[one]) if paced and one in back else (0, 0)
+            if not await self._waited(
+                one, held, granted, paced=paced, wait=wait, charged=charged, many=many, back=spared
+            ):
+                return False
+        for one, key in keys:
+            if key is None:
+                continue
+            permits = await self._sure(one, held, key, wait=wait)
+            if permits.granted:
+                granted.append(Granted(one, key, permits, paced=True))
+                continue
+            await self._undo(granted, spare=fresh and not back)
+            if fresh:
+                for whole, counts in back.items():
+                    await whole.give_back(1, counts)
+            if held.state is State.BUFFERED:
+                self._put_aside(one, key, held, permits.wait_ms, charged=charged)
+            return False
+        if held.state is not State.BUFFERED or (wait and self.quiet()):
+            await self._undo(granted, spare=False)
+            self.give_back(held)
+            return False
+        for each in granted:
+            each.limit.granted += each.permits.granted
+            if each.permits.slots:
+                held.then(lambda each=each: self._ended(each))  # type: ignore[misc] # a default that binds it
+        return True
+
+    async def _waited(
+        self,
+        one: FleetLimit,
+        held: Held,
+        granted: list[Granted],
+        *,
+        paced: bool,
+        wait: bool,
+        charged: bool,
+        many: int,
+        back: tuple[int, int],
+    ) -> bool:
+        """Take a permit of the handler's own limit, waiting for it with the entry in hand."""
+        left = many
+        one.waiting += 1
+        try:
+            while left > 0:
+                permits = await one.take(left, paced=paced, back=back)
+                back = (0, 0) if permits.asked else back
+                left -= permits.granted
+                if permits.granted:
+                    granted.append(Granted(one, b"", permits, paced=paced))
+                    continue
+                if not wait:
+                    await self._undo(granted, spare=False)
+                    self._put_aside(one, b"", held, permits.wait_ms, charged=charged)
+                    return False
+                await asyncio.sleep(min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1))
+                if held.state is not State.BUFFERED or self.quiet():
+                    await self._undo(granted, spare=False)
+                    self.give_back(held)
+                    return False
+        finally:
+            one.waiting -= 1
+        return True
+
+    async def _sure(self, one: FleetLimit, held: Held, key: bytes, *, wait: bool) -> Permits:
+        """The server's answer about a key: while it cannot be asked the entry waits in hand."""
+        while True:
+            permits = await one.take(1, key)
+            if permits.asked or not wait or held.state is not State.BUFFERED or self.quiet():
+                return permits
+            await asyncio.sleep(permits.wait_ms / 1000)
+
+    def _put_aside(self, one: FleetLimit, key: bytes, held: Held, wait_ms: float, *, charged: bool) -> None:
+        """Give an entry back until a permit may be there: later than those of its key that were put aside before."""
+        now = self._now() * 1000
+        due = max(self._aside.get((one, key), 0.0), now) + max(wait_ms, 1.0)
+        if due - now > _ASIDE_MS:
+            due = now + random.uniform(0.5, 1.0) * _ASIDE_MS
+        else:
+            self._aside[one, key] = due
+        if len(self._aside) > 1000:
+            self._aside = {which: last for which, last in self._aside.items() if last > now}
+        one.put_aside(round(now), round(due))
+        self._member.stats.limited += 1
+        self._acks.settle(Settlement(held, Event.RETRY, charge=not charged, delay_ms=round(due - now)))
+
+    async def _undo(self, granted: Sequence[Granted], *, spare: bool) -> None:
+        if spare and self._whole:
+            self._spare += 1
+            self.moved()
+        for each in granted:
+            if each.permits.slots:
+                self._ended(each)
+            if each.paced:
+                await each.limit.give_back(each.permits.granted, each.permits.counts_us, each.key)
+
+    def _ended(self, each: Granted) -> None:
+        each.limit.free(each.permits.slots, each.key)
+        self._wake.set()
+        self.moved()
+
+    def wait_ms(self) -> int:
+        """Milliseconds until the permits are there that reading waits for; 0 where it does not wait."""
+        return max(math.ceil((self.due - self._now()) * 1000), 0)
+
+    def _now(self) -> float:
+        return self._member.clock.now().mono / 1000
+
+    # -- meanwhile --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Renew the slots of what runs, and give back those of what ended, for ever."""
+        loop = asyncio.get_running_loop()
+        renew_at = loop.time() + _RENEW
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(renew_at):
+                    await self._wake.wait()
+            self._wake.clear()
+            renew = loop.time() >= renew_at
+            if renew:
+                renew_at = loop.time() + _RENEW
+            await self.send(renew=renew)
+
+    async def send(self, *, renew: bool = False) -> None:
+        """Do so once."""
+        for one in self.limits:
+            await one.send(renew=renew)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The state of each limit, for the registry."""
+        return [
+            {
+                "name": one.name,
+                "rate": one.limit.rate,
+                "running": one.limit.running,
+                "by_key": one.limit.key is not None,
+                "in_use": one.in_use,
+                "granted": one.granted,
+                "refused": one.refused,
+                "waiting": one.waits(round(self._now() * 1000)),
+            }
+            for one in self.limits
+        ]
+
+
+class LimitedRuns:
+    """Runs that ask for permits first."""
+
+    def __init__(self, limiter: Limiter, start: Callable[[Held], Awaitable[None]], batch: Callable[[], int]) -> None:
+        self._limiter = limiter
+        self._start = start
+        self._with = batch  # Entries that would run with one
+
+    async def start(self, held: Held) -> None:
+        """Run an entry if its limits let it."""
+        limiter = self._limiter
+        try:
+            if await limiter.may_start(held, many=1 + self._with()):
+                await self._start(held)
+        finally:
+            limiter.moved()
+
+
+def asked(limiters: Iterable[Limiter]) -> list[Command]:
+    """The question of a beat for the rates that were set at run time; none without limits."""
+    names = [one.name for one in _paced(limiters)]
+    return [("HMGET", RATES, *names)] if names else []
+
+
+def learn(limiters: Iterable[Limiter], reply: Reply) -> None:
+    """Go by the answer; by the code's rates where the server refuses it."""
+    if isinstance(reply, ResponseError):
+        return
+    for one, value in zip(_paced(limiters), reply, strict=True):
+        one.override = None if value is None else parse_rate(value.decode(errors="replace"))
+
+
+def _paced(limiters: Iterable[Limiter]) -> list[FleetLimit]:
+    return [one for limiter in limiters for one in limiter.limits if one.limit.rate is not None]

@@ -1,0 +1,53 @@
+"""Limits of the whole fleet: so many runs in a time, or so many at once, for a handler or for each key. Pure."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client.limits.rate import MOST, Rate, checked_rate, is_name
+from millstream.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that holds for all workers together; ``@app.subscriber(limit=)`` takes one, or a list.
+
+    Attributes:
+        rate: most runs in a time, such as ``"100/s"``, ``"30/m"``, ``"500/h"`` or ``"1000/d"``.
+        burst: most runs at once after a pause; a tenth of a second's worth, at least one, when None.
+        running: most runs at the same time.
+        key: a field's name, or a function of the message: the limit holds for each value. None as a value is not
+            limited. Without a key it holds for the handler.
+        name: of the limit; the handler's when None. Handlers that name the same limit share it.
+
+    Raises:
+        ConfigError: an argument is invalid; the text shows what to write.
+    """
+
+    rate: str | None = None
+    burst: int | None = None
+    running: int | None = None
+    key: str | Callable[[Any], Hashable] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate is None and self.running is None:
+            raise ConfigError('Limit() is invalid: it limits nothing. Write Limit("100/s") or Limit(running=3).')
+        if self.rate is not None:
+            checked_rate(f"Limit(rate={self.rate!r})", self.rate)
+        for option, value in (("burst", self.burst), ("running", self.running)):
+            if value is not None and (type(value) is not int or not 1 <= value <= MOST):
+                raise ConfigError(f"Limit({option}={value!r}) is invalid: it is a whole number of 1 to {MOST}.")
+        if self.burst is not None and self.rate is None:
+            raise ConfigError('Limit(burst=) is invalid without a rate. Write Limit("100/s", burst=20).')
+        if self.name is not None and not is_name(self.name):
+            raise ConfigError(
+                f"Limit(name={self.name!r}) is invalid: it is a text of 1 to 100 characters without : {{ and }}."
+            )
+
+    def paced(self, override: Rate | None = None) -> tuple[Rate | None, int]:
+        """The rate and the most permits at once; with a rate that was set at run time in place of this one's."""
+        if self.rate is None:
+            return None, 0
+        rate = override or checked_rate(f"Limit(rate={self.rate!r})", self.rate)
+        return rate, self.burst or rate.chunk

@@ -1,0 +1,235 @@
+"""Limits from outside the workers: ``millstream limit``, the console, metrics, rights, and the testing kit's clock."""
+
+import asyncio
+import html
+import json
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from millstream import App, Limit, Message, StreamSub
+from millstream.cli.main import main
+from millstream.client.limits.rate import RATES, keys
+from millstream.client.open import open_line
+from millstream.ops.limits.reading import LimitsSeen, read_limits
+from millstream.worker import testing
+from millstream.worker.limits.asking import FleetLimit
+from millstream.worker.limits.limiter import Limiter
+from support import needs
+from support.accounts import user
+from support.console import ConsoleThread
+from support.servers import ServerProcess
+from support.waiting import aeventually
+from worker.later.test_rights import BASE, rights
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+HOSTILE = "<script>alert(1)</script>\x1b[2J"
+
+
+def app_of(url: str, limit: Any, seen: list[str]) -> App:
+    """An app with one limited handler."""
+    app = App(url)
+
+    @app.subscriber(StreamSub("s", group="g"), limit=limit)
+    async def work(k: str) -> None:
+        seen.append(k)
+
+    return app
+
+
+def limiter_of(app: App) -> Limiter:
+    """The limiter of its handler."""
+    found = app.loops[0].limiter
+    assert found is not None
+    return found
+
+
+async def beat(app: App) -> None:
+    """The heartbeat of every five seconds."""
+    assert app._heartbeat is not None  # noqa: SLF001 - in place of waiting for it
+    await app._heartbeat._beat()  # noqa: SLF001 - as above
+
+
+async def run(server: ServerProcess, *words: str, code: int = 0) -> str:
+    """The output of ``millstream`` in another thread."""
+    line = [*words[:2], "--url", server.url, *words[2:]]
+    done = await asyncio.to_thread(CliRunner().invoke, main, line)
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done.stdout + done.stderr
+
+
+async def listed(server: ServerProcess) -> dict[str, dict[str, Any]]:
+    """``millstream limit ls`` by name."""
+    return {row["limit"]: row for row in json.loads(await run(server, "limit", "ls", "-o", "json"))}
+
+
+async def test_a_rate_is_set_and_taken_back_by_the_shell(server: ServerProcess, client: redis.Redis) -> None:
+    """The list has the use of all workers; a rate that is set holds at the next beat, and rm undoes it."""
+    seen: list[str] = []
+    for _ in range(6):
+        client.xadd("s", {"k": "a"})
+    app = app_of(server.url, Limit("1/h", name="crm"), seen)
+    async with app.running():
+        await aeventually(lambda: len(seen) == 1)
+        await aeventually(lambda: limiter_of(app).facts()[0]["refused"] > 0)
+        await beat(app)
+        row = (await listed(server))["crm"]
+        assert (row["rate"], row["set"], row["granted"], row["workers"]) == ("1/h", False, 1, 1)
+        assert row["refused"] > 0
+        await run(server, "limit", "set", "crm", "1000/s", "--dry-run")
+        assert not client.exists(RATES)
+        await run(server, "limit", "set", "crm", "1000/s", "--yes")
+        await beat(app)
+        await aeventually(lambda: len(seen) == 6)
+        row = (await listed(server))["crm"]
+        assert (row["rate"], row["declared"], row["set"]) == ("1000/s", "1/h", True)
+        assert "limit rm crm" in await run(server, "audit", "ls", "-o", "json")
+        await run(server, "limit", "rm", "crm", "--yes")
+        await beat(app)
+        assert (await listed(server))["crm"]["rate"] == "1/h"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("set", "crm", "fast"), 2, "30/m"),
+        (("set", "crm", "0/s"), 2, "30/m"),
+        (("set", "gone", "1/s"), 4, "--ahead"),
+        (("set", "a:b", "1/s", "--ahead"), 2, "without : {"),
+        (("set", "slots", "1/s"), 5, "no rate"),
+        (("rm", "crm"), 4, "limit ls"),
+        (("rm", "gone"), 4, "limit ls"),
+    ],
+)
+async def test_a_wrong_change_is_one_error(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...], code: int, text: str
+) -> None:
+    """It reports what to write, and nothing is written."""
+    app = app_of(server.url, [Limit("1/h", name="crm"), Limit(running=2, name="slots")], [])
+    async with app.running():
+        found = await run(server, "limit", *words, *(() if "--ahead" in words else ("--yes",)), code=code)
+    assert text in found
+    assert not client.exists(RATES, "millstream:audit")
+
+
+async def test_values_of_others_are_only_text(server: ServerProcess, client: redis.Redis) -> None:
+    """A damaged rate is named, and can be removed; a record that no worker wrote is passed over."""
+    client.hset(RATES, mapping={"crm": "\x00fast", HOSTILE: "1/s"})
+    client.zadd("millstream:workers", {"w": 1})
+    client.set("millstream:worker:w", json.dumps({"id": "w", "subscribers": [{"limits": 3}]}))
+    rows = await listed(server)
+    assert "damaged" in rows["crm"]["problem"]
+    assert set(rows) == {"crm", HOSTILE}
+    assert "\x1b" not in await run(server, "limit", "ls")
+    await run(server, "limit", "rm", "--yes", "--", HOSTILE)
+    await run(server, "limit", "rm", "crm", "--yes")
+    assert not client.exists(RATES)
+    client.set(RATES, "x")
+    assert RATES in await run(server, "limit", "ls", code=4)
+
+
+async def test_the_rights_of_the_page_are_enough(server: ServerProcess, client: redis.Redis) -> None:
+    """The rows of docs/worker/reference.md are enough to ask for permits, to learn of rates, and to list limits."""
+    with user(client, *BASE.split(), *rights("limited worker")) as name:
+        line = open_line(server.url.replace("redis://", f"redis://{name}"))
+        limit = FleetLimit(Limit("100/s", running=2, key="k"), "crm", line)
+        permits = await limit.take(1, b"a")
+        assert permits.granted == 1
+        await limit.send(renew=True)
+        limit.free(permits.slots, b"a")
+        await limit.send(renew=False)
+        await limit.give_back(1, permits.counts_us, b"a")
+        assert await line.call("HMGET", RATES, "crm") == [None]
+        assert not client.exists(*keys("crm", b"a"))
+        client.lpush(keys("crm", b"b")[0], "x")
+        client.set(keys("crm", b"b")[1], "x")
+        assert (await limit.take(1, b"b")).granted == 1
+        await line.close()
+    with user(client, *BASE.split(), *rights("lists limits")) as name:
+        line = open_line(server.url.replace("redis://", f"redis://{name}"))
+        assert await read_limits(line) == LimitsSeen()
+        await line.close()
+
+
+async def test_nothing_runs_without_the_rights_to_a_limit(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names the limit and the rights; the entry stays in its stream."""
+    client.xadd("s", {"k": "a"})
+    seen: list[str] = []
+    with user(
+        client, "+@all", "~s", "~s:dead", "~millstream:worker*", "~millstream:control", "~millstream:{s}:*"
+    ) as name:
+        app = app_of(server.url.replace("redis://", f"redis://{name}"), Limit("1/h"), seen)
+        async with app.running():
+            await aeventually(lambda: "nothing that it limits runs" in caplog.text)
+            await beat(app)
+    assert "'work'" in caplog.text
+    assert not seen
+    assert client.xinfo_groups("s")[0]["pending"] == 0
+
+
+async def test_metrics_have_each_limit(server: ServerProcess, client: redis.Redis) -> None:
+    """Permits used and refused, entries that wait, and slots in use."""
+    for _ in range(3):
+        client.xadd("s", {"k": "a"})
+    seen: list[str] = []
+    app = app_of(server.url, Limit("1/h", key="k", name="crm"), seen)
+    async with app.running():
+        await aeventually(lambda: app.loops[0].stats.limited == 2)
+        page = (await app.metrics())[0].decode()
+    labels = '{group="g",handler="work",limit="crm",stream="s"}'
+    found = dict(re.findall(r"^millstream_limit_(\w+)" + re.escape(labels) + r" ([\d.]+)$", page, re.MULTILINE))
+    assert {name: float(value) for name, value in found.items()} == {
+        "granted_total": 1, "refused_total": 2, "waiting": 2, "in_use": 0,
+    }  # fmt: skip
+
+
+async def test_the_console_shows_and_changes_limits(server: ServerProcess, client: redis.Redis) -> None:
+    """The page of the workers has them, and its form sets a rate; names that anybody wrote are only text."""
+    client.hset(RATES, HOSTILE, "1/s")
+    app = app_of(server.url, Limit("1/h", name="crm"), [])
+    with ConsoleThread(server.url, allow_changes=True) as changing:
+        async with app.running():
+            await beat(app)
+            await asyncio.to_thread(change, changing)
+    assert client.hget(RATES, "crm") == "30/m"
+
+
+def change(console: ConsoleThread) -> None:
+    """Look at the page and its form, and confirm what the form shows."""
+    page = console.ask("/workers")
+    assert (page.status, "<h2>Limits</h2>" in page.text, "<script>alert" in page.text) == (200, True, False)
+    page = console.ask(f"/change?{urlencode({'do': 'limit set', 'limit': 'crm', 'rate': '30/m'})}")
+    inside = page.text.partition('<form class="confirm"')[2]
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', inside)
+    body = urlencode({name: html.unescape(value) for name, value in found}).encode()
+    console.ask("/change", method="POST", body=body, origin=console.address)
+
+
+@pytest.mark.parametrize("limit", [Limit("1/h"), Limit("1/h", key="k"), Limit("1/h", running=1, key="k")], ids=str)
+async def test_the_kit_turns_the_clock_of_limits(limit: Limit) -> None:
+    """An hour's permit is there after an hour of the test's clock, and no delivery is counted for the wait."""
+    app, seen = App(), list[tuple[str, int]]()
+
+    @app.subscriber(StreamSub("s", group="g"), limit=limit)
+    async def work(k: str, msg: Message) -> None:
+        seen.append((k, msg.delivery_count))
+
+    async with testing.run(app) as broker:
+        for _ in range(3):
+            await broker.publish("s", {"k": "a"})
+        for after, runs in (("59m", 1), ("2m", 2), ("1h", 3)):
+            await broker.advance(after)
+            assert seen == [("a", 1)] * runs
+
+
+def test_keys_of_one_limit_share_a_slot() -> None:
+    """Rate and slots are changed by one script, so a cluster has both on one node, whatever the key has in it."""
+    for key in (b"", b"a", b"}{x", b"\xff" * 300):
+        tags = {name[name.index("{") : name.index("}") + 1] for name in keys("crm", key)}
+        assert len(tags) == 1

@@ -1,0 +1,362 @@
+"""Limits of the whole fleet: rates and runs at a time, for a handler and for each key, on every server."""
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Limit, Message, StreamSub
+from millstream.client.limits.rate import RATES, keys
+from millstream.client.limits.script import SCRIPT
+from millstream.errors import ConfigError
+from millstream.worker.handlers.subscription import AckMode
+from support import needs
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+
+#: Milliseconds between a permit and the time that its run reads from the server, on a loaded machine.
+LATE = 250
+
+
+def passed(times: list[int], rate: float, burst: int, late: int = LATE) -> list[tuple[int, int, int]]:
+    """The windows in which more runs began than a rate for each millisecond and a burst allow."""
+    times = sorted(times)
+    return [
+        (first, last, at - start + 1)
+        for start, first in enumerate(times)
+        for at, last in list(enumerate(times))[start:]
+        if at - start + 1 > burst + rate * (last - first + late) + 1
+    ]
+
+
+def limit_of(limit: Any) -> Limit:
+    """The limit, or the first of several."""
+    return limit[0] if isinstance(limit, list) else limit
+
+
+class Fleet:
+    """Apps that run one handler, and a log of its runs by the server's clock."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self.apps: list[App] = []
+        self.runs: list[tuple[str, int]] = []  # Key and milliseconds
+        self.deliveries: Counter[int] = Counter()
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    def app(
+        self,
+        limit: Any,
+        *,
+        during: Callable[[str], Any] | None = None,
+        stream: str = "s",
+        group: str = "g",
+        **options: Any,
+    ) -> App:
+        """One more app with the handler."""
+        app = App(self.server.url)
+        clock = self.server.client()
+
+        @app.subscriber(StreamSub(stream, group=group, min_idle_time="2s"), limit=limit, **options)
+        async def work(k: str, msg: Message) -> None:
+            seconds, micros = clock.time()
+            self.runs.append((k, int(seconds) * 1000 + int(micros) // 1000))
+            self.deliveries[msg.delivery_count] += 1
+            self.now[k] += 1
+            self.most[k] = max(self.most[k], self.running_now(None if limit_of(limit).key is None else k))
+            if during is not None:
+                await during(k)
+            self.now[k] -= 1
+
+        self.apps.append(app)
+        return app
+
+    def running_now(self, key: str | None) -> int:
+        """Runs at this moment, of a key or of all."""
+        return self.now.total() if key is None else self.now[key]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run all of them."""
+        async with contextlib.AsyncExitStack() as stack:
+            for app in self.apps:
+                await stack.enter_async_context(app.running())
+            yield
+
+
+@pytest.fixture
+def fleet(server: ServerProcess) -> Fleet:
+    """No app yet."""
+    return Fleet(server)
+
+
+def add(client: redis.Redis, number: int, key: str = "a", stream: str = "s") -> None:
+    """Entries of one key."""
+    for _ in range(number):
+        client.xadd(stream, {"k": key})
+
+
+def delivered(client: redis.Redis, stream: str = "s") -> int:
+    """Entries that were delivered to the group; Redis 6.2 has no count of them."""
+    rows: Any = client.xrange(stream, max=client.xinfo_groups(stream)[0]["last-delivered-id"])
+    return len(rows)
+
+
+async def test_a_rate_holds_for_all_workers_together(fleet: Fleet, client: redis.Redis) -> None:
+    """Two workers together run no more than the rate and its burst in any window; each entry is delivered once."""
+    add(client, 60)
+    for _ in range(2):
+        fleet.app(Limit("40/s", burst=5))
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 60)
+    times = [at for _, at in fleet.runs]
+    assert not passed(times, 0.040, 5)
+    assert max(times) - min(times) >= (60 - 5) / 0.040 - LATE
+    assert fleet.deliveries == {1: 60}
+
+
+async def test_no_entry_is_delivered_without_a_permit(fleet: Fleet, client: redis.Redis) -> None:
+    """Entries beyond the rate stay unread, whichever worker could take them."""
+    add(client, 20)
+    for _ in range(3):
+        fleet.app(Limit("2/h", burst=2))
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 2)
+        await aeventually(lambda: client.xinfo_groups("s")[0]["pending"] == 0)
+        assert delivered(client) == 2
+
+
+async def test_an_unused_permit_is_given_back(fleet: Fleet, client: redis.Redis) -> None:
+    """Workers that found nothing to read do not use up a slow rate."""
+    for _ in range(2):
+        fleet.app(Limit("1/h"))
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    async with fleet.running():
+        rate, _ = keys("work")
+        await aeventually(lambda: client.exists(rate))
+        add(client, 1)
+        await aeventually(lambda: len(fleet.runs) == 1)
+
+
+async def test_a_rate_by_key_puts_entries_aside_uncharged(fleet: Fleet, client: redis.Redis) -> None:
+    """One key waits on the server while others run; no delivery of an entry that waited is counted."""
+    add(client, 12, "slow")
+    add(client, 3, "other")
+    for _ in range(2):
+        fleet.app(Limit("8/s", burst=1, key="k"))
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 15)
+    by_key = defaultdict(list)
+    for key, at in fleet.runs:
+        by_key[key].append(at)
+    assert not passed(by_key["slow"], 0.008, 1)
+    assert fleet.deliveries == {1: 15}
+    assert min(by_key["other"]) < sorted(by_key["slow"])[6]
+    assert sum(app.loops[0].stats.limited for app in fleet.apps) > 0
+    assert sum(app.loops[0].stats.failed for app in fleet.apps) == 0
+
+
+@pytest.mark.parametrize("key", ["k", None])
+async def test_so_many_run_at_a_time_in_the_fleet(fleet: Fleet, client: redis.Redis, key: str | None) -> None:
+    """The limit of simultaneous runs holds over workers, for each key or for the handler; nothing is charged."""
+    for _ in range(10):
+        add(client, 1, "a")
+        add(client, 1, "b")
+
+    async def during(k: str) -> None:
+        runs = [one for one, _ in fleet.runs if key is None or one == k]
+        most = 10 if key else 20
+        await aeventually(lambda: len(runs) > most - 2 or fleet.running_now(k if key else None) == 2)
+
+    for _ in range(2):
+        fleet.app(Limit(running=2, key=key), during=during)
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 20)
+        for value in (b"a", b"b") if key else (b"",):
+            await aeventually(lambda value=value: not client.exists(keys("work", value)[1]))
+    assert max(fleet.most.values()) == 2
+    assert fleet.deliveries == {1: 20}
+
+
+async def test_handlers_share_a_limit_by_its_name(fleet: Fleet, client: redis.Redis) -> None:
+    """Two handlers with one name of a limit run as many together as one alone."""
+    for stream in ("s", "t"):
+        add(client, 5, "a", stream)
+        fleet.app(Limit("2/h", burst=4, name="crm"), stream=stream)
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 4)
+        await aeventually(lambda: sum(delivered(client, s) for s in "st") == 4)
+
+
+async def test_several_limits_all_hold(fleet: Fleet, client: redis.Redis) -> None:
+    """A run needs a permit of each; one that is refused uses up none of the others."""
+    add(client, 6, "a")
+    add(client, 6, "b")
+    fleet.app([Limit("1/h", burst=2, key="k", name="each"), Limit("1/h", burst=4, name="all")])
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 4)
+    assert Counter(key for key, _ in fleet.runs) == {"a": 2, "b": 2}
+
+
+async def test_a_rate_is_changed_at_run_time(fleet: Fleet, client: redis.Redis) -> None:
+    """The hash of rates counts in place of the code's from the next beat on, and a broken value does not."""
+    add(client, 6)
+    app = fleet.app(Limit("1/h"))
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 1)
+        client.hset(RATES, "work", "\x00no rate")
+        heartbeat, limiter = app._heartbeat, app.loops[0].limiter  # noqa: SLF001 - in place of waiting for its beat
+        assert heartbeat is not None
+        assert limiter is not None
+        await heartbeat._beat()  # noqa: SLF001 - as above
+        assert str(limiter.limits[0].rate) == "1/h"
+        client.hset(RATES, "work", "1000/s")
+        await heartbeat._beat()  # noqa: SLF001 - as above
+        await aeventually(lambda: len(fleet.runs) == 6)
+
+
+async def test_a_limit_waits_where_the_server_refuses_it(fleet: Fleet, client: redis.Redis) -> None:
+    """Keys of another type and values of others are made again; slots are given back at a stop."""
+    rate, running = keys("work")
+    client.lpush(rate, "x")
+    client.set(running, "x")
+    add(client, 3)
+    fleet.app(Limit("1000/s", running=1))
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 3)
+    assert not client.exists(running)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "x", ""])
+def test_a_strange_rate_key_ends_no_limit(client: redis.Redis, value: str) -> None:
+    """A value that somebody else wrote delays a permit by a full burst at most."""
+    where = keys("n")
+    client.set(where[0], value)
+    words = (1_000_000, 5, 2, 0, 0, 0, 30_000, "look")
+    granted, wait, *_ = client.eval(SCRIPT.text, 2, *where, *words)  # type: ignore[misc] # redis-py: async too
+    assert granted == 2 or 1_000 <= wait <= 5_000
+
+
+@pytest.mark.parametrize("ack", ["manual", "each"])
+@pytest.mark.parametrize("options", [{}, {"read": "claimed"}, {"read": "new"}], ids=["both", "claimed", "new"])
+async def test_limits_work_with_each_way_to_ack_and_read(
+    fleet: Fleet, client: redis.Redis, ack: AckMode, options: dict[str, Any]
+) -> None:
+    """Slots are free once an entry is settled, whoever settles it; what "new" reads and puts aside, "claimed" runs."""
+    add(client, 4)
+    client.xgroup_create("s", "g", "0")
+    if options.get("read") == "claimed":
+        client.xreadgroup("g", "dead", {"s": ">"})
+    app = App(fleet.server.url)
+    done = []
+    # A reader of new entries alone takes nothing back that a limit put aside, as with its retries
+    for how in (options, {"read": "claimed"}) if options.get("read") == "new" else (options,):
+
+        @app.subscriber(
+            StreamSub("s", group="g", min_idle_time=200, consumer=how.get("read")),
+            ack=ack,
+            limit=Limit("100/s", running=1, key="k"),
+            **how,
+        )
+        async def work(msg: Message) -> None:
+            done.append(msg.id)
+            if ack == "manual":
+                await msg.ack()
+
+    async with app.running():
+        await aeventually(lambda: len(set(done)) == 4)
+        await aeventually(lambda: client.xpending("s", "g")["pending"] == 0)
+
+
+async def test_batches_count_each_entry(fleet: Fleet, client: redis.Redis) -> None:
+    """A rate limits the entries of batches, and not their runs."""
+    add(client, 50)
+    app = App(fleet.server.url)
+    sizes: list[int] = []
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True, limit=Limit("1/h", burst=7))
+    async def work(entries: list[dict[str, str]]) -> None:
+        sizes.append(len(entries))
+
+    async with app.running():
+        await aeventually(lambda: sum(sizes) == 7)
+        assert delivered(client) == 7
+
+
+async def test_entries_keep_their_order_under_a_limit(fleet: Fleet, client: redis.Redis) -> None:
+    """A limit without a key keeps the order of subscriber(key=)."""
+    for n in range(12):
+        client.xadd("s", {"k": "a", "n": n})
+    app = App(fleet.server.url)
+    seen: list[int] = []
+
+    @app.subscriber(StreamSub("s", group="g"), key="k", limit=Limit("200/s"))
+    async def work(n: int) -> None:
+        seen.append(n)
+
+    async with app.running():
+        await aeventually(lambda: len(seen) == 12)
+    assert seen == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Limit, "limits nothing"),
+        (lambda: Limit("100"), "100/s"),
+        (lambda: Limit("0/s"), "100/s"),
+        (lambda: Limit(100), "100/s"),  # type: ignore[arg-type] # as a user may write it
+        (lambda: Limit("1/s", burst=0), "burst=0"),
+        (lambda: Limit("1/s", burst=True), "burst=True"),
+        (lambda: Limit(running=3, burst=2), "without a rate"),
+        (lambda: Limit(running=2.5), "running=2.5"),  # type: ignore[arg-type] # as a user may write it
+        (lambda: Limit("1/s", name="a:b"), "name='a:b'"),
+        (lambda: Limit("1/s", name=""), "name=''"),
+    ],
+)
+def test_a_wrong_limit_is_one_error(make: Callable[[], Limit], words: str) -> None:
+    """Each argument is checked where it is written."""
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"limit": "100/s"}, r'Write limit=Limit\("100/s"\)'),
+        ({"limit": [Limit("1/s"), Limit(running=1)]}, "two limits are named 'work'"),
+        ({"limit": Limit("1/s", key=3)}, r"limit=Limit\(key=3\)\) is invalid"),  # type: ignore[arg-type] # as a user may write it
+        ({"limit": Limit("1/s", key="k"), "key": "k"}, "lose its place"),
+        ({"limit": Limit("1/s", key="k"), "batch": True}, "batch=True"),
+        ({"limit": Limit(running=1), "batch": True}, "batch=True"),
+        ({"limit": Limit(running=1), "sub": StreamSub("s", no_ack=True)}, "no_ack=True"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(options: dict[str, Any], words: str) -> None:
+    """The error names the handler and what to write."""
+    app = App("redis://nowhere", registry=False)
+    with pytest.raises(ConfigError, match=words) as error:
+
+        @app.subscriber(options.pop("sub", "s"), **options)
+        async def work(entries: list[dict[str, str]]) -> None: ...
+
+    assert str(error.value).startswith("work: ")
+
+
+def test_one_name_means_one_limit() -> None:
+    """Two handlers of an app that declare one name otherwise are refused."""
+    app = App("redis://nowhere", registry=False)
+
+    @app.subscriber("s", limit=Limit("1/s", name="crm"))
+    async def one() -> None: ...
+
+    with pytest.raises(ConfigError, match="one declares the limit 'crm' otherwise"):
+
+        @app.subscriber("s", limit=Limit("2/s", name="crm"))
+        async def two() -> None: ...
