@@ -28,6 +28,7 @@ from millstream.worker.publishing import Publishing
 from millstream.worker.registering import run_all_hooks, run_hooks
 from millstream.worker.registry import watchdog
 from millstream.worker.registry.heartbeat import Heartbeat
+from millstream.worker.registry.overrun import Overrun
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.settlement import spare
 from millstream.worker.subscriber.isolation import IsolationGate
@@ -88,6 +89,7 @@ class App(Declaring, Publishing):
         self._mover: Mover | None = None
         self._scheduler: Scheduler | None = None
         self._heartbeat: Heartbeat | None = None
+        self._overrun: Overrun | None = None
         self._ending: Heartbeat | None = None  # the same during a stop
         self._clock = clock or SystemClock()
         self._hooked = False  # the startup hooks were begun
@@ -186,8 +188,9 @@ class App(Declaring, Publishing):
                 reap_after=self.reap_after,
                 url=self.url,
                 blocked_after=self.blocked_after,
-                standstill=Standstill(self.url, self._loops),
+                standstill=(standstill := Standstill(self.url, self._loops)),
             )
+            self._overrun = Overrun(standstill, self._loops, self.grace)
             await self._heartbeat.begin()
             for loop in self._loops:
                 loop.start()
@@ -241,6 +244,9 @@ class App(Declaring, Publishing):
             if part is not None:
                 await part.stop()
         self._ending = heartbeat
+        if self._overrun is not None:
+            await self._overrun.stop()
+            self._overrun = None
         if heartbeat is not None:
             await heartbeat.stopping()
         # A subscriber that fails must not keep the others from handing back their entries

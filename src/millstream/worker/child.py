@@ -36,7 +36,7 @@ from millstream.worker.process.run import (
     SPARE,
     run_in_process,
 )
-from millstream.worker.registry import watchdog
+from millstream.worker.registry import overrun, watchdog
 from millstream.worker.settlement import spare
 from millstream.worker.subscriber import isolation
 
@@ -60,6 +60,7 @@ def main(target: str) -> int:
         if consumer is not None:
             here = os.environ.pop("MILLSTREAM_IS_SPARE", None)
             spare.spare = spare.Spare(consumer, None if here else lambda: _say(supervisor, SPARE))
+        overrun.supervised = True
         isolation.announce = lambda alone: _say(supervisor, ALONE if alone else BESIDE)
         if kill_after is not None:
             watchdog.supervision = watchdog.Supervision(os.getpid(), float(kill_after), supervisor)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from millstream import times
 from millstream.client.later.recurring import Recurring, prefixed
 from millstream.client.slots import slot_of, tag_of
 from millstream.errors import ConfigError, UsageError
@@ -111,6 +112,7 @@ class Registering:
         hold: bool = False,
         on_ack: OnAck = "keep",
         limit: Limit | Iterable[Limit] | None = None,
+        hard_limit: float | str | None = None,
         **unknown: Never,
     ) -> Callable[[Handler], Handler]:
         """Run a function, async or not, for each entry of a stream.
@@ -134,6 +136,9 @@ class Registering:
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
             limit: a limit of all workers together, or a list of them:
                 :class:`~millstream.worker.model.limit.Limit`.
+            hard_limit: seconds, or ``"10m"``, after which ``millstream run`` ends the process over a run of a plain
+                function. It counts as a crash of its entry alone. Other programs report it in the log. An async
+                function takes ``Timeout``.
             unknown: refused, with the place where such an option belongs.
 
         Returns:
@@ -161,6 +166,9 @@ class Registering:
                     "it before the app starts, at the import of its module."
                 )
             self._check_open(f"the subscriber {name_of(handler)}")
+            limited = None
+            if hard_limit is not None:
+                limited = times.configured(f"{name_of(handler)}: subscriber(hard_limit=", hard_limit, "s")
             # a logger that a handler asks for is that of its module
             own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
             check_handler(handler)
@@ -180,6 +188,7 @@ class Registering:
                 hold=hold,
                 on_ack=on_ack,
                 limits=tuple(limit or ()),  # type: ignore[arg-type] # as above
+                hard_limit=limited,
                 context={**self._context, logging.Logger: lambda: own_logger},
                 provider=self._provider,
                 app=self,

@@ -225,6 +225,23 @@ async def in_thread(
     return result
 
 
+def bounded(function: Callable[..., Any], seconds: float, late: Callable[[], None]) -> Callable[..., Any]:
+    """The same function for another thread; ``late`` is called in the event loop once it has run for so long."""
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def run(**arguments: Any) -> Any:
+        # Here and not before: there may be no thread at once
+        loop.call_soon_threadsafe(lambda: timers.append(loop.call_later(seconds, late)))
+        try:
+            return function(**arguments)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(lambda: timers.pop().cancel())
+
+    return run
+
+
 def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> _Outcome:
     """The outcome as a value: a Future refuses StopIteration, and waiters would wait for ever."""
     process = os.getpid()

@@ -11,13 +11,14 @@ from typing import Any, TypeAlias
 
 from millstream.errors import UsageError
 from millstream.logs import logger
-from millstream.worker.handlers.calling import by_name, ends_process, finished, in_thread
+from millstream.worker.handlers.calling import bounded, by_name, ends_process, finished, in_thread
 from millstream.worker.handlers.dependencies import Injector
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch, chain, receivers
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.settlement.consumer import Held
+from millstream.worker.settlement.running import AT_WORK, Work
 
 log = logger("millstream.worker")
 
@@ -52,6 +53,7 @@ class HandlerCalls:
         self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
         self._around: Run = chain(middlewares, "run", self._published)
         self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
+        self.late: Callable[[Work], None] = lambda _: None  # Told of runs beyond the subscription's hard limit
         self._receivers = receivers(middlewares)
         # `chain` returns its last argument where there is nothing to put around it
         self._wrapped = self._own != self._innermost or self._around != self._published
@@ -159,7 +161,9 @@ class HandlerCalls:
         raise UsageError("a dependency caught the handler's exception and did not raise it again")
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
-        handler, threads = self._handler, self._threads
+        handler, threads, limit = self._handler, self._threads, self._subscription.hard_limit
+        if limit is not None and (work := AT_WORK.get()) is not None:
+            handler = bounded(handler, limit, lambda: self.late(work))
         return await finished(
             await (handler(**arguments) if threads is None else in_thread(threads, handler, arguments))
         )

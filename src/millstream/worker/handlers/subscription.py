@@ -137,6 +137,7 @@ class Subscription:
     hold: bool = False  # An entry begins only when all earlier ones of its key are done or dead
     on_ack: OnAck = "keep"  # ``"delete"`` removes an acked entry from the stream once no group needs it
     limits: Sequence[Limit] = ()  # Hold for all workers together
+    hard_limit: float | None = None  # Seconds after which a plain handler's process ends over its run
     # Objects that the app provides for annotations, for example the app itself
     context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
     provider: Any = None  # Provider of dependencies (fast-depends); made on first use
@@ -157,6 +158,8 @@ class Subscription:
         if self.batch and not self.binder.annotations:
             raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
         self.is_async = is_async(self.handler)
+        if self.hard_limit is not None:
+            self._check_hard_limit(self.hard_limit)
 
     def _check_options(self) -> None:
         if not isinstance(self.concurrency, int) or self.concurrency < 1:
@@ -195,6 +198,20 @@ class Subscription:
             raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
         if self.limits:
             self._check_limits()
+
+    def _check_hard_limit(self, seconds: float) -> None:
+        where = f"{self.name}: subscriber(hard_limit={seconds:g}) is invalid"
+        if seconds <= 0:
+            raise ConfigError(f'{where}: it is a time above zero. Write hard_limit="10m".')
+        if self.is_async:
+            raise ConfigError(
+                f"{where}: an async handler can be cancelled, so its process need not end. Write "
+                "middlewares=[Timeout(...)]."
+            )
+        if self.sub.no_ack:
+            raise ConfigError(
+                f"{where} with StreamSub(no_ack=True): the entry could not be delivered again. Take one of both away."
+            )
 
     def _check_limits(self) -> None:
         """Refuse limits that cannot be kept with the other options."""

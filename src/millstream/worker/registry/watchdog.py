@@ -53,7 +53,7 @@ URGE, STACKS = signal.SIGURG, signal.SIGWINCH
 #: Lines of the stack that are shown: its end, where the program stands.
 _FRAMES = 12
 #: Seconds a beat of ours may take, and what becomes of the entries before a kill.
-_PATIENCE = 5.0
+PATIENCE = 5.0
 #: Folders of installed packages.
 _LIBRARIES = tuple(f"{path}/" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _DEBUGGERS = ("debugpy", "pydevd")
@@ -137,7 +137,7 @@ class Watchdog:
         self._stop.set()
         self._awake.set()
         if self._thread.is_alive():
-            self._thread.join(_PATIENCE)
+            self._thread.join(PATIENCE)
 
     def _take_turn(self, _number: int, _frame: object) -> None:
         """Wait until the thread has had its turn: while this waits, the code that was interrupted keeps no lock."""
@@ -145,7 +145,7 @@ class Watchdog:
         self._urged.set()
         self._awake.set()
         # Longer than one turn can take; a thread that died must not block the process for ever
-        self._turned.wait(2 * _PATIENCE)
+        self._turned.wait(2 * PATIENCE)
 
     # -- the thread -------------------------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Watchdog:
 
     @staticmethod
     async def _within(work: Any) -> None:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             await work
 
     def _kill(self, since: float, entries: Sequence[Held]) -> None:
@@ -320,11 +320,7 @@ class Watchdog:
         )
         # Only after the report: if this hangs, the supervisor kills the process
         self._leave(entries, alone=True)
-        logging.shutdown()
-        # Only a leader of its group: otherwise the signal would meet the supervisor as well
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # with what the handler has started, and waits for
-        os.kill(os.getpid(), signal.SIGKILL)
+        kill()
 
     def leave(self) -> None:
         """Settle the entries before this process ends for another reason, in any thread but the loop's."""
@@ -345,7 +341,7 @@ class Watchdog:
         record = {**facts, "state": "blocked", "blocked": blocked}
         try:
             if self._client is None:
-                self._client = connect(self._url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+                self._client = connect(self._url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE)
             for command in protocol.beat(self._worker, record, now, ())[:-1]:
                 self._client.execute_command(*command)
         except (RedisError, MillstreamError, OSError) as error:
@@ -356,6 +352,15 @@ class Watchdog:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def kill() -> None:
+    """Kill this process."""
+    logging.shutdown()
+    # Only a leader of its group: otherwise the signal would meet the supervisor as well
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # with what the handler has started, and waits for
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _supervision() -> Supervision | None:

@@ -8,7 +8,7 @@ subscription and sees that they begin and end in the right order; at the end wha
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +35,7 @@ from millstream.worker.settlement.consumer import Held, Membership, OwnedMembers
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases, OwnedLeases
-from millstream.worker.settlement.running import RunningSince
+from millstream.worker.settlement.running import RunningSince, Work
 from millstream.worker.subscriber.apart import Apart
 from millstream.worker.subscriber.batching import BatchRuns
 from millstream.worker.subscriber.buffer import Buffer
@@ -145,6 +145,9 @@ class SubscriberLoop:
         self._threads = threads_for(subscription) if owned is None else None
         threads = self._threads if owned is None else owned.threads
         calls = HandlerCalls(subscription, outcomes, threads, shared.middlewares)
+        #: ends this process over a run beyond the hard limit
+        self.overrun: Callable[[Subscription, Work], None] = lambda *_: None
+        calls.late = lambda work: self.overrun(subscription, work)
         lowest, highest = _read_ahead(subscription)
         places = LanePlaces(subscription.concurrency, gate) if owned is None else owned.places
         self.holding: HoldingOrder | None = None  # Keeps entries back until a failed one of their key is over

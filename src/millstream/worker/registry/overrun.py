@@ -1,0 +1,93 @@
+"""The end of a process over a plain handler that runs longer than its hard limit: its thread cannot be ended.
+
+Nothing more begins in this process, and other runs get the app's grace time. Then the known outcomes are stored, and
+the entry is charged with a crash of its own, as after a kill for a blocked event loop. The process kills itself, with
+the processes that handlers have started, and its supervisor starts it again.
+
+Without a supervisor nobody would start it again, and the process may be a web application: then the log reports it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from redis.exceptions import RedisError
+
+from millstream.errors import MillstreamError
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.model.lifecycle import State
+from millstream.worker.registry.watchdog import PATIENCE, kill
+from millstream.worker.settlement.consumer import Held
+from millstream.worker.settlement.running import Work
+from millstream.worker.subscriber.loop import SubscriberLoop
+from millstream.worker.subscriber.standstill import Standstill
+
+log = logging.getLogger("millstream.worker")
+
+#: Seconds between two looks for other runs.
+_LOOK = 0.05
+
+#: True if a supervisor starts this process again.
+supervised = False
+
+
+class Overrun:
+    """Ends this process, once."""
+
+    def __init__(self, standstill: Standstill, loops: Sequence[SubscriberLoop], grace: float) -> None:
+        self._standstill = standstill
+        self._loops = loops
+        self._grace = grace
+        self._task: asyncio.Task[None] | None = None
+        for loop in loops:
+            if loop.subscription.hard_limit is not None:
+                loop.overrun = self.end
+                if not supervised:
+                    log.warning(
+                        "%s: hard_limit= only reports runs that take longer, since nobody would start this process "
+                        "again. Run the app by `millstream run`.",
+                        loop.subscription.name,
+                    )
+
+    def end(self, subscription: Subscription, work: Work) -> None:
+        """A run takes longer than its hard limit."""
+        entries = [work] if isinstance(work, Held) else list(work)
+        about = (subscription.hard_limit, self._standstill.names(entries) if entries else subscription.name)
+        if not supervised:
+            log.error("a run takes longer than hard_limit=%g s (%s); this process goes on, and so does the run", *about)
+        elif self._task is None:
+            log.critical(
+                "a run takes longer than hard_limit=%g s (%s): this process ends after its other runs, in %g s at "
+                "most. It counts as a crash of that entry alone",
+                *about,
+                self._grace,
+            )
+            self._task = asyncio.create_task(self._end(entries), name="millstream-overrun")
+
+    async def stop(self) -> None:
+        """Leave the end to the stop of the app."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _end(self, entries: Sequence[Held]) -> None:
+        for loop in self._loops:
+            loop.quieten(True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._grace):
+                while self._others(entries):  # noqa: ASYNC110 - runs have no event for all that ends
+                    await asyncio.sleep(_LOOK)
+        # Timeout may have given up the run before, and then it has an outcome
+        late = [one for one in entries if one.state is State.RUNNING]
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._standstill.leave(late, alone=True)
+        except (MillstreamError, RedisError, OSError, TimeoutError) as error:
+            log.error("entries were not handed back, others claim them after min_idle_time: %s", error)  # noqa: TRY400 - the reason is enough
+        kill()
+
+    def _others(self, entries: Sequence[Held]) -> bool:
+        """True while anything else runs."""
+        every = [one for loop in self._loops for one in loop.member.held.values()]
+        return any(one.state is State.RUNNING and one not in entries for one in every)
