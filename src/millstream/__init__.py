@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from millstream.worker.handlers.middleware import Middleware as Middleware
     from millstream.worker.handlers.middleware import Timeout as Timeout
     from millstream.worker.handlers.subscription import StreamSub as StreamSub
+    from millstream.worker.jobs.job import Job as Job
+    from millstream.worker.jobs.job import JobState as JobState
     from millstream.worker.later.declaring import Fire as Fire
+    from millstream.worker.model.answers import JobCancelledError as JobCancelledError
+    from millstream.worker.model.answers import JobDeadError as JobDeadError
     from millstream.worker.model.answers import Nack as Nack
     from millstream.worker.model.answers import PayloadError as PayloadError
     from millstream.worker.model.answers import Reject as Reject
@@ -53,6 +57,10 @@ _WHERE = {
     "PayloadError": "millstream.worker.model.answers",
     "Reject": "millstream.worker.model.answers",
     "Fire": "millstream.worker.later.declaring",
+    "Job": "millstream.worker.jobs.job",
+    "JobCancelledError": "millstream.worker.model.answers",
+    "JobDeadError": "millstream.worker.model.answers",
+    "JobState": "millstream.worker.jobs.job",
     "Retry": "millstream.worker.model.retry",
     "Router": "millstream.worker.router",
     "Sink": "millstream.worker.pipelines",

@@ -52,6 +52,8 @@
     ├── BatchError           these entries of a batch have failed, all others are done
     ├── PayloadError         the entry does not fit the handler's annotations
     ├── HandlerTimeoutError  the handler took longer than it may
+    ├── JobDeadError         the job whose result was waited for is in the dead-letter stream
+    ├── JobCancelledError    the job whose result was waited for was cancelled
     ├── EntryLostError       the entry is another consumer's by now, or gone; its outcome is not ours to decide
     │
     │   Errors that end an operation; the text says what happened and what to do:

@@ -14,7 +14,7 @@ from millstream.cli.main import main
 from millstream.client.dead_letter.admin import DeadLetterAdmin
 from millstream.client.dead_letter.letter import HISTORY, DeadLetter, pack, returning, unpack
 from millstream.client.line import Line
-from millstream.worker.settlement.consumer import Held, Returned, hold
+from millstream.worker.settlement.consumer import Held, Trailed, hold
 from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -57,13 +57,13 @@ def test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths() -> 
     flat = returning(first, 5000)
     assert tuple(flat[:-2]) == first.fields
     held = hold(b"9-0", flat, 1, 0)
-    assert isinstance(held, Returned)
+    assert isinstance(held, Trailed)
     assert tuple(held.fields) == first.fields
     assert [death["returned_ms"] for death in held.history] == [5000]
     second = letter(9, history=held.history)
     assert unpack(pack(second)) == second
     again = hold(b"10-0", returning(unpack(pack(second)), 6000), 1, 0)
-    assert isinstance(again, Returned)
+    assert isinstance(again, Trailed)
     assert [(death["id"], death["returned_ms"]) for death in again.history] == [("1-0", 5000), ("9-0", 6000)]
     for _ in range(30):
         again = hold(b"11-0", returning(letter(history=again.history), 7000), 1, 0)

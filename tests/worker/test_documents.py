@@ -17,7 +17,8 @@ AROUND = """
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from datetime import UTC, datetime
-from millstream import App, BatchError, Depends, Fire, Message, Middleware, Retry, StreamSub, Timeout, once
+from millstream import App, BatchError, Depends, Fire, JobCancelledError, Message, Middleware, Retry, StreamSub
+from millstream import Timeout, once
 from millstream.worker.middlewares.logging import LogContext
 from millstream.worker.middlewares.tracing import Tracing
 Order = dict

@@ -6,12 +6,14 @@ the thread behind ``publish_sync`` (:mod:`millstream.worker.background`).
 
 import asyncio
 import functools
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from millstream import times
 from millstream.client.connect import async_client
+from millstream.client.jobs import record
 from millstream.client.later import schedule
 from millstream.client.line import Line
 from millstream.client.partitions.declared import declare
@@ -22,11 +24,21 @@ from millstream.worker.handlers.calling import add_publisher, check_handler, nam
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.handlers.publish import fields_of, need_idmp, trimming
 from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique
+from millstream.worker.jobs.job import Job, JobDoor, no_job
 from millstream.worker.later.schedules import Schedules
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
+#: Seconds for which the answer to a request is kept after its time.
+_REQUEST_KEPT = 60.0
+_ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+_LATER = (
+    "publish(result=) is invalid with at= or delay=: the entry has no id before its time. Publish it without, and wait "
+    "for something that its handler writes."
+)
+
+_T = TypeVar("_T")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -145,8 +157,9 @@ class Publishing:
         unique: str | None = None,
         within: float | str | None = None,
         key: str | bytes | float | None = None,
-    ) -> str:
-        """Add one entry and return its id.
+        result: float | str | None = None,
+    ) -> Job:
+        """Add one entry and return its id, which is also the :class:`~millstream.Job` by which to wait for its result.
 
         A connection that was closed while idle is opened again first.
 
@@ -176,6 +189,8 @@ class Publishing:
             within: seconds, or a text, for which ``unique`` counts, whether its entry was handled or not.
             key: of a partitioned stream (:meth:`partition`): entries of one key are in one partition. None takes the
                 field by which the stream is partitioned.
+            result: seconds, or a text such as ``"1h"``, for which the handler's return value is kept for
+                :meth:`Job.result <millstream.worker.jobs.job.Job.result>`. None keeps nothing.
 
         Raises:
             ConfigError: options that do not fit together, or a time that is not one.
@@ -186,8 +201,58 @@ class Publishing:
             Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """
         later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
-        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key)
-        return await self._publish(self._sending(), Publication(stream, content, headers), how)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
+        ident = await self._publish(self._sending(), Publication(stream, content, headers), how)
+        return self._published(stream, ident, how)
+
+    async def request(
+        self,
+        stream: str,
+        content: Any,
+        *,
+        timeout: float | str = 30.0,  # noqa: ASYNC109 - a text such as "30s" too
+        headers: dict[str, str] | None = None,
+        group: str | None = None,
+    ) -> Any:
+        """Publish an entry, wait for its handler, and return what that returned.
+
+        Args:
+            stream: key of the stream.
+            content: as for :meth:`publish`.
+            timeout: seconds, or a text such as ``"2s"``; the entry is handled also after it.
+            headers: as for :meth:`publish`.
+            group: the group whose handler answers; None for the first answer.
+
+        Raises:
+            TimeoutError: there was no answer in that time.
+            JobDeadError: the entry is in the dead-letter stream.
+            JobCancelledError: it was cancelled.
+        """
+        seconds = times.configured("request(timeout=", timeout, "s")
+        ident = await self.publish(stream, content, headers=headers, result=seconds + _REQUEST_KEPT)
+        return await self.job(stream, ident, group=group).result(seconds)
+
+    def job(self, stream: str, id: str, *, group: str | None = None) -> Job:  # noqa: A002 - the word for it everywhere
+        """The job of an entry that was published earlier, by any process.
+
+        Args:
+            stream: key of the stream.
+            id: of the entry.
+            group: the group that is meant; None for the first one with a result, and for all to cancel it.
+
+        Raises:
+            UsageError: the id is none of an entry.
+        """
+        if not _ENTRY_ID.fullmatch(id):
+            raise UsageError(f"job({stream!r}, {id!r}) is invalid: it takes an entry's id, such as 1764385200000-0.")
+        return Job.made(str.__str__(id), stream, self._door, group)
+
+    @property
+    def _door(self) -> JobDoor:
+        return JobDoor(
+            lambda: self._sending().replies,
+            lambda name, work: self._in_background("job", name, lambda sender: work(sender.replies)),
+        )
 
     def publish_sync(
         self,
@@ -207,7 +272,8 @@ class Publishing:
         unique: str | None = None,
         within: float | str | None = None,
         key: str | bytes | float | None = None,
-    ) -> str:
+        result: float | str | None = None,
+    ) -> Job:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
         The first call starts a thread with a connection for all of them; :meth:`close_sync`, or the end of the
@@ -229,23 +295,37 @@ class Publishing:
             unique: name of the entry.
             within: for which that name counts.
             key: that chooses the partition.
+            result: for which its result is kept; the job has :meth:`Job.result_sync <millstream.Job.result_sync>`.
 
         Raises:
             UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
         """
+        later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
+        publication = Publication(stream, content, headers)
+        ident = self._in_background("app", "publish_sync", lambda sender: self._publish(sender, publication, how))
+        return self._published(stream, ident, how)
+
+    def _in_background(self, of: str, name: str, work: Callable[[Sender], Awaitable[_T]]) -> _T:
+        """Do something with the connection for programs without an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            pass
+            return self._background.run(self._connecting(), work)
+        raise UsageError(
+            f"{name} would keep the event loop of this thread waiting: use `await {of}.{name.removesuffix('_sync')}"
+            f"(...)` here, or call it in a thread (`await asyncio.to_thread({of}.{name}, ...)`)"
+        )
+
+    def _published(self, stream: str, ident: str, how: How) -> Job:
+        """The job of what was published."""
+        if how.keep_ms is not None:
+            why_none = None
+        elif how.later is not None:
+            why_none = f"{ident} is a schedule of {stream} and has no result. Use app.later to move or cancel it."
         else:
-            raise UsageError(
-                "publish_sync would keep the event loop of this thread waiting: use `await app.publish(...)` here, or "
-                "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
-            )
-        later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
-        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key)
-        publication = Publication(stream, content, headers)
-        return self._background.run(self._connecting(), lambda sender: self._publish(sender, publication, how))
+            why_none = no_job(stream, ident)
+        return Job.made(ident, getattr(ident, "stream", stream), self._door, None, why_none)
 
     async def _publish(self, sender: Sender, publication: Publication, how: How) -> str:
         if how.idempotent is not None:
@@ -310,7 +390,8 @@ class Publishing:
         names = [None if idempotent is None else idempotent(content) for content in contents]
         keys = [None if key is None else key(content) for content in contents]
         hows = [
-            _how(trim, name, None, later, None, chosen) for name, later, chosen in zip(names, laters, keys, strict=True)
+            _how(trim, name, None, later, None, key=chosen)
+            for name, later, chosen in zip(names, laters, keys, strict=True)
         ]
         if idempotent is not None:
             need_idmp(await self._sending().server())
@@ -448,7 +529,9 @@ def _how(
     retry: float | str | None,
     later: Later | None,
     unique: Unique | None,
+    *,
     key: str | bytes | float | None,
+    result: float | str | None = None,
 ) -> How:
     if idempotent is not None and (later is not None or unique is not None):
         raise ConfigError(
@@ -457,7 +540,12 @@ def _how(
         )
     if later is not None and unique is not None and unique.within is not None:
         raise ConfigError("publish(within=) is invalid with at= or delay=: the name counts while the schedule waits.")
-    return How(trim, idempotent, retry, later, None if later is not None else unique, key=key)
+    keep_ms = None if result is None else round(times.configured("publish(result=", result, "s") * 1000)
+    if keep_ms is not None and later is not None:
+        raise ConfigError(_LATER)
+    if keep_ms is not None and not 0 < keep_ms <= record.KEEP_MS:
+        raise ConfigError(f'publish(result={result!r}) is invalid: a result is kept 1 ms to 366 days. Write "1h".')
+    return How(trim, idempotent, retry, later, None if later is not None else unique, key=key, keep_ms=keep_ms)
 
 
 async def _plain(_: Publication) -> str:

@@ -31,7 +31,7 @@ from millstream.client.manual import StoreClock, manual_store
 from millstream.worker.app import App
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
-from millstream.worker.model.answers import Nack, Reject, answer
+from millstream.worker.model.answers import JobCancelledError, Nack, Reject, answer
 from millstream.worker.partitions.loop import PartitionedLoop, Runner
 from millstream.worker.subscriber.loop import SubscriberLoop
 
@@ -65,7 +65,7 @@ class _Watch(Middleware):
         try:
             return await work
         except BaseException as error:
-            if not isinstance(answer(error), Nack | Reject | asyncio.CancelledError):
+            if not isinstance(answer(error), Nack | Reject | JobCancelledError | asyncio.CancelledError):
                 self.errors.append(error)
             raise
 
@@ -124,6 +124,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         quiet = 0
+        for one in self.app.loops:
+            await one.common.cancels.round()
         while quiet < 2:  # seen two times, with turns between: a reply may be on its way to the reader
             for _ in range(_TURNS):
                 await asyncio.sleep(0)

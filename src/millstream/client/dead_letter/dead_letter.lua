@@ -1,7 +1,8 @@
 -- Writes dead letters and acknowledges their entries, in one step of the server's.
 --
 -- KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failure log or '', key of the due times or '', how
--- many words XADD has before the id, these; then for each letter: id, deliveries, how many words, the words.
+-- many words XADD has before the id, these; then for each letter: id, deliveries, how many words, the words;
+-- key, field, record and milliseconds of its result, the key empty for none.
 --
 -- Returns for each letter 1: written, 0: not pending, -1: not the owner's, or the error for which it was not written.
 
@@ -34,10 +35,15 @@ while at < #ARGV do
       redis.call('XACK', KEYS[1], group, id)
       if failures ~= '' then redis.pcall('HDEL', failures, id) end
       if due ~= '' then redis.pcall('ZREM', due, id) end
+      local result = ARGV[at + 4 + size]
+      if result ~= '' then
+        redis.pcall('HSET', result, ARGV[at + 5 + size], ARGV[at + 6 + size])
+        redis.pcall('PEXPIRE', result, ARGV[at + 7 + size])
+      end
       found = 1
     end
   end
   replies[#replies + 1] = found
-  at = at + 3 + size
+  at = at + 7 + size
 end
 return replies

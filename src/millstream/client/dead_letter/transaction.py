@@ -160,6 +160,11 @@ def last_id(info: object) -> bytes | None:
     return b"0-0" if text.startswith("WRONGTYPE") or "no such key" in text.lower() else None
 
 
+def _result(entry: FailedEntry) -> tuple[str, str, str, int] | None:
+    """Key, field, record and milliseconds of an entry's result, if its publisher wants it."""
+    return getattr(entry, "result", None)
+
+
 SCRIPT = packaged("millstream.client.dead_letter", "dead_letter.lua")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
@@ -262,7 +267,7 @@ class DeadLetterTransaction(Generic[Failed]):
         words += [len(route.trim), *route.trim]
         for entry in entries:
             packed = pack(entry.letter)
-            words += [entry.id, entry.deliveries, len(packed), *packed]
+            words += [entry.id, entry.deliveries, len(packed), *packed, *(_result(entry) or ("", "", "", 0))]
         before = set(unsure)
         for entry in entries:
             unsure.setdefault(entry.id, None)
@@ -317,6 +322,10 @@ class DeadLetterTransaction(Generic[Failed]):
         _forget(unsure, [entry.id for entry, reply in back if _claimed(reply)])
         forgotten = (("HDEL", self._route.failures), ("ZREM", self._route.due))
         commands: list[Command] = [(name, key, *dead) for name, key in forgotten if key]
+        for move in moves:
+            key, field, text, keep_ms = ("", "", "", 0) if move.failed else _result(move.item) or ("", "", "", 0)
+            if key:
+                commands += [("HSET", key, field, text), ("PEXPIRE", key, keep_ms)]
         if dead and commands:
             yield commands
         for entry, reply in back:

@@ -18,8 +18,10 @@ from pathlib import PurePath
 from typing import Any, TypeVar, get_origin, get_type_hints
 from uuid import UUID
 
+from millstream.client.jobs import record
 from millstream.client.jsontext import TooDeepError
 from millstream.client.payloads import envelope
+from millstream.errors import UsageError
 from millstream.worker.handlers.convert import Convert, builder, from_json
 from millstream.worker.model.answers import PayloadError
 
@@ -146,6 +148,22 @@ def encode(content: Any) -> list[bytes]:
             pass
         return _proven(content, _entries(content), unwrap)
     return _flat({JSON_FIELD.decode(): content})
+
+
+def result_text(value: Any, at_ms: int) -> str:
+    """The record of what a handler returned; a value that it cannot hold fails the run."""
+    try:
+        text = record.record("done", at_ms, value=_tree(value, typed=True))
+    except (_UnfitError, ValueError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"the handler's result has no form in JSON: {error}. Return text, numbers, lists or models."
+        ) from error
+    if len(text) > record.VALUE_BYTES:
+        raise UsageError(
+            f"the handler's result has {len(text)} bytes as JSON, and {record.VALUE_BYTES} are allowed. Store it "
+            "elsewhere, and return its key."
+        )
+    return text
 
 
 @_refusing

@@ -74,20 +74,21 @@ class HandlerCalls:
         result: Awaitable[Any] = self._handler(**binder.bind(held.fields, message))
         return result
 
-    async def _call_plain(self, held: Held) -> None:
+    async def _call_plain(self, held: Held) -> Any:
         binder = self._binder
         arguments = binder.bind(held.fields, Message(held, self._outcomes) if binder.wants_message else None)
         result = await self._invoke(arguments)
         if result is not None:
             await self._publish(result)
+        return result
 
-    async def _call_around(self, held: Held) -> None:
+    async def _call_around(self, held: Held) -> Any:
         if self._wrapped:
-            await finished(await self._around(Message(held, self._outcomes)))
-            return
+            return await self._around(Message(held, self._outcomes))
         result = await self._run(held.fields, Message(held, self._outcomes) if self._wants_message else None)
         if result is not None:
             await self._publish(result)
+        return result
 
     @property
     def received(self) -> Callable[[Sequence[Held], int], None] | None:
@@ -112,9 +113,9 @@ class HandlerCalls:
         """The arguments made from one entry of a batch."""
         return self._binder.bind(message.raw, message)
 
-    async def batch(self, entries: "BatchMessages") -> None:
+    async def batch(self, entries: "BatchMessages") -> Any:
         """One call for many entries; what the handler returns is a list, each item of which is published."""
-        await finished(await self._around_batch(entries))
+        return await finished(await self._around_batch(entries))
 
     async def _published(self, message: Message) -> Any:
         """The run inside the app's middlewares, and the publish of what it gives."""

@@ -1,13 +1,15 @@
 """The message a handler may ask for."""
 
 import asyncio
+import json
+import math
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 from millstream.client.payloads import envelope
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 from millstream.logs import logger
 from millstream.worker.handlers.calling import ends_process
 from millstream.worker.handlers.outcomes import Outcomes
@@ -144,6 +146,38 @@ class Message:
         return kind(self._held, self._outcomes)
 
     @property
+    def cancelled(self) -> bool:
+        """True once the job was cancelled while it runs; a plain function then raises ``JobCancelledError``."""
+        return self._held in self._outcomes.member.cancelled
+
+    def progress(self, at: float, *, of: float | None = None, text: str = "") -> Awaitable[None]:
+        """Report how far the run is, for :meth:`Job.state <millstream.worker.jobs.job.Job.state>`; to be awaited.
+
+        An entry that was published without ``result=`` keeps none. In a handler that runs in a thread it returns when
+        the server has it.
+
+        Args:
+            at: the part that is done.
+            of: the whole.
+            text: a note, at most 1,000 characters.
+
+        Raises:
+            UsageError: these are not numbers and a text.
+            EntryLostError: the entry is not ours any more.
+        """
+        words = _progress(at, of, text)
+        self._check_ours()
+        acks, loop = self._outcomes.acks, self._outcomes.loop
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is loop:
+            return acks.report(self._held, words)
+        asyncio.run_coroutine_threadsafe(acks.report(self._held, words), loop).result()
+        return _Done()
+
+    @property
     def settled(self) -> bool:
         """True once the entry has an outcome."""
         return self._held.state not in (State.BUFFERED, State.RUNNING, State.LEFT)
@@ -222,6 +256,18 @@ class Message:
     def _check_ours(self) -> None:
         if self._held.state is State.LOST:
             raise EntryLostError(f"{self.stream} {self.id}: another consumer has it, or it was removed")
+
+
+def _progress(at: object, of: object, text: object) -> str:
+    """The record of a progress."""
+    numbers = [one for one in (at, of) if one is not None]
+    fine = all(isinstance(one, int) or (isinstance(one, float) and math.isfinite(one)) for one in numbers)
+    if at is None or not fine or not isinstance(text, str):
+        raise UsageError(
+            f"progress({at!r}, of={of!r}, text={text!r}) is invalid: it takes numbers and a text. Write progress(40, "
+            'of=100, text="pages").'
+        )
+    return json.dumps({"at": at, "of": of, "text": text[:1000]}, separators=(",", ":"))
 
 
 class _Storing:

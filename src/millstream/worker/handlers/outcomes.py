@@ -6,14 +6,15 @@ Errors are logged in moderation: a broken handler fails a thousand times a secon
 import asyncio
 
 from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.jobs.record import ERROR_CHARACTERS, record
 from millstream.logs import logger
 from millstream.worker.handlers.frames import users_part
 from millstream.worker.model.answers import Nack, PayloadError, Reject, seconds_of
 from millstream.worker.model.error_text import describe, first_line, loggable, shown, summarize
-from millstream.worker.model.lifecycle import Event
+from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries
 from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Held, Membership, Returned
+from millstream.worker.settlement.consumer import Held, Membership, Trailed
 from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
 log = logger("millstream.worker")
@@ -60,9 +61,24 @@ class Outcomes:
         if failure is Failure.ERROR:
             self._log(held, error)
 
+    def cancelled(self, held: Held) -> None:
+        """The entry was cancelled before its run, or its run ended by that: it is acknowledged, and never dead."""
+        member = self.member
+        if held.state is State.BUFFERED:
+            held.step(Event.START)
+        member.stats.cancelled += held.state is State.RUNNING
+        if isinstance(held, Trailed):
+            held.result = record("cancelled", member.clock.now().wall)
+        if member.no_ack:
+            member.drop(held)
+        else:
+            self.acks.ack(held, urgent=True)
+
     def _settlement(self, held: Held, failure: Failure, error: BaseException, decision: Decision) -> Settlement:
         if decision.dead or self.member.no_ack:  # without acks nothing is pending, so there is nothing to deliver again
-            return DeadSettlement(held, Event.DIE, letter=self._letter(held, failure, error))
+            letter = self._letter(held, failure, error)
+            text = record("dead", letter.died_ms, error=letter.error[:ERROR_CHARACTERS])
+            return DeadSettlement(held, Event.DIE, letter=letter, result=self.member.result_row(held, text))
         if decision.delay <= 0:
             return Settlement(held, Event.RELEASE, failed=True)
         return Settlement(held, Event.RETRY, failed=True, delay_ms=round(decision.delay * 1000))
@@ -88,7 +104,7 @@ class Outcomes:
             traceback=trace,
             published_ms=int(held.id.partition(b"-")[0]),
             died_ms=member.clock.now().wall,
-            history=held.history if isinstance(held, Returned) else (),
+            history=held.history if isinstance(held, Trailed) else (),
         )
 
     def _log(self, held: Held, error: BaseException) -> None:

@@ -16,12 +16,13 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from millstream import times
 from millstream.client.capabilities import Capabilities, find
+from millstream.client.jobs import record
 from millstream.client.later import schedule
 from millstream.client.later.schedule import WORDS_LIMIT
 from millstream.client.later.scripts import ServerScript, Word
@@ -32,6 +33,7 @@ from millstream.client.partitions.layout import PartitionLayout, is_sealed
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
 from millstream.worker.handlers.publish import PRODUCER, partition_of, xadd
+from millstream.worker.jobs.replies import ReplyHints
 
 #: Adds an entry unless its mark, or the marker of its unique name, names one that counts.
 #: KEYS: the stream, the mark, the marker. ARGV: milliseconds of the mark and of the marker, 0 for none; 1 if the marker
@@ -82,6 +84,19 @@ class How(NamedTuple):
     unique: Unique | None = None
     mark: str | None = None  # The mark of a publish that other processes may repeat; the server keeps it for a day
     key: str | bytes | float | None = None  # Chooses the partition; None for the stream's own field
+    keep_ms: int | None = None  # Milliseconds that its result is kept; None for an entry without one
+
+
+class PlacedId(str):
+    """The id of an entry, or of a schedule, and the stream or partition that has it."""
+
+    __slots__ = ("stream",)
+
+    def __new__(cls, ident: str, stream: str) -> Self:
+        """Make one of both."""
+        self = super().__new__(cls, ident)
+        self.stream = stream
+        return self
 
 
 class Sender:
@@ -96,6 +111,7 @@ class Sender:
         self._free: list[str] = []  # producers' names that no publish uses now
         self._made = 0
         self._scheduled = scheduled  # Called when a stream gets a schedule for the first time
+        self.replies = ReplyHints(url, self.line)
         self._noted: dict[str, float] = {}  # Streams whose schedules movers know of, and since when
         self._layouts: dict[str, PartitionLayout] = {}  # Layouts of streams that are known to be partitioned
 
@@ -110,6 +126,8 @@ class Sender:
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
         """Add one entry and return its id, or the schedule's if it is for later."""
+        if how.keep_ms is not None:
+            fields = [*fields, *record.trailer(record.WantedResult(how.keep_ms, self.replies.name))]
         known = self._layouts.get(stream)
         place = stream
         # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
@@ -117,14 +135,15 @@ class Sender:
             known = known or await self.layout(stream, needed=how.key is not None)
             place = stream if known is None else partition_of(known, fields, how.key)
         try:
-            return await self._add(place, fields, how)
+            return PlacedId(await self._add(place, fields, how), place)
         except ResponseError as refused:
             if not is_sealed(refused):
                 raise
             found = await self.layout(stream)
             if found is None or found == known:
                 raise
-        return await self._add(partition_of(found, fields, how.key), fields, how)
+        place = partition_of(found, fields, how.key)
+        return PlacedId(await self._add(place, fields, how), place)
 
     async def layout(self, stream: str, *, needed: bool = False) -> PartitionLayout | None:
         """Ask for a stream's layout; None if it is not partitioned."""
@@ -139,7 +158,7 @@ class Sender:
         return found
 
     async def _add(self, stream: str, fields: list[bytes], how: How) -> str:
-        trim, idempotent, given, later, unique, shared, _ = how
+        trim, idempotent, given, later, unique, shared, *_ = how
         if given is None:
             if later is not None:
                 return await self._schedule(None, 0.0, stream, fields, how)
@@ -340,6 +359,7 @@ class Sender:
 
     async def close(self) -> None:
         """Disconnect."""
+        await self.replies.close()
         await self.line.close()
         if self._trying is not None:
             await self._trying.close()

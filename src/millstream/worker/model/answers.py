@@ -37,6 +37,20 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
         super().__init__(reason)
 
 
+class JobDeadError(MillstreamError):
+    """The job whose result was waited for is in the dead-letter stream; the text has the handler's error.
+
+    What to do: correct the cause; `millstream dead retry` puts the entry back, under a new id.
+    """
+
+
+class JobCancelledError(MillstreamError):
+    """The job whose result was waited for was cancelled; a plain function raises it when it sees ``msg.cancelled``.
+
+    What to do: nothing, if the job was to be cancelled; else publish it again.
+    """
+
+
 def answer(error: BaseException) -> BaseException:
     """A handler's answer in an error; of a group that holds only Nack and Reject, one of these.
 

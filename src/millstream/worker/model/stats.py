@@ -20,6 +20,7 @@ class SubscriberStats:
     released: int = 0  # Entries handed back unharmed, as at shutdown
     limited: int = 0  # Entries that a limit by key put aside, to be delivered again uncounted
     dead: int = 0  # Entries put into the dead-letter stream
+    cancelled: int = 0  # Entries that were cancelled before or during their run, and acknowledged
     # Runs of entries that had been delivered before, so that the handler's effect may be a repetition
     suspects: int = 0
     lost: int = 0  # Entries that another consumer took over, or that were trimmed away, before their outcome was stored

@@ -53,6 +53,7 @@ WORKER: dict[str, Declared] = {
     ),
     "millstream_groups_created": Declared("counter", "Times a missing group was made.", _HANDLER),
     "millstream_reader_reconnects": Declared("counter", "Times the connection for reading was lost.", _HANDLER),
+    "millstream_entries_cancelled": Declared("counter", "Entries cancelled before or during their run.", _HANDLER),
     "millstream_consumers_reaped": Declared("counter", "Dead consumers removed.", _HANDLER),
     "millstream_handler_duration_seconds": Declared(
         "histogram",

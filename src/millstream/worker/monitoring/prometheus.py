@@ -41,6 +41,7 @@ _VALUES: dict[str, Callable[[Runner], float]] = {
     "millstream_outcomes_fenced": lambda loop: loop.stats.fenced,
     "millstream_groups_created": lambda loop: loop.stats.groups_created,
     "millstream_reader_reconnects": lambda loop: loop.stats.reconnects,
+    "millstream_entries_cancelled": lambda loop: loop.stats.cancelled,
     "millstream_consumers_reaped": lambda loop: loop.stats.reaped,
     "millstream_worker_slots": lambda loop: loop.subscription.concurrency,
     "millstream_worker_in_hand": lambda loop: loop.in_hand,

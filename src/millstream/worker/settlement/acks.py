@@ -16,9 +16,10 @@ from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.delays.due import LONGEST_MS
 from millstream.client.emulate import Move
+from millstream.client.jobs import record
 from millstream.client.line import Disconnected, Reply
 from millstream.worker.model.lifecycle import FINAL, Event, State
-from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.consumer import Held, Membership, Trailed, job_of
 from millstream.worker.settlement.dead_letter import DeadLetterWriter
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.failure_log import FailureLog
@@ -55,6 +56,7 @@ class PendingAcks:
         self._due = asyncio.Event()  # There is something to send
         self._timer: asyncio.TimerHandle | None = None  # Runs while acks wait for others to go with
         self._lock = asyncio.Lock()  # Held during a flush
+        self._unkept = False  # The last result was not written
         #: (monotonic ms, id) of retries this process will ask for itself when they are due
         self.retries_due: list[tuple[int, bytes]] = []
         #: called with the monotonic ms of each of them; None where this process claims nothing, so that none are kept
@@ -167,7 +169,9 @@ class PendingAcks:
             self._ripe_off()
             clean = await self._flush_outcomes()
             # Letters are written even if an outcome was refused: they go to another key
-            return await self._dead.flush() and clean
+            done = await self._dead.flush()
+            await self.tell(self._dead.take_ended())
+            return done and clean
 
     async def _flush_outcomes(self) -> bool:
         # taken off first: what handlers settle while we wait for the server goes with the next flush
@@ -211,7 +215,34 @@ class PendingAcks:
             failpoints.reach("after_ack")
         self._expect(others)
         _reach("after", others)
+        await self.tell([answer.step.entries[0] for answer in answers if answer.step.result and self._kept(answer)])
         return not refused
+
+    def _kept(self, answer: Answer) -> bool:
+        """True if a result was written; a result that cannot be written must not hold up its entry."""
+        if answer.unkept is not None and not self._unkept:
+            log.warning("%s: a result was not written: %s", self._member.stream, answer.unkept)
+        self._unkept = answer.unkept is not None
+        return not self._unkept and bool(answer.entries) and not isinstance(answer.reply, ResponseError)
+
+    async def tell(self, ended: Iterable[Held]) -> None:
+        """Wake the processes that wait for these results."""
+        hints = [part for held in ended if (job := job_of(held)) for part in record.hint(job, held.id.decode())]
+        if hints:
+            with contextlib.suppress(Disconnected):  # they look by themselves, a little later
+                await self._member.anywhere.calls(hints)
+
+    async def report(self, held: Held, text: str) -> None:
+        """Store the progress of a run whose publisher wants its result."""
+        row = self._member.result_row(held, text)
+        if row is None:
+            return
+        replies = await self._member.line.calls(row._replace(field=f"progress:{row.field}").commands)
+        if isinstance(replies[0], ResponseError):
+            raise replies[0]
+
+    def _now(self) -> int:
+        return self._member.clock.now().wall
 
     def unsent(self) -> list[FenceStep]:
         """The steps of acks, releases and retries without an answer, for a thread that sends them in our stead.
@@ -228,9 +259,16 @@ class PendingAcks:
         if acks:
             failpoints.reach("before_ack")
             self._ack_move = move = _ack_move(member)
+            plain, jobs = _parted(acks)
             steps += [
-                FenceStep(move, part, failures.farewell(part), self._delays.farewell(part)) for part in by_count(acks)
+                FenceStep(move, part, failures.farewell(part), self._delays.farewell(part)) for part in by_count(plain)
             ]
+            for held in jobs:
+                result = member.result_row(held, held.result or record.record("done", self._now(), value=None))
+                alone: list[Held] = [held]
+                steps.append(
+                    FenceStep(move, alone, failures.farewell(alone), self._delays.farewell(alone), result=result)
+                )
         _reach("before", others)
         # One command has one count for all its entries, charged or not
         for charge in (True, False):
@@ -321,6 +359,12 @@ def _reach(when: str, others: Iterable[Settlement]) -> None:
     for event, name in ((Event.RELEASE, "release"), (Event.RETRY, "retry")):
         if event in events:
             failpoints.reach(f"{when}_{name}")
+
+
+def _parted(acks: list[Held]) -> tuple[list[Held], list[Trailed]]:
+    """Entries without and with a result that somebody waits for."""
+    jobs = [held for held in acks if isinstance(held, Trailed) and held.job is not None]
+    return ([held for held in acks if job_of(held) is None] if jobs else acks), jobs
 
 
 def _is_done(held: Held, owner: bytes, count: int) -> bool:

@@ -8,7 +8,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
-from millstream.client.dead_letter.letter import HISTORY, take_history
+from millstream.client.dead_letter.letter import HISTORY
+from millstream.client.jobs.record import FIELD, ResultRow, WantedResult, result_key, take_trailer
 from millstream.client.line import Line
 from millstream.client.partitions.lease import PartitionLease
 from millstream.clock import Clock
@@ -68,26 +69,41 @@ class Held:
             call()
 
 
-class Returned(Held):
-    """An entry that was dead and was put back; its fields are the original's."""
+class Trailed(Held):
+    """An entry with more than its own fields, which are taken off: it was dead and was put back, or has a result."""
 
-    __slots__ = ("history",)
+    __slots__ = ("history", "job", "result")
 
     def __init__(
-        self, entry: bytes, fields: list[bytes], deliveries: int, leased: int, history: tuple[Mapping[str, object], ...]
+        self,
+        entry: bytes,
+        fields: list[bytes],
+        deliveries: int,
+        leased: int,
+        history: tuple[Mapping[str, object], ...],
+        job: WantedResult | None,
     ) -> None:
         super().__init__(entry, fields, deliveries, leased)
         self.history = history  # Its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`
+        self.job = job  # The result that its publisher wants
+        self.result: str | None = None  # The record of it, once it is known
 
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
-    """An entry as it was delivered; the history of one that was put back is taken off its fields."""
-    if len(fields) < 4 or fields[-2] != HISTORY:
+    """An entry as it was delivered, without the fields that are ours."""
+    if len(fields) < 4 or (fields[-2] != FIELD and fields[-2] != HISTORY):
         return Held(entry, fields, deliveries, leased)
-    own, history = take_history(fields)
+    own, history, job = take_trailer(fields)
     return (
-        Held(entry, fields, deliveries, leased) if own is fields else Returned(entry, own, deliveries, leased, history)
+        Held(entry, fields, deliveries, leased)
+        if own is fields
+        else Trailed(entry, own, deliveries, leased, history, job)
     )
+
+
+def job_of(held: Held) -> WantedResult | None:
+    """The result that an entry's publisher wants."""
+    return held.job if isinstance(held, Trailed) else None
 
 
 @dataclass(slots=True)
@@ -103,6 +119,7 @@ class Membership:
     no_ack: bool  # Entries are never pending; there is nothing to ack, retry or claim
     delete_acked: bool  # Acked entries leave the stream once no group needs them
     line: Line  # For acks, claims of known entries and lease renewals
+    anywhere: Line  # To keys that need not be near the stream
     private: Line  # A line for transactions, which others' commands must not get into; use under ``guard``
     guard: asyncio.Lock
     clock: Clock  # Source of time
@@ -110,6 +127,7 @@ class Membership:
     stats: SubscriberStats = field(default_factory=SubscriberStats)
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)  # Entries in hand by id
+    cancelled: set[Held] = field(default_factory=set)  # Running entries that were cancelled
     reasons: Counter[str] = field(default_factory=Counter)  # Why entries were given up, and how many for each
     lease: PartitionLease | None = None  # The lease, if the stream is a partition
 
@@ -139,6 +157,11 @@ class Membership:
             "entry_id": held.id.decode(),
             "delivery": held.deliveries,
         }
+
+    def result_row(self, held: Held, text: str) -> ResultRow | None:
+        """The record of an entry's end to write; None if its publisher wants none."""
+        job = job_of(held)
+        return None if job is None else ResultRow(result_key(self.stream, held.id.decode()), self.group, text, job[0])
 
     def lose(self, held: Held) -> None:
         """The entry is not ours any more, or nowhere."""

@@ -23,7 +23,7 @@ from millstream.client.dead_letter.transaction import (
 from millstream.client.delays import due
 from millstream.client.line import Command
 from millstream.worker.model.lifecycle import Event
-from millstream.worker.settlement.consumer import Membership
+from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.fence import Fence, no_script
 from millstream.worker.settlement.settlement import DeadSettlement
@@ -42,11 +42,17 @@ class DeadLetterWriter:
         self._fence = fence
         self._failures = failures
         self._queue: list[DeadSettlement] = []
+        self._ended: list[Held] = []  # Dead entries whose publishers wait for a result
         self._asked_at = 0  # monotonic ms at which the last commands were sent
         self._unsure: Unsure = {}  # Entries whose step was sent without a reply, which may be written already
 
     def __bool__(self) -> bool:
         return bool(self._queue)
+
+    def take_ended(self) -> list[Held]:
+        """Entries that have died since the last call, and whose publishers wait for a result."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def add(self, settlement: DeadSettlement) -> None:
         """Set this entry aside at the next flush."""
@@ -149,6 +155,8 @@ class DeadLetterWriter:
             held.step(Event.CONFIRM)
         member.drop(held)
         member.stats.dead += 1
+        if one.result is not None:
+            self._ended.append(held)
         member.reasons[letter.reason] += 1
         log.error(
             "dead letter: %s %s group=%s deliveries=%d reason=%s %s",

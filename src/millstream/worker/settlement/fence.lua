@@ -7,8 +7,10 @@
 -- how many ids, the ids; with a log a row for each. A word 'IDS' at the end of the first words is followed by the number
 -- of ids. The words 'ACK+DELETE' and a group mean what XACKDEL ... ACKED does.
 --
+-- Then, for one entry whose publisher wants its result: key of the result, field, record, milliseconds it is kept.
+--
 -- Returns: place, owner and deliveries (-1: not pending) of each entry that is not the owner's; the command's reply;
--- what went wrong with the failure log; what went wrong with the due times.
+-- what went wrong with the failure log; with the due times; with the result.
 
 local group, owner, count, lowest, highest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local record, seconds, due, delay, at = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), 9
@@ -137,4 +139,12 @@ if due ~= '' then
     redis.call('PEXPIRE', due, string.format('%.0f', keep))
   end
 end
-return {refused, reply, trouble, late}
+
+-- after the command, so that a result is that of the run whose outcome was taken
+local unkept, last = false, at + (record ~= '' and #ids or 0)
+if ARGV[last + 1] then
+  local noted = redis.pcall('HSET', ARGV[last + 1], ARGV[last + 2], ARGV[last + 3])
+  if type(noted) == 'number' then noted = redis.pcall('PEXPIRE', ARGV[last + 1], ARGV[last + 4]) end
+  if type(noted) == 'table' and noted.err then unkept = noted.err end
+end
+return {refused, reply, trouble, late, unkept}

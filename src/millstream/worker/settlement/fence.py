@@ -18,6 +18,7 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from millstream.client.dead_letter import transaction
 from millstream.client.emulate import Move
+from millstream.client.jobs.record import ResultRow
 from millstream.client.line import Command, Line, Reply, Withheld, passes
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence_scripts import ANY, FORGET, MOVE, MOVE_SHA
@@ -46,6 +47,7 @@ class FenceStep:
     # The name is enough. For what does no harm to another process of our name, while the count may be about to change
     # by something of our own that is on its way.
     any_count: bool = False
+    result: ResultRow | None = None  # The record of its end, with one entry whose publisher wants it
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ class Answer:
     refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
     trouble: ResponseError | None = None  # Why the rows were not written
     late: ResponseError | None = None  # Why the due times were not written
+    unkept: ResponseError | None = None  # Why the result was not written
 
 
 def by_count(entries: Iterable[Held]) -> list[list[Held]]:
@@ -148,7 +151,7 @@ class Fence:
         record = self._record if rows else ""
         due = ("", 0) if step.due is None else (self._due, step.due)
         fixed = (member.group, member.consumer, count, lowest, highest, record, KEEP_SECONDS, *due)
-        return [*fixed, len(head), *head, len(tail), *tail, len(ids), *ids, *rows]
+        return [*fixed, len(head), *head, len(tail), *tail, len(ids), *ids, *rows, *(step.result or ())]
 
     # -- without scripts --------------------------------------------------------------------------------------------
 
@@ -228,6 +231,8 @@ class Fence:
             commands.append(("HDEL", self._record, *gone))
         if step.due == 0 and due:
             commands.append(("ZREM", self._due, *due[1::2]))
+        if step.result is not None and answer.entries:
+            commands += step.result.commands
         return commands
 
 
@@ -257,14 +262,17 @@ def _answer(step: FenceStep, reply: Reply) -> Answer:
         refused = [(step.entries[place - 1], owner, count) for place, owner, count in reply[0]]
         gone = {held for held, _, _ in refused}
         entries = [held for held in step.entries if held not in gone]
-    trouble, late = (ResponseError(text.decode()) if text else None for text in (reply[2:4] or (None, None)))
-    return Answer(step, reply[1] if len(reply) > 1 else None, entries, refused, trouble, late)
+    faults = [ResponseError(text.decode()) if text else None for text in (reply[2:5] or (None,) * 3)]
+    return Answer(step, reply[1] if len(reply) > 1 else None, entries, refused, *faults)
 
 
 def _note(answer: Answer, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
     """Tell the reply to the command from those to the rows' commands."""
+    result = None if answer.step.result is None else answer.step.result.key
     for command, reply in zip(commands, replies, strict=True):
-        if command[0] not in (*_OF_ROWS, *_OF_DUE_TIMES):
+        if command[1] == result:
+            answer.unkept = reply if isinstance(reply, ResponseError) else answer.unkept
+        elif command[0] not in (*_OF_ROWS, *_OF_DUE_TIMES):
             answer.reply = reply
         elif isinstance(reply, ResponseError) and command[0] in _OF_ROWS:
             answer.trouble = reply

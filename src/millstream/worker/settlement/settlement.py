@@ -8,6 +8,7 @@ handler, the error or the policy again.
 from dataclasses import dataclass
 
 from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.jobs.record import ResultRow
 from millstream.worker.model.lifecycle import UNCONFIRMED, Event
 from millstream.worker.settlement.consumer import Held
 
@@ -45,3 +46,4 @@ class DeadSettlement(Settlement):
     """The decision that an entry is dead; ``event`` is ``DIE``."""
 
     letter: DeadLetter  # The letter to write
+    result: ResultRow | None = None  # The record of its end, if its publisher wants one

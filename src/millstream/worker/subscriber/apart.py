@@ -7,11 +7,11 @@ that task alone is the handler's doing, and a variable that it set ends with the
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from millstream.worker.handlers.calling import ends_process
-from millstream.worker.settlement.running import AT_WORK
+from millstream.worker.settlement.running import AT_WORK, Work
 
 Result = TypeVar("Result")
 _Task = asyncio.Task[Any]
@@ -24,13 +24,15 @@ class Apart:
         self._base = copy_context()
         self._base.run(AT_WORK.set, None)  # as every run leaves it
         self._outer: dict[_Task, _Task] = {}  # Task of a handler -> the task that awaits it
+        self._contexts: dict[_Task, Context] = {}  # Theirs
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result | None:
         """Await work in a task of its own; None where that was cancelled alone, and not this one."""
         outer = asyncio.current_task()
         assert outer is not None
-        inner = asyncio.create_task(work, context=self._base.copy())
-        self._outer[inner] = outer
+        context = self._base.copy()
+        inner = asyncio.create_task(work, context=context)
+        self._outer[inner], self._contexts[inner] = outer, context
         try:
             return await inner
         except asyncio.CancelledError:
@@ -39,7 +41,13 @@ class Apart:
                 raise
             return None
         finally:
-            del self._outer[inner]
+            del self._outer[inner], self._contexts[inner]
+
+    def interrupt(self, work: Work) -> None:
+        """Cancel the task that runs this; its handler gets ``CancelledError`` at its next await."""
+        for task, context in self._contexts.items():
+            if context.get(AT_WORK) is work:
+                task.cancel()
 
     def ends(self, error: BaseException) -> bool:
         """True if a run ended by a stop, by Ctrl-C or with its event loop; False for what the handler raised."""

@@ -14,6 +14,7 @@ that does not fit the annotations is dead and never in a batch.
 import logging
 import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
@@ -66,7 +67,7 @@ class BatchRuns(SubscriberPart):
         self, common: Common, calls: HandlerCalls, after: AfterRun, gate: IsolationGate, buffer: Buffer
     ) -> None:
         # Runs the handler; may be put into something that measures it
-        self.call: Callable[[BatchMessages], Awaitable[None]] = calls.batch
+        self.call: Callable[[BatchMessages], Awaitable[Any]] = calls.batch
         self._calls = calls
         super().__init__(common)
         self._after = after
@@ -83,6 +84,8 @@ class BatchRuns(SubscriberPart):
             batch += self._buffer.take_fresh(self._size - 1)
         else:
             self._member.stats.suspects += 1
+        if any(held.__class__ is not Held for held in batch):
+            batch = await self._after.may_begin(batch, self._gate)
         failpoints.reach("before_handler")
         AT_WORK.set(batch)
         try:
@@ -120,7 +123,7 @@ class BatchRuns(SubscriberPart):
         self._gate.began()
         try:
             try:
-                await self.call(messages)
+                values = await self.call(messages)
             except BaseException as error:
                 end_if_forked(self._process, error)
                 raise
@@ -134,15 +137,17 @@ class BatchRuns(SubscriberPart):
                 raise
             self._failed(entries, error)
         else:
-            self._done(entries)
+            self._done(entries, values)
         finally:
             self._gate.ended()
 
-    def _done(self, entries: list[Held]) -> None:
+    def _done(self, entries: list[Held], values: Any = None) -> None:
         failpoints.reach("after_handler")
         self._member.stats.handled += len(entries)
-        for held in entries:
-            self._after.returned(held)
+        # A result for each entry, where the handler returned as many
+        each = values if isinstance(values, list | tuple) and len(values) == len(entries) else None
+        for place, held in enumerate(entries):
+            self._after.answered(held, None if each is None else each[place])
 
     def _some_failed(self, entries: list[Held], error: BatchError) -> None:
         failed = _by_place([error], len(entries))

@@ -17,7 +17,7 @@ from millstream.client.dead_letter.letter import meant_for
 from millstream.client.line import AccessDenied, Disconnected, Reply, passes
 from millstream.worker.limits.limiter import Limiter
 from millstream.worker.model.lifecycle import Event, State
-from millstream.worker.settlement.consumer import Held, Returned
+from millstream.worker.settlement.consumer import Held, Trailed
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
 from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
@@ -256,7 +256,7 @@ class Intake(SubscriberPart):
     def _pass_over(self, found: list[Held]) -> list[Held]:
         """Acknowledge without a run what was put back for another group of the stream; the rest."""
         stream, mine = self._member.stream, (None, self._member.group)
-        others = [held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) not in mine]
+        others = [held for held in found if isinstance(held, Trailed) and meant_for(held.history, stream) not in mine]
         for held in others:
             log.info("%s %s: put back for another group; not run in %s", stream, held.id.decode(), mine[1])
             held.step(Event.START)

@@ -31,6 +31,7 @@ from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log, spare
 from millstream.worker.settlement.acks import PendingAcks
+from millstream.worker.settlement.cancels import Cancels
 from millstream.worker.settlement.consumer import Held, Membership, OwnedMembership, hold
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.fence import Fence
@@ -120,6 +121,7 @@ class SubscriberLoop:
             no_ack=sub.no_ack,
             delete_acked=subscription.on_ack == "delete",
             line=shared.line.near(sub.stream),
+            anywhere=shared.line,
             private=shared.private.near(sub.stream),
             guard=shared.guard,
             clock=shared.clock,
@@ -141,7 +143,9 @@ class SubscriberLoop:
         acks = PendingAcks(member, fence, failures, delays, single=subscription.ack == "each")
         apart = Apart()
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
-        self.common = common = Common(subscription, member, leases, failures, delays, acks, outcomes, apart)
+        # A thread cannot be interrupted: its function looks at ``msg.cancelled``
+        cancels = Cancels(member, outcomes.cancelled, apart.interrupt if subscription.is_async else lambda _: None)
+        self.common = common = Common(subscription, member, leases, failures, delays, acks, cancels, outcomes, apart)
         self._threads = threads_for(subscription) if owned is None else None
         threads = self._threads if owned is None else owned.threads
         calls = HandlerCalls(subscription, outcomes, threads, shared.middlewares)
@@ -328,7 +332,8 @@ class SubscriberLoop:
 
     def start(self) -> None:
         """Begin to work."""
-        self._helpers = [asyncio.create_task(part.run()) for part in (self.common.leases, self.common.acks)]
+        parts = (self.common.leases, self.common.acks, self.common.cancels)
+        self._helpers = [asyncio.create_task(part.run()) for part in parts]
         if self.limiter is not None:
             self._helpers.append(asyncio.create_task(self.limiter.run()))
         self.lanes.start()
@@ -349,6 +354,7 @@ class SubscriberLoop:
         """Renew what is due now, as happens by itself every second or so; for tests that turn the clock by hand."""
         await self.common.leases.round()
         await self.fetcher.hold()
+        await self.common.cancels.round()
         if self.limiter is not None:
             await self.limiter.send(renew=True)
             self.limiter.moved()  # reading may wait for permits

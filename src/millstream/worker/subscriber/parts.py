@@ -8,6 +8,7 @@ from millstream.errors import MillstreamError
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.settlement.acks import PendingAcks
+from millstream.worker.settlement.cancels import Cancels
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.failure_log import FailureLog
@@ -42,6 +43,7 @@ class Common(NamedTuple):
     failures: FailureLog  # The log that tells failures from crashes; says how to run what was delivered before
     delays: EntryDelays  # When delayed entries are due
     acks: PendingAcks  # Take what becomes of entries, and store it
+    cancels: Cancels  # Find what was cancelled
     outcomes: Outcomes  # Take failed runs; the retry policy decides what they mean
     apart: Apart  # The tasks in which handlers run
 
@@ -56,5 +58,6 @@ class SubscriberPart:
         self._failures = common.failures
         self._delays = common.delays
         self._acks = common.acks
+        self._cancels = common.cancels
         self._outcomes = common.outcomes
         self._apart = common.apart

@@ -11,15 +11,17 @@ The rules are the same for one entry and for each entry of a batch (:mod:`millst
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from millstream import failpoints
 from millstream.worker.handlers.calling import end_if_forked, finished
+from millstream.worker.handlers.fields import result_text
 from millstream.worker.handlers.invoke import Call
-from millstream.worker.model.answers import Nack, Reject, answer
+from millstream.worker.model.answers import JobCancelledError, Nack, Reject, answer
 from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement import running
-from millstream.worker.settlement.consumer import Held
+from millstream.worker.settlement.consumer import Held, Trailed
 from millstream.worker.settlement.running import AT_WORK
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.parts import Common, SubscriberPart
@@ -33,6 +35,7 @@ _UNSETTLED = (State.RUNNING, State.LOST)
 
 #: True if this process was stopped by a signal, and its supervisor is neither stopping nor gone; None without one.
 stopped_alone: Callable[[], bool] | None = None
+_BY_CANCEL = (asyncio.CancelledError, JobCancelledError)  # Errors by which a cancelled run ends
 
 
 class AfterRun(SubscriberPart):
@@ -43,6 +46,14 @@ class AfterRun(SubscriberPart):
         # Runs that go on beyond the stop, in threads or in handlers that ignore their cancellation; their entries stay
         # pending
         self.unfinished = 0
+
+    async def may_begin(self, entries: list[Held], gate: IsolationGate) -> list[Held]:
+        """The entries without the cancelled jobs; no isolated run begins during the look."""
+        gate.began()
+        try:
+            return await self._cancels.begin(entries)
+        finally:
+            gate.ended()
 
     def returned(self, held: Held) -> None:
         """The run ended without an error that the handler could see."""
@@ -60,9 +71,25 @@ class AfterRun(SubscriberPart):
             else:
                 self._acks.ack(held)
 
+    def answered(self, held: Held, value: Any) -> None:
+        """The same for an entry that may have a result, which is to be stored with its ack."""
+        if isinstance(held, Trailed) and held.job is not None:
+            try:
+                held.result = result_text(value, self._member.clock.now().wall)
+            except BaseException as error:
+                if self._apart.ends(error):
+                    raise
+                self._member.stats.handled -= 1
+                self.raised(held, error)
+                return
+        self.returned(held)
+
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
         running.STRAY.pop(id(held), None)
+        if held in self._member.cancelled and held.state is State.RUNNING and issubclass(type(error), _BY_CANCEL):
+            self._outcomes.cancelled(held)
+            return
         # The exception is the user's object: its text and its class may raise
         error = answer(tame(error))
         if held.state in _UNSETTLED:
@@ -119,6 +146,8 @@ class SingleRuns(SubscriberPart):
 
     async def start(self, held: Held) -> None:
         """Run one entry to its end; with ``ack="each"`` it then has its outcome stored, or keeps a place until then."""
+        if held.__class__ is not Held and not await self._after.may_begin([held], self._gate):
+            return
         if held.deliveries > 1:
             self._member.stats.suspects += 1
         held.step(Event.START)
@@ -129,7 +158,7 @@ class SingleRuns(SubscriberPart):
         try:
             result = await self.call(held)
             if result is not None:
-                await finished(result)
+                result = await finished(result)
         except BaseException as error:
             if self._process != running.Process.id:
                 end_if_forked(self._process, error)
@@ -143,7 +172,10 @@ class SingleRuns(SubscriberPart):
                 end_if_forked(self._process)
             failpoints.reach("after_handler")
             self._member.stats.handled += 1
-            self._returned(held)
+            if held.__class__ is Held:
+                self._returned(held)
+            else:
+                self._after.answered(held, result)
             if self._each and held.state not in FINAL:
                 if self._places is None or self._gate.wanted:
                     await self._apart.calm()  # what the handler did to its own task must not end the lane here

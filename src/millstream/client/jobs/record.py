@@ -1,0 +1,148 @@
+"""The result of an entry: its keys, the field of an entry that requests one, and the record of its end.
+
+::
+
+    millstream:{orders}:result:<id>           hash: group -> JSON {state, value or error, at_ms}; progress:<group>
+    millstream:{orders}:cancelled:<group>     sorted set: entry id -> when it was cancelled, milliseconds since 1970
+    millstream:replies:<process>              stream: hints that a result is there; about 1,000 entries, for an hour
+
+All but the last are in the stream's slot. The hash alone decides; the hints only save waiting.
+
+An entry requests a result by one more field, its last: ``_job``, JSON with ``keep_ms`` and ``reply``, the process that
+waits. Workers take it off before the entry is decoded. A worker of an earlier version leaves it on.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from millstream.client.dead_letter.letter import HISTORY, take_history
+from millstream.client.jsontext import parse, parse_record
+from millstream.client.slots import beside
+
+FIELD = b"_job"
+
+VALUE_BYTES = 1 << 20
+"""Bytes of a value's JSON at most."""
+
+KEEP_MS = 366 * 86_400_000
+"""Milliseconds that a result is kept at most."""
+
+ERROR_CHARACTERS = 2_000
+"""Characters of a dead entry's error in its result."""
+
+REPLIES = 1_000
+REPLIES_MS = 3_600_000
+"""Hints that are kept, and milliseconds for which they are."""
+
+CANCELLED_MS = 30 * 86_400_000
+"""Milliseconds for which a cancellation is remembered whose entry does not end."""
+
+_NAME = re.compile(r"[0-9a-f]{1,64}")
+
+
+class WantedResult(NamedTuple):
+    """A result that an entry requests."""
+
+    keep_ms: int  # Milliseconds that it is kept
+    reply: str  # The process that waits
+
+
+class ResultRow(NamedTuple):
+    """A record to write: the words that a script takes."""
+
+    key: str
+    field: str
+    text: str
+    keep_ms: int
+
+    @property
+    def commands(self) -> list[tuple[str | int, ...]]:
+        """The commands that do the same."""
+        return [("HSET", self.key, self.field, self.text), ("PEXPIRE", self.key, self.keep_ms)]
+
+
+def trailer(wanted: WantedResult) -> list[bytes]:
+    """The field and its value."""
+    return [FIELD, json.dumps(wanted._asdict(), separators=(",", ":")).encode()]
+
+
+def take_trailer(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, object], ...], WantedResult | None]:
+    """An entry's own fields, its earlier deaths, and the result that it requests.
+
+    Without either, ``flat`` itself is returned.
+    """
+    own, history = take_history(flat) if len(flat) > 2 and flat[-2] == HISTORY else (flat, ())
+    if len(own) > 2 and own[-2] == FIELD and (wanted := parse_wanted(own[-1])) is not None:
+        return own[:-2], history, wanted
+    return own, history, None
+
+
+def parse_wanted(text: bytes) -> WantedResult | None:
+    """The content of the field; None if it is none of ours: any client may write such a field."""
+    try:
+        found = parse(text)
+    except ValueError:
+        return None
+    keep_ms, reply = (found.get("keep_ms"), found.get("reply")) if isinstance(found, dict) else (None, None)
+    if type(keep_ms) is not int or not 0 < keep_ms <= KEEP_MS:
+        return None
+    if not isinstance(reply, str) or not _NAME.fullmatch(reply):
+        return None
+    return WantedResult(keep_ms, reply)
+
+
+def result_key(stream: str, ident: str) -> str:
+    """The key of an entry's results."""
+    return beside(stream, "result", ident)
+
+
+def cancelled_key(stream: str, group: str) -> str:
+    """The key of a group's cancelled entries."""
+    return beside(stream, "cancelled", group)
+
+
+def replies_key(process: str) -> str:
+    """The key of a process's hints."""
+    return f"millstream:replies:{process}"
+
+
+def record(state: str, at_ms: int, **more: Any) -> str:
+    """The record of an end; raises ValueError and TypeError for a value that is not JSON."""
+    return json.dumps({"state": state, **more, "at_ms": at_ms}, separators=(",", ":"), allow_nan=False)
+
+
+def parse_result(text: bytes | None) -> dict[str, Any] | None:
+    """A record; None where there is none, or something else."""
+    if text is None:
+        return None
+    try:
+        found = parse(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.get("state") in ENDS else None
+
+
+def parse_progress(text: bytes | None) -> dict[str, Any] | None:
+    """The progress that a handler reported; None without one."""
+    try:
+        found = None if text is None else parse_record(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+ENDS = ("done", "dead", "cancelled")
+"""States of an entry that has ended."""
+
+
+def hint(wanted: WantedResult, ident: str) -> list[tuple[str | int, ...]]:
+    """The commands that wake the process that waits."""
+    key = replies_key(wanted.reply)
+    return [("XADD", key, "MAXLEN", "~", REPLIES, "*", "id", ident), ("PEXPIRE", key, REPLIES_MS)]
+
+
+def rows_of(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """The fields of a result's hash."""
+    return {name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}

@@ -1,0 +1,242 @@
+"""A job: a published entry whose result, progress or cancellation its publisher is interested in."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self, cast
+
+from redis.exceptions import ResponseError
+
+from millstream import times
+from millstream.client.jobs import record
+from millstream.client.later.scripts import ServerScript
+from millstream.client.line import Reply
+from millstream.client.ranges import order_of
+from millstream.errors import Disconnected, UsageError
+from millstream.worker.jobs.replies import ReplyHints
+from millstream.worker.model.answers import JobCancelledError, JobDeadError
+
+CANCEL = ServerScript.beside("millstream.client.jobs", "cancel.lua")
+
+_LOOKS = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between two looks for a result, as long as no hint comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """The state of a job in one group, or of the first group that has ended it.
+
+    Attributes:
+        state: ``queued``, ``running``, ``done``, ``dead``, ``cancelled`` or ``unknown``. A running job was delivered to
+            a worker, where it also waits for its turn or its retry. The end of an unknown one is not kept.
+        progress: the last ``await msg.progress(...)`` of its handler, as ``{"at": 40, "of": 100, "text": "pages"}``.
+        error: the error of a dead job.
+        at_ms: when it ended, in milliseconds since 1970.
+    """
+
+    state: Literal["queued", "running", "done", "dead", "cancelled", "unknown"]
+    progress: dict[str, Any] | None = None
+    error: str | None = None
+    at_ms: int | None = None
+
+
+class JobDoor(NamedTuple):
+    """The ways from a job to its server."""
+
+    replies: Callable[[], ReplyHints]  # Those of the event loop that runs
+    run: Callable[[str, Callable[[ReplyHints], Awaitable[Any]]], Any]  # Does it in a thread, for a method of that name
+
+
+class Job(str):
+    """A published entry, for its result. It is the text of the entry's id, as ``publish`` always returned.
+
+    Args:
+        ident: the entry's id; ``publish`` and ``App.job`` make jobs that can be waited for.
+
+    Attributes:
+        stream: key of its stream.
+        group: the group that is meant; None for the first one that has a result.
+    """
+
+    __slots__ = ("_door", "_why_none", "group", "stream")
+
+    stream: str
+    group: str | None
+    _door: JobDoor
+    _why_none: str | None  # Why there is no result to wait for
+
+    def __new__(cls, ident: str) -> Self:
+        """The text alone: ``app.job`` makes a job that can be waited for."""
+        return super().__new__(cls, ident)
+
+    @classmethod
+    def made(
+        cls, ident: str, stream: str, door: JobDoor, group: str | None = None, why_none: str | None = None
+    ) -> Self:
+        """The job of an entry."""
+        job = cls(ident)
+        job.stream, job.group, job._door, job._why_none = stream, group, door, why_none
+        return job
+
+    @property
+    def id(self) -> str:
+        """The entry's id, as a plain text."""
+        return str.__str__(self)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """A copy in another process is the id alone; ``app.job`` makes a job of it."""
+        return str, (self.id,)
+
+    async def result(self, timeout: float | str | None = None) -> Any:  # noqa: ASYNC109 - a text such as "30s" too
+        """The value that the handler returned in the run whose ack the server took.
+
+        Args:
+            timeout: seconds, or a text such as ``"30s"``; None waits without an end.
+
+        Raises:
+            JobDeadError: the entry is in the dead-letter stream.
+            JobCancelledError: it was cancelled.
+            TimeoutError: there was no result in that time; the job goes on.
+            UsageError: it was published without ``result=``.
+            Disconnected: the server cannot be reached.
+        """
+        if self._why_none is not None:
+            raise UsageError(self._why_none)
+        seconds = None if timeout is None else times.configured("Job.result(timeout=", timeout, "s")
+        try:
+            async with asyncio.timeout(seconds):
+                row = await self._ended()
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self.stream} {self.id}: no result within {seconds:g} s; the job goes on. Call result() again, or "
+                "cancel()."
+            ) from None
+        if row["state"] == "dead":
+            raise JobDeadError(f"{self.stream} {self.id} is dead: {row.get('error')}")
+        if row["state"] == "cancelled":
+            raise JobCancelledError(f"{self.stream} {self.id} was cancelled")
+        return row.get("value")
+
+    def result_sync(self, timeout: float | str | None = None) -> Any:
+        """:meth:`result` for programs without an event loop."""
+        return self._sync("result_sync", lambda job: job.result(timeout))
+
+    def state_sync(self) -> JobState:
+        """:meth:`state` for programs without an event loop."""
+        return cast("JobState", self._sync("state_sync", lambda job: job.state()))
+
+    def cancel_sync(self) -> bool:
+        """:meth:`cancel` for programs without an event loop."""
+        return bool(self._sync("cancel_sync", lambda job: job.cancel()))
+
+    def _sync(self, name: str, work: "Callable[[Job], Awaitable[Any]]") -> Any:
+        def there(replies: ReplyHints) -> Awaitable[Any]:
+            door = self._door._replace(replies=lambda: replies)
+            return work(Job.made(self.id, self.stream, door, self.group, self._why_none))
+
+        return self._door.run(name, there)
+
+    async def _ended(self) -> dict[str, Any]:
+        """The record of its end, waited for."""
+        replies, looks = self._door.replies(), 0
+        with replies.expected(self.id) as woken:
+            while True:
+                woken.clear()  # Before the look: a hint that comes during it must not be lost
+                try:
+                    if (row := self._first(await self._rows(replies))) is not None:
+                        return row
+                except Disconnected:
+                    if not looks:
+                        raise
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOKS[min(looks, len(_LOOKS) - 1)]):
+                        await woken.wait()
+                looks += 1
+
+    async def _rows(self, replies: ReplyHints) -> dict[str, bytes]:
+        return record.rows_of(await replies.line.call("HGETALL", record.result_key(self.stream, self.id)))
+
+    def _first(self, rows: dict[str, bytes]) -> dict[str, Any] | None:
+        """The record of the group that is meant, or of the group that ended first."""
+        groups = [self.group] if self.group is not None else [name for name in rows if not name.startswith("progress:")]
+        found = [row for name in groups if (row := record.parse_result(rows.get(name))) is not None]
+        return min(found, key=lambda row: _number(row.get("at_ms")) or 0, default=None)
+
+    async def state(self) -> JobState:
+        """Its state and progress.
+
+        Raises:
+            Disconnected: the server cannot be reached.
+        """
+        replies = self._door.replies()
+        rows = await self._rows(replies)
+        names = [self.group] if self.group else [n.removeprefix("progress:") for n in rows if n.startswith("progress:")]
+        progress = next((p for n in names if (p := record.parse_progress(rows.get(f"progress:{n}")))), None)
+        row = self._first(rows)
+        if row is not None:
+            error = row.get("error")
+            return JobState(row["state"], progress, None if error is None else str(error), _number(row.get("at_ms")))
+        return JobState(await self._place(replies), progress)
+
+    async def _place(self, replies: ReplyHints) -> Literal["queued", "running", "unknown"]:
+        """Its state while nothing is kept of its end."""
+        line, ident = replies.line, self.id
+        found, groups = await line.calls((("XRANGE", self.stream, ident, ident), ("XINFO", "GROUPS", self.stream)))
+        last = _last_ids(groups)
+        meant = [self.group] if self.group is not None else list(last)
+        pending = await line.calls([("XPENDING", self.stream, group, ident, ident, 1) for group in meant])
+        if any(reply and not isinstance(reply, ResponseError) for reply in pending):
+            return "running"
+        waits = not meant or any(order_of(last.get(group, b"0-0")) < order_of(ident.encode()) for group in meant)
+        return "queued" if found and not isinstance(found, ResponseError) and waits else "unknown"
+
+    async def cancel(self) -> bool:
+        """Cancel it in its group, or in each group of its stream; True unless it had ended in all.
+
+        After True, a job that has not begun never begins. The coroutine of one that runs gets ``CancelledError``
+        once, within a second or so; a plain function sees ``msg.cancelled``.
+
+        Raises:
+            UsageError: no group reads the stream yet, the entry was published without ``result=``, or it is still to be
+                added (``at=``, ``delay=``).
+            Disconnected: the server cannot be reached.
+        """
+        if self._why_none is not None:
+            raise UsageError(self._why_none)
+        replies = self._door.replies()
+        found, rows = await replies.line.calls(
+            (("XRANGE", self.stream, self.id, self.id), ("XINFO", "GROUPS", self.stream))
+        )
+        if isinstance(found, ResponseError):
+            raise found
+        # Workers look up jobs alone; an entry that is gone from the stream may be in a worker's hands
+        if found and record.take_trailer(found[0][1])[2] is None:
+            raise UsageError(no_job(self.stream, self.id))
+        groups = [self.group] if self.group is not None else list(_last_ids(rows))
+        if not groups:
+            raise UsageError(
+                f"no group reads {self.stream} yet, so that nothing is cancelled. Name it: app.job(stream, id, group=)."
+            )
+        cancelled = False
+        for group in groups:
+            keys = (self.stream, record.result_key(self.stream, self.id), record.cancelled_key(self.stream, group))
+            cancelled |= bool(await CANCEL.call(replies.line, keys, (group, self.id, record.CANCELLED_MS)))
+        return cancelled
+
+
+def no_job(stream: str, ident: str) -> str:
+    """The error for an entry that was published without ``result=``."""
+    return f'{stream} {ident} is not a job: it was published without a result. Write publish(..., result="1h").'
+
+
+def _last_ids(groups: Reply) -> dict[str, bytes]:
+    """The last delivered id of each group; empty for a stream that is not there."""
+    if isinstance(groups, ResponseError):
+        return {}
+    rows = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in groups]
+    return {row[b"name"].decode(errors="surrogateescape"): row[b"last-delivered-id"] for row in rows}
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,71 @@
+"""Waiting for results: one blocked read of hints for all jobs of an event loop.
+
+A hint only ends a wait early. The results themselves are read on every wake, and every two seconds without one.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterator
+
+from redis.exceptions import ResponseError
+
+from millstream.client.jobs import record
+from millstream.client.line import Disconnected, Line
+from millstream.client.open import open_line
+
+_BLOCK_MS = 2_000
+_PAUSE = 1.0
+
+
+class ReplyHints:
+    """The hints to one event loop of this process."""
+
+    def __init__(self, url: str, line: Line) -> None:
+        self._url = url
+        self.line = line  # For everything else
+        self.name = secrets.token_hex(8)
+        self._waiting: dict[bytes, set[asyncio.Event]] = {}  # By the entry's id
+        self._last: bytes | str = "0-0"
+        self._own: Line | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def expected(self, ident: str) -> Iterator[asyncio.Event]:
+        """An event that is set when a result of this entry may be there."""
+        woken, key = asyncio.Event(), ident.encode()
+        self._waiting.setdefault(key, set()).add(woken)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._read(), name="millstream-replies")
+        try:
+            yield woken
+        finally:
+            waiting = self._waiting[key]
+            waiting.discard(woken)
+            if not waiting:
+                del self._waiting[key]
+
+    async def _read(self) -> None:
+        """Read hints as long as a job is waited for."""
+        key = record.replies_key(self.name)
+        if self._own is None:
+            self._own = open_line(self._url, near=key, redial=True)
+        command = ("XREAD", "COUNT", record.REPLIES, "BLOCK", _BLOCK_MS, "STREAMS", key)
+        while self._waiting:
+            try:
+                found = await self._own.call(*command, self._last, timeout=_BLOCK_MS / 1000 + 10)
+            except (Disconnected, ResponseError):  # results are looked for without it
+                await asyncio.sleep(_PAUSE)
+                continue
+            for hint, fields in found[0][1] if found else ():
+                self._last = hint
+                for woken in self._waiting.get(fields[1], ()):
+                    woken.set()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._own is not None:
+            await self._own.close()
