@@ -71,6 +71,30 @@ FAULTS = (
         f"{FENCING}::test_every_outcome_is_fenced[redis-ack]",
     ),
     Fault(
+        "result-without-an-ack",
+        "A job's result is what the run returned whose acknowledgement the server took.",
+        "worker/settlement/fence.lua",
+        "",
+        "if kept == 0 then return {refused} end",
+        """
+        if kept == 0 then
+          local last = at + (record ~= '' and #ids or 0)
+          if ARGV[last + 1] then redis.call('HSET', ARGV[last + 1], ARGV[last + 2], ARGV[last + 3]) end
+          return {refused}
+        end
+        """,
+        "tests/worker/jobs/test_results.py::test_a_late_run_does_not_write_its_result[redis]",
+    ),
+    Fault(
+        "cancelled-job-begins",
+        "After a cancel that returned True, a job that has not begun never begins.",
+        "worker/subscriber/runs.py",
+        "SingleRuns.start",
+        "if held.__class__ is not Held and not await self._after.may_begin([held], self._gate): ...",
+        "",
+        "tests/worker/jobs/test_cancel.py::test_a_queued_job_never_begins[redis]",
+    ),
+    Fault(
         "no-heartbeat",
         "A long handler keeps its entry.",
         "worker/settlement/leases.py",
