@@ -112,6 +112,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "contexts.config": frozenset({"client"}),  # for what is secret in a URL
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker.worker": frozenset({"worker", "client"}),
+    "worker.job": frozenset({"ops"}),
     "worker.orders": frozenset({"worker", "client", "ops"}),
     "spark.sql": frozenset({"spark", "client"}),
     "spark.recover": frozenset({"spark", "client"}),
@@ -167,7 +168,7 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 # The folders of ops that have the fixed modules: status, reading and, where a person may change something, changes
 NOUNS = (
     *("streams", "groups", "pending", "entries", "letters", "workers", "server", "spark", "findings"),
-    *("later", "schedules", "limits"),
+    *("later", "schedules", "jobs", "limits"),
 )
 
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.

@@ -173,7 +173,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     }
     place = dict.fromkeys(["group", "state", "consumer", "idle_ms", "due_in_ms", "deliveries"])
     assert frame(console, "/entry.json?key=shapes&id=1-1") == FRAME | dict.fromkeys(
-        ["stream", "id", "added_ms", "gone"]
+        ["stream", "id", "added_ms", "gone", "job"]
     ) | {"fields": [FIELD], "groups": [place]}
     hit = dict.fromkeys(["kind", "stream", "group", "consumer"])
     assert frame(console, "/search.json?q=shapes") == FRAME | {"query": None, "found": None, "hits": [hit]}

@@ -50,6 +50,7 @@ COMMANDS: Rows = {
         "millstream.cli.spark.sql:sql",
         "Query entries, groups, consumers, pending entries and dead letters with SQL.",
     ),
+    "job": ("millstream.cli.console.nouns:job", "Show one job and its result, or cancel it."),
     "limit": ("millstream.cli.console.nouns:limit", "List limits, set a rate at run time, or take it back."),
     "recover": (
         "millstream.cli.spark.recover:recover",

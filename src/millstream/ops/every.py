@@ -3,6 +3,7 @@
 from millstream.ops.actions import REGISTERED
 from millstream.ops.groups import changes as groups
 from millstream.ops.groups import removals
+from millstream.ops.jobs import changes as jobs
 from millstream.ops.later import changes as later
 from millstream.ops.letters import changes as letters
 from millstream.ops.limits import changes as limits
@@ -12,8 +13,8 @@ from millstream.ops.schedules import changes as schedules
 from millstream.ops.streams import changes as streams
 from millstream.ops.workers import changes as workers
 
-_MODULES = (groups, removals, pending, dead, undo, streams, letters, workers, later, schedules, limits)
-_NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker", "later", "schedule", "limit")
+_MODULES = (groups, removals, pending, dead, undo, streams, letters, workers, later, schedules, jobs, limits)
+_NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker", "later", "schedule", "job", "limit")
 
 BY_NAME = dict(sorted(REGISTERED.items(), key=lambda found: _NOUNS.index(found[1].noun)))
 """Name -> action."""

@@ -19,6 +19,7 @@ _LETTERS = ("millstream.ops.letters.changes",)
 _LATER = ("millstream.ops.later.changes",)
 _LIMITS = ("millstream.ops.limits.changes",)
 _SCHEDULES = ("millstream.ops.schedules.changes",)
+_JOBS = ("millstream.ops.jobs.changes",)
 
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
@@ -74,6 +75,9 @@ LATER: Rows = {
         "List the schedules of STREAM, the first due first; without STREAM, the streams that have some.",
     ),
     "show": ("millstream.cli.later.later:show", "Show one schedule in full: its time, and its decoded entry."),
+}
+JOB: Rows = {
+    "show": ("millstream.cli.worker.job:show", "Show one job: its state, its progress and its result in each group.")
 }
 SCHEDULE: Rows = {
     "ls": ("millstream.cli.later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
@@ -243,6 +247,17 @@ def later() -> None:
       millstream later cancel bills xmas-7
       millstream later move bills xmas-7 --delay 2h
       millstream later fire bills xmas-7                   add its entry now
+    """
+
+
+@click.group(cls=NounGroup, rows=JOB, changes=_JOBS, context_settings=_WIDE, epilog=EXIT_LIST)
+def job() -> None:
+    """Show and cancel jobs: entries published with `result=`, whose publishers want what the handler returns.
+
+    \b
+    Examples:
+      millstream job show orders 1763721600000-0
+      millstream job cancel orders billing 1763721600000-0
     """
 
 

@@ -1,18 +1,21 @@
 """One entry: its content, decoded, and its state in each group."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.client.line import Command, Line
-from millstream.ops.asking import calls, checked
+from millstream.ops.asking import NotReadableError, calls, checked
 from millstream.ops.entries.reading import find
 from millstream.ops.entries.status import EntryFound
+from millstream.ops.jobs.reading import job_of
+from millstream.ops.jobs.status import JobSeen, group_facts
 from millstream.ops.payloads.decode import FORMS, Form
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import in_full, payload_facts
 from millstream.ops.words import milliseconds, name
 from millstream.web.page import Asked, WebPage
-from millstream.web.pages.common import command_line
+from millstream.web.pages.common import closed_actions, command_line
 
 _STATES = {"passed": "done"}
 """The word of the JSON twin, which keeps it."""
@@ -25,13 +28,14 @@ class EntrySeen:
     found: EntryFound
     before: str | None
     after: str | None
+    job: JobSeen | None = None  # Its job; None where it has none
 
 
 async def entry_page(asked: Asked) -> WebPage:
     """An entry."""
     key, entry = asked.word("key"), asked.entry_id("id")
     reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
-    found, stands = reading.value.found, reading.value.found.standings
+    found, stands, job = reading.value.found, reading.value.found.standings, reading.value.job
     as_form: Form | None = next((form for form in FORMS if form == asked.words.get("as")), None)
     payload = None if found.entry is None else EntryPayload(found.entry.fields, as_form)
     facts = {
@@ -51,6 +55,7 @@ async def entry_page(asked: Asked) -> WebPage:
             }
             for one in stands
         ],
+        "job": None if job is None else [group_facts(one) for one in job.groups],
     }
     view = {
         "key": key,
@@ -63,6 +68,8 @@ async def entry_page(asked: Asked) -> WebPage:
         "form": as_form,
         "before": reading.value.before,
         "after": reading.value.after,
+        "jobs": [] if job is None else [(one, group_facts(one)) for one in job.groups],
+        "closed": {} if job is None else await closed_actions(asked, key),
     }
     shell = [command_line(asked, "stream get", key, entry)]
     return WebPage("entry", f"{entry} in {name(key)}", facts, view, shell, **WebPage.source(reading))
@@ -75,7 +82,10 @@ async def _read(line: Line, key: str, entry: str) -> EntrySeen:
         ("XRANGE", key, f"({entry}", "+", "COUNT", 1),
     ]
     before, after = [checked(reply, key) for reply in await calls(line, commands)]
-    return EntrySeen(found, _id(before), _id(after))
+    job = None
+    with contextlib.suppress(NotReadableError):  # It has none, or this user may not read the results
+        job = await job_of(line, found)
+    return EntrySeen(found, _id(before), _id(after), job)
 
 
 def _id(rows: Any) -> str | None:

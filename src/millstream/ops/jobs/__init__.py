@@ -1,0 +1,1 @@
+"""Jobs: entries whose publishers want a result."""

@@ -1,0 +1,49 @@
+"""A job as facts. PURE."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.ops.words import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """A job in one group."""
+
+    group: str  # Name of the group
+    state: str  # ``queued``, ``running``, ``done``, ``dead``, ``cancelled`` or ``unknown``
+    end: Mapping[str, Any] | None = None  # The record of its end; None where there is none
+    progress: Mapping[str, Any] | None = None  # Its last progress
+    cancelled_ms: int | None = None  # Time of a cancellation that no worker has carried out yet
+
+    @property
+    def open(self) -> bool:
+        """True if it can be cancelled."""
+        return self.state in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A job in each group of its stream."""
+
+    stream: str  # Key of the stream
+    id: str  # Id of the entry
+    at_ms: int  # The server's time
+    keep_ms: int | None  # Milliseconds that a result is kept; None where the entry is gone
+    groups: tuple[GroupJob, ...] = ()
+
+
+def group_facts(one: GroupJob) -> Facts:
+    """A job in one group, as facts."""
+    end = one.end or {}
+    ended = end.get("at_ms")
+    return {
+        "group": one.group,
+        "state": one.state,
+        "ended_ms": ended if isinstance(ended, int) else None,
+        "cancelled_ms": one.cancelled_ms,
+        "progress": one.progress,
+        "value": end.get("value"),
+        "error": end.get("error"),
+    }

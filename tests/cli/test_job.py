@@ -1,0 +1,67 @@
+"""``millstream job``: one job in each group, and its cancellation."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream import App
+from millstream.cli.main import main
+from millstream.client.jobs import record
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+
+def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
+    """``millstream job`` in this process."""
+    done = CliRunner().invoke(main, ["job", words[0], "--url", server.url, *words[1:]])
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done
+
+
+def published(server: ServerProcess, **options: Any) -> str:
+    """A job of ``orders``."""
+
+    async def work() -> str:
+        async with App(server.url, registry=False) as app:
+            return str(await app.publish("orders", {"n": 1}, **options))
+
+    return asyncio.run(work())
+
+
+def test_a_job_is_shown_and_cancelled(server: ServerProcess, client: redis.Redis) -> None:
+    """Its state in each group; a cancellation by the shell is one that workers look up, and it refuses an ended job."""
+    for group in ("billing", "audit"):
+        client.xgroup_create("orders", group, mkstream=True)
+    job = published(server, result="1h")
+    end = record.record("done", 1_700_000_000_000, value={"bill": 7})
+    client.hset(record.result_key("orders", job), mapping={"audit": end, "progress:billing": '{"at":1}'})
+    seen = json.loads(run(server, "show", "orders", job, "-o", "json").stdout)
+    assert (seen["id"], seen["keep_ms"]) == (job, 3_600_000)
+    states = {row["group"]: (row["state"], row["value"], row["progress"]) for row in seen["groups"]}
+    assert states == {"billing": ("queued", None, {"at": 1}), "audit": ("done", {"bill": 7}, None)}
+    run(server, "cancel", "orders", "billing", job, "--dry-run")
+    key = record.cancelled_key("orders", "billing")
+    assert not client.exists(key)
+    run(server, "cancel", "orders", "billing", job, "--yes")
+    assert client.zscore(key, job) is not None
+    assert 0 < client.pttl(key) <= record.CANCELLED_MS  # type: ignore[operator] # redis-py's types
+    assert "queued" in run(server, "show", "orders", job).stdout
+    assert "it is done" in run(server, "cancel", "orders", "audit", job, "--yes", code=5).stderr
+
+
+def test_what_is_not_a_job_is_refused(server: ServerProcess, client: redis.Redis) -> None:
+    """An entry without a result, an entry that is gone and a group that does not exist are one error each."""
+    client.xgroup_create("orders", "billing", mkstream=True)
+    plain, job = published(server), published(server, result="1h")
+    assert "without result=" in run(server, "show", "orders", plain, code=4).stderr
+    assert "is gone" in run(server, "show", "orders", "5-1", code=4).stderr
+    assert "has no group" in run(server, "cancel", "orders", "nobody", job, "--yes", code=4).stderr
+    client.hset(record.result_key("orders", job), mapping={b"billing": b"\xff", b"progress:billing": b"[1"})
+    client.set(record.cancelled_key("orders", "billing"), "x")
+    seen = json.loads(run(server, "show", "orders", job, "-o", "json").stdout)
+    assert (seen["groups"][0]["state"], seen["groups"][0]["progress"]) == ("queued", None)
