@@ -125,7 +125,8 @@ class Broker:
         deadline = loop.time() + patience
         quiet = 0
         for one in self.app.loops:
-            await one.common.cancels.round()
+            for part in one.parts:
+                await part.common.cancels.round()
         while quiet < 2:  # seen two times, with turns between: a reply may be on its way to the reader
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
@@ -166,7 +167,7 @@ class Broker:
 
         While a handler holds an entry its lease is renewed, and the steps are those of life.
         """
-        permits = [wait for one in self.app.loops if one.limiter is not None and (wait := one.limiter.wait_ms())]
+        permits = [wait for one in self.app.loops for limiter in one.limiters if (wait := limiter.wait_ms())]
         quiet = (self._quiet_for(part, left) for one in self.app.loops for part in one.parts)
         return min([self._due_in(left), *permits, *quiet])
 

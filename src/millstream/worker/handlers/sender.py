@@ -91,6 +91,7 @@ class PlacedId(str):
     """The id of an entry, or of a schedule, and the stream or partition that has it."""
 
     __slots__ = ("stream",)
+    stream: str
 
     def __new__(cls, ident: str, stream: str) -> Self:
         """Make one of both."""

@@ -60,6 +60,9 @@ class Granted:
     paced: bool
 
 
+_COUNTED = ("in_use", "granted", "refused", "waiting")
+
+
 class Limiter:
     """Asks for the permits of one handler's runs."""
 
@@ -306,6 +309,16 @@ class Limiter:
             }
             for one in self.limits
         ]
+
+
+def facts_of(limiters: Iterable[Limiter]) -> list[dict[str, Any]]:
+    """The state of each limit of a handler; that of several partitions is added up."""
+    found: dict[str, dict[str, Any]] = {}
+    for limiter in limiters:
+        for one in limiter.facts():
+            if (known := found.setdefault(one["name"], one)) is not one:
+                known.update({name: known[name] + one[name] for name in _COUNTED})
+    return list(found.values())
 
 
 class LimitedRuns:

@@ -15,6 +15,7 @@ from millstream.client.line import Line
 from millstream.errors import MillstreamError
 from millstream.worker.later.mover import Mover
 from millstream.worker.later.scheduler import Scheduler
+from millstream.worker.limits.limiter import facts_of
 from millstream.worker.monitoring.group_metrics import collect
 from millstream.worker.monitoring.later_metrics import later_metrics
 from millstream.worker.monitoring.metrics import family
@@ -127,7 +128,7 @@ def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
     for name in _LIMITS:
         limited = family(f"millstream_limit_{name}")
         for loop in loops:
-            for one in [] if loop.limiter is None else loop.limiter.facts():
+            for one in facts_of(loop.limiters):
                 limited.add_metric([*_labels(loop), str(one["name"])], one[name])
         yield limited
 

@@ -7,7 +7,7 @@ the threads and the counters; the registry has one row for all of them.
 import copy
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis.exceptions import ResponseError
 
@@ -17,6 +17,7 @@ from millstream.client.partitions.layout import PartitionLayout
 from millstream.client.partitions.lease import PartitionLease
 from millstream.errors import ConfigError
 from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.limits.limiter import Limiter
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
@@ -27,6 +28,9 @@ from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.subscriber.group_setup import FatalError
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, threads_for
 from millstream.worker.subscriber.places import CommonPlaces, Owned, SharedPlaces
+
+if TYPE_CHECKING:
+    from millstream.worker.settlement.running import Work
 
 _WORST_FIRST = ("failed", "stuck", "unreachable", "starting", "paused", "full", "reading")
 
@@ -52,6 +56,7 @@ class PartitionedLoop:
             no_ack=False,
             delete_acked=subscription.on_ack == "delete",
             line=shared.line,
+            anywhere=shared.line,
             private=shared.private,
             guard=shared.guard,
             clock=shared.clock,
@@ -63,6 +68,7 @@ class PartitionedLoop:
         self._stopping = False
         self._quiet = False
         self.paused: HandlerPause | None = None
+        self.overrun: Callable[[Subscription, Work], None] = lambda *_: None
         self.ownership = Ownership(layout.keys, self.member, shared.line, self._loop_of)
 
     def _loop_of(
@@ -82,6 +88,7 @@ class PartitionedLoop:
         if self._durations is not None:
             loop.measure(self._durations)
         loop.pause(self.paused)
+        loop.overrun = self.overrun
         return loop
 
     # -- what is known of it ----------------------------------------------------------------------------------------
@@ -90,6 +97,11 @@ class PartitionedLoop:
     def parts(self) -> Sequence[SubscriberLoop]:
         """The loops of the partitions that are owned."""
         return [part.loop for part in list(self.ownership.parts.values())]
+
+    @property
+    def limiters(self) -> list[Limiter]:
+        """Those that ask for permits: one for each partition."""
+        return [limiter for part in self.parts for limiter in part.limiters]
 
     @property
     def partitions(self) -> list[int]:
@@ -249,6 +261,7 @@ def _check(subscription: Subscription, layout: PartitionLayout) -> None:
         (sub.no_ack, "StreamSub(no_ack=True)"),
         (sub.consumer is not None, "StreamSub(consumer=)"),
         (sub.start not in ("0", "$"), f"StreamSub(start={sub.start!r})"),
+        (not subscription.hold and any(one.key for one in subscription.limits), "subscriber(limit=Limit(key=))"),
         (subscription.read != "both", f"subscriber(read={subscription.read!r})"),
     ):
         if given:

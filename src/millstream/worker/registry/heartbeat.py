@@ -19,7 +19,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from millstream._version import __version__
 from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
-from millstream.worker.limits.limiter import asked, learn
+from millstream.worker.limits.limiter import asked, facts_of, learn
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.partitions.loop import PartitionedLoop, Runner
 from millstream.worker.registry import protocol
@@ -130,7 +130,7 @@ class Heartbeat:
         pairs = [(loop.subscription.sub.stream, loop.subscription.group) for loop in self._loops]
         fields = [protocol.order_field(self.id), *(protocol.pause_field(*pair) for pair in pairs)]
         renews = self._renewed_ms is None or not 0 <= now - self._renewed_ms < protocol.RENEWAL_MS
-        limiters = [loop.limiter for loop in self._loops if loop.limiter is not None]
+        limiters = [limiter for loop in self._loops for limiter in loop.limiters]
         rates = asked(limiters)
         beat = protocol.beat(self.id, self.facts(), now, fields, renews=renews)
         replies = await self._line.calls((*beat, *rates))
@@ -237,7 +237,7 @@ class Heartbeat:
             "failed": stats.failed,
             "dead": stats.dead,
             "paused": loop.paused.reason if loop.paused is not None else None,
-            **({"limits": loop.limiter.facts()} if loop.limiter is not None else {}),
+            **({"limits": facts_of(loop.limiters)} if subscription.limits else {}),
             "jobs": [
                 {"id": entry.decode(), "since_ms": since, "deliveries": deliveries}
                 for since, entry, deliveries in running[:JOBS_SHOWN]

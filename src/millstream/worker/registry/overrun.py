@@ -17,10 +17,10 @@ from redis.exceptions import RedisError
 from millstream.errors import MillstreamError
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import State
+from millstream.worker.partitions.loop import Runner
 from millstream.worker.registry.watchdog import PATIENCE, kill
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.settlement.running import Work
-from millstream.worker.subscriber.loop import SubscriberLoop
 from millstream.worker.subscriber.standstill import Standstill
 
 log = logging.getLogger("millstream.worker")
@@ -35,7 +35,7 @@ supervised = False
 class Overrun:
     """Ends this process, once."""
 
-    def __init__(self, standstill: Standstill, loops: Sequence[SubscriberLoop], grace: float) -> None:
+    def __init__(self, standstill: Standstill, loops: Sequence[Runner], grace: float) -> None:
         self._standstill = standstill
         self._loops = loops
         self._grace = grace
@@ -89,5 +89,5 @@ class Overrun:
 
     def _others(self, entries: Sequence[Held]) -> bool:
         """True while anything else runs."""
-        every = [one for loop in self._loops for one in loop.member.held.values()]
+        every = [one for loop in self._loops for one in loop.entries()]
         return any(one.state is State.RUNNING and one not in entries for one in every)

@@ -230,6 +230,11 @@ class SubscriberLoop:
         """The loops that read: this one, or those of the partitions that are owned."""
         return (self,)
 
+    @property
+    def limiters(self) -> list[Limiter]:
+        """The one that asks for permits, if any."""
+        return [] if self.limiter is None else [self.limiter]
+
     def entries(self) -> list[Held]:
         """Entries in hand."""
         return list(self.member.held.values())
