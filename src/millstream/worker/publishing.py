@@ -230,7 +230,7 @@ class Publishing:
         """
         seconds = times.configured("request(timeout=", timeout, "s")
         ident = await self.publish(stream, content, headers=headers, result=seconds + _REQUEST_KEPT)
-        return await self.job(stream, ident, group=group).result(seconds)
+        return await self.job(ident.stream, ident, group=group).result(seconds)
 
     def job(self, stream: str, id: str, *, group: str | None = None) -> Job:  # noqa: A002 - the word for it everywhere
         """The job of an entry that was published earlier, by any process.
