@@ -4,6 +4,7 @@ import asyncio
 import html
 import json
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,6 +22,7 @@ from millstream.worker.limits.asking import FleetLimit
 from millstream.worker.limits.limiter import Limiter
 from support import needs
 from support.accounts import user
+from support.clusters import Three
 from support.console import ConsoleThread
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -30,11 +32,11 @@ SERVERS = ["redis", "millstream", *needs.OTHERS]
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 
 
-def app_of(url: str, limit: Any, seen: list[str]) -> App:
+def app_of(url: str, limit: Any, seen: list[str], stream: str = "s") -> App:
     """An app with one limited handler."""
     app = App(url)
 
-    @app.subscriber(StreamSub("s", group="g"), limit=limit)
+    @app.subscriber(StreamSub(stream, group="g"), limit=limit)
     async def work(k: str) -> None:
         seen.append(k)
 
@@ -226,6 +228,24 @@ async def test_the_kit_turns_the_clock_of_limits(limit: Limit) -> None:
         for after, runs in (("59m", 1), ("2m", 2), ("1h", 3)):
             await broker.advance(after)
             assert seen == [("a", 1)] * runs
+
+
+async def test_limits_hold_on_a_cluster_of_three_nodes(tmp_path: Path) -> None:
+    """Limits of each key are on the node of their slot; a rate that was set is learned from another one."""
+    with Three(tmp_path) as three:
+        seen: list[str] = []
+        limits = [Limit("1/h", key="k", name="each"), Limit("1/h", burst=2, name="all"), Limit(running=2, name="many")]
+        app = app_of(three.url, limits, seen, "{s}")
+        async with app.running():
+            owners = {three.owner(keys("each", key)[0]).port for key in (b"a", b"b", b"c", b"d")}
+            assert len(owners) > 1
+            for key in "aabbccdd":
+                await app.publish("{s}", {"k": key})
+            await aeventually(lambda: len(seen) == 2)
+            with redis.RedisCluster.from_url(three.url.split(",")[0].replace("redis+cluster", "redis")) as client:
+                client.hset(RATES, "all", "1000/s")
+            await beat(app)
+            await aeventually(lambda: sorted(seen) == ["a", "b", "c", "d"])
 
 
 def test_keys_of_one_limit_share_a_slot() -> None:

@@ -32,6 +32,7 @@ class Permits:
     counts_us: int = 0  # The server's time until which the granted permits count
     slots: tuple[str, ...] = ()
     asked: bool = True  # False if the server could not be asked
+    exact: bool = False  # True if ``wait_ms`` is the server's, and no guess
 
 
 class FleetLimit:
@@ -59,6 +60,11 @@ class FleetLimit:
         return self.limit.paced(self.override)[0]
 
     @property
+    def spacing_ms(self) -> float:
+        """Milliseconds between two runs of a key."""
+        return self._slot_ms if self.rate is None else self.rate.each_us / 1000
+
+    @property
     def in_use(self) -> int:
         """Slots of runs in this process."""
         return sum(map(len, self._held.values()))
@@ -83,7 +89,7 @@ class FleetLimit:
             self._held.setdefault(key, {})[name] = time.monotonic()
         if wanted and not granted:
             self.refused += 1
-        return Permits(granted, self._slot_ms if wait < 0 else wait, int(reply[2]), taken)
+        return Permits(granted, self._slot_ms if wait < 0 else wait, int(reply[2]), taken, exact=wait > 0)
 
     async def give_back(self, permits: int, counts_us: int, key: bytes = b"") -> None:
         """Give back permits that were not used."""

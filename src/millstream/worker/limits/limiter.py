@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis.exceptions import ResponseError
 
@@ -39,6 +39,24 @@ _ASK_AGAIN = 1.0
 _RENEW = 10.0
 #: Most milliseconds that an entry is put aside, so that a rate that was raised reaches it.
 _ASIDE_MS = 600_000
+#: Keys whose times are remembered before those in the past are forgotten.
+_MANY = 1000
+
+_Key: TypeAlias = tuple[FleetLimit, bytes]
+
+
+class KeyTimes(dict[_Key, float]):
+    """A time for each key; those in the past are forgotten where there are many."""
+
+    most = _MANY
+
+    def note(self, key: _Key, at: float, now: float) -> None:
+        """Keep a time."""
+        self[key] = at
+        if len(self) > self.most:
+            for each in [each for each, time in self.items() if time <= now]:
+                del self[each]
+            self.most = max(2 * len(self), _MANY)
 
 
 @dataclass(slots=True)
@@ -68,7 +86,8 @@ class Limiter:
 
     def __init__(self, subscription: Subscription, member: Membership, acks: PendingAcks, line: Line) -> None:
         self.limits = [FleetLimit(one, one.name or subscription.name, line) for one in subscription.limits]
-        self._whole = [one for one in self.limits if one.limit.key is None]
+        #: those that are asked before a read
+        self.whole = [one for one in self.limits if one.limit.key is None]
         self._by_key = [one for one in self.limits if one.limit.key is not None]
         self._member = member
         self._acks = acks
@@ -87,24 +106,26 @@ class Limiter:
         #: the time at which reading goes on, where it waits for permits; seconds of the member's clock
         self.due = 0.0
         self._wake = asyncio.Event()
-        self._aside: dict[tuple[FleetLimit, bytes], float] = {}  # When the last entry put aside for it is due
+        self._freed = asyncio.Event()  # Wakes those that wait for slots when the server knows of free ones
+        self._aside = KeyTimes()  # When the last entry put aside for it is due
+        self._refused = KeyTimes()  # Before this time the server has no permit for it
 
     # -- around a read ----------------------------------------------------------------------------------------------
 
     async def before_read(self, room: int) -> tuple[int, float]:
         """The entries that may be read, and where there are none the seconds to wait."""
         now = self._now()
-        paced = [one for one in self._whole if one.limit.rate is not None]
+        paced = [one for one in self.whole if one.limit.rate is not None]
         if now < self._ask_at:
             return 0, self._ask_at - now
-        if not self._whole:
+        if not self.whole:
             return room, 0.0
         if self._spare and now - self._taken.at <= _FRESH:
             self._taken.number, self._spare = min(self._spare, room), 0
             return self._taken.number, 0.0
         self._spare = 0
-        taken = Taken(now, min([room, *(one.chunk for one in self._whole)]))
-        for one in self._whole:
+        taken = Taken(now, min([room, *(one.chunk for one in self.whole)]))
+        for one in self.whole:
             permits = await one.take(taken.number, slots=False)
             # The limits before gave more
             surplus, taken.number = taken.number - permits.granted, permits.granted
@@ -121,7 +142,7 @@ class Limiter:
 
     async def after_read(self, found: Sequence[Held]) -> None:
         """Give back permits that were not used, and exchange those of a read that waited."""
-        if not self._whole:
+        if not self.whole:
             return
         taken, self._taken = self._taken, Taken(self._taken.at)
         good, kept = min(len(found), taken.number), taken
@@ -159,7 +180,7 @@ class Limiter:
         fresh = self._now() - mark.at <= _FRESH
         # Only the permits of a whole read can be given back exactly
         back = mark.counts if mark.number == 1 else {}
-        for one in self._whole:
+        for one in self.whole:
             paced = not fresh and one.limit.rate is not None
             if not paced and not one.limit.running:
                 one.granted += many
@@ -220,7 +241,9 @@ class Limiter:
                     await self._undo(granted, spare=False)
                     self._put_aside(one, b"", held, permits.wait_ms, charged=charged)
                     return False
-                await asyncio.sleep(min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1)):
+                        await self._freed.wait()
                 if held.state is not State.BUFFERED or self.quiet():
                     await self._undo(granted, spare=False)
                     self.give_back(held)
@@ -230,9 +253,20 @@ class Limiter:
         return True
 
     async def _sure(self, one: FleetLimit, held: Held, key: bytes, *, wait: bool) -> Permits:
-        """The server's answer about a key: while it cannot be asked the entry waits in hand."""
+        """The server's answer about a key: while it cannot be asked the entry waits in hand.
+
+        A refusal names the time of the next permit. Until then it holds for the key's other entries too, so that many
+        of one key cost few questions.
+        """
+        left = self._refused.get((one, key), 0.0) - self._now()
+        if left > 0:
+            one.refused += 1
+            return Permits(wait_ms=left * 1000)
         while True:
             permits = await one.take(1, key)
+            if permits.asked and not permits.granted and permits.exact:
+                now = self._now()
+                self._refused.note((one, key), now + min(permits.wait_ms / 1000, _ASK_AGAIN), now)
             if permits.asked or not wait or held.state is not State.BUFFERED or self.quiet():
                 return permits
             await asyncio.sleep(permits.wait_ms / 1000)
@@ -240,25 +274,24 @@ class Limiter:
     def _put_aside(self, one: FleetLimit, key: bytes, held: Held, wait_ms: float, *, charged: bool) -> None:
         """Give an entry back until a permit may be there: later than those of its key that were put aside before."""
         now = self._now() * 1000
-        due = max(self._aside.get((one, key), 0.0), now) + max(wait_ms, 1.0)
+        due = max(self._aside.get((one, key), 0.0) + one.spacing_ms, now + max(wait_ms, 1.0))
         if due - now > _ASIDE_MS:
             due = now + random.uniform(0.5, 1.0) * _ASIDE_MS
         else:
-            self._aside[one, key] = due
-        if len(self._aside) > 1000:
-            self._aside = {which: last for which, last in self._aside.items() if last > now}
+            self._aside.note((one, key), due, now)
         one.put_aside(round(now), round(due))
         self._member.stats.limited += 1
         self._acks.settle(Settlement(held, Event.RETRY, charge=not charged, delay_ms=round(due - now)))
 
     async def _undo(self, granted: Sequence[Granted], *, spare: bool) -> None:
-        if spare and self._whole:
+        if spare and self.whole:
             self._spare += 1
             self.moved()
         for each in granted:
             if each.permits.slots:
                 self._ended(each)
             if each.paced:
+                self._refused.pop((each.limit, each.key), None)
                 await each.limit.give_back(each.permits.granted, each.permits.counts_us, each.key)
 
     def _ended(self, each: Granted) -> None:
@@ -293,6 +326,8 @@ class Limiter:
         """Do so once."""
         for one in self.limits:
             await one.send(renew=renew)
+        self._freed.set()
+        self._freed.clear()
 
     def facts(self) -> list[dict[str, Any]]:
         """The state of each limit, for the registry."""

@@ -186,7 +186,7 @@ class SubscriberLoop:
         self.fetcher.holding = self.holding
         self._intake = Intake(common, self._group, self.fetcher, buffer, isolated, calls.received)
         if (limiter := self.limiter) is not None:
-            self._intake.limiter = limiter
+            self._intake.limiter = limiter if limiter.whole else None
             limiter.quiet = lambda: self._intake.held_up or gate.wanted or buffer.closed.is_set()
         if subscription.claims:
             acks.on_due = self._intake.expect
