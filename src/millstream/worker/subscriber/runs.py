@@ -55,7 +55,7 @@ class AfterRun(SubscriberPart):
         finally:
             gate.ended()
 
-    def returned(self, held: Held) -> None:
+    def returned(self, held: Held, *, urgent: bool = False) -> None:
         """The run ended without an error that the handler could see."""
         # An error that reached the loop past the handler, such as that of a task of its own
         if running.STRAY and (error := running.blamed(held)) is not None:
@@ -69,20 +69,21 @@ class AfterRun(SubscriberPart):
             if self._member.no_ack:
                 self._member.drop(held)
             else:
-                self._acks.ack(held)
+                self._acks.ack(held, urgent=urgent)
 
     def answered(self, held: Held, value: Any) -> None:
         """The same for an entry that may have a result, which is to be stored with its ack."""
-        if isinstance(held, Trailed) and held.job is not None:
+        job = held if isinstance(held, Trailed) and held.job is not None else None
+        if job is not None:
             try:
-                held.result = result_text(value, self._member.clock.now().wall)
+                job.result = result_text(value, self._member.clock.now().wall)
             except BaseException as error:
                 if self._apart.ends(error):
                     raise
                 self._member.stats.handled -= 1
                 self.raised(held, error)
                 return
-        self.returned(held)
+        self.returned(held, urgent=job is not None)  # Its publisher waits for it
 
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
