@@ -34,7 +34,7 @@ def reference() -> str:
 
 def section(name: str, command: click.Command) -> str:
     """One command: how it is called, what its help says, its options."""
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, show_default=True)
     parts = [f"{'#' * len(name.split())} {name}\n", f"```\n{usage(name, command, context)}\n```\n"]
     parts += [help_text(command.help or "")]
     if isinstance(command, click.Group):

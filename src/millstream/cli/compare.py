@@ -18,7 +18,7 @@ _COLUMNS = (
 )
 
 
-@click.command(context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("source", type=ServerUrl())
 @click.argument("copy", type=ServerUrl())
 @output_option

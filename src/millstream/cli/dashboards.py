@@ -8,11 +8,10 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.cli.shared.paths import LocalPath
 from millstream.dashboards.catalogue import FILES, find, write_all
 
-_WIDE = {"max_content_width": 110}
 _FILES = (Column("name"), Column("file"), Column("tool", rank=2), Column("about", "prose", rank=1))
 
 
-@click.group(context_settings=_WIDE)
+@click.group()
 def dashboards() -> None:
     """Write Grafana dashboards, and Prometheus alerts and recording rules.
 
@@ -35,7 +34,7 @@ def dashboards() -> None:
     """
 
 
-@dashboards.command(context_settings=_WIDE)
+@dashboards.command()
 @output_option
 def ls(form: str) -> None:
     """List the files: name, path written by `write`, and purpose.
@@ -50,7 +49,7 @@ def ls(form: str) -> None:
         Output(form).table(Table("files", _FILES, rows))
 
 
-@dashboards.command(context_settings=_WIDE)
+@dashboards.command()
 @click.argument("name", metavar="NAME")
 def show(name: str) -> None:
     """Print the file NAME, as listed by `ls`, to standard output.
@@ -64,7 +63,7 @@ def show(name: str) -> None:
         click.echo(find(name).text(), nl=False)
 
 
-@dashboards.command(context_settings=_WIDE)
+@dashboards.command()
 @click.argument("folder", metavar="DIR", type=LocalPath())
 @click.option("--force", is_flag=True, help="Replace existing files with different contents.")
 def write(folder: Path, force: bool) -> None:

@@ -105,9 +105,11 @@ class MainGroup(LazyGroup):
         return super().main(*args, **options)
 
 
-@click.group(
-    cls=MainGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+# Every subcommand inherits these
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+
+
+@click.group(cls=MainGroup, rows=COMMANDS, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="millstream")
 def main() -> None:
     """Event streams in Python: a Redis Streams server, workers and Spark pipelines."""

@@ -61,13 +61,10 @@ def _choices(command: Command) -> Command:
                 "--way",
                 type=click.Choice(["auto", "dump", "commands"]),
                 default="auto",
-                show_default=True,
                 help="Copy method: dump uses DUMP and RESTORE, which copy everything; commands work with every target.",
             ),
             click.option("--allow-none", is_flag=True, help="Accept a PATTERN that no stream matches."),
-            click.option(
-                "--check/--no-check", default=True, show_default=True, help="Compare both sides after the copy."
-            ),
+            click.option("--check/--no-check", default=True, help="Compare both sides after the copy."),
             click.option(
                 "--strict",
                 is_flag=True,
@@ -121,7 +118,6 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
     "version",
     type=click.Choice(["6.2", "7.0", "7.2", "8.8"]),
     default="7.0",
-    show_default=True,
     help="Oldest Redis version that must read the file; ignored if TARGET is a server.",
 )
 @_choices

@@ -13,7 +13,6 @@ from millstream.ops.audit import AuditEntry, entries
 if TYPE_CHECKING:
     from millstream.client.line import Line
 
-_WIDE = {"max_content_width": 110}
 
 _CHANGES = (
     Column("id"),
@@ -36,12 +35,10 @@ _CHANGES = (
 _FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "line", "undo")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream", required=False)
 @click.option("--since", metavar="TIME", help=f"Show changes made at this time or later: {TIME_HELP}.")
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of changes shown."
-)
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of changes shown.")
 @url_option
 @output_option
 def ls(stream: str | None, since: str | None, limit: int, url: str | None, form: str) -> None:

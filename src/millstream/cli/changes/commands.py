@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.ops.plan import Counting
 
-_WIDE = {"max_content_width": 110}
-
 
 @dataclass(frozen=True, slots=True)
 class TypedChange:
@@ -60,7 +58,7 @@ def command_of(
             action.bound(texts)  # what is invalid is said before a server is asked
             run(TypedChange(action, texts), Ask(**{**own, "yes": own["yes"] is None or own["yes"]}), **rest)
 
-    made = click.command(action.verb, context_settings=_WIDE, help=inspect.getdoc(action.make), short_help=action.says)
+    made = click.command(action.verb, help=inspect.getdoc(action.make), short_help=action.says)
     command = made(options(callback))
     command.params[:0] = [*(parameter(word, name) for name, word in words.items()), *more]
     return command

@@ -26,7 +26,6 @@ def parameter(word: "Word", name: str) -> click.Parameter:
         metavar=word.metavar or None,
         required=word.required,
         default=word.usual,
-        show_default=word.usual is not None,
         help=word.says,
     )
 

@@ -58,12 +58,12 @@ def _thresholds(command: Command) -> Command:
         ("behind", "5m,1h", f"Age of the oldest entry not delivered. {_AGED}."),
         ("lag", _OFF, f"Entries not delivered to a group. {_COUNTED}."),
     ):
-        option = click.option(f"--{figure}", default=default, show_default=True, metavar="W,C", help=text)
+        option = click.option(f"--{figure}", default=default, metavar="W,C", help=text)
         command = option(command)
     return command
 
 
-@click.command(cls=CheckCommand, context_settings={"max_content_width": 110})
+@click.command(cls=CheckCommand)
 @click.argument("stream", required=False)
 @click.argument("group", required=False)
 @_thresholds
@@ -71,7 +71,6 @@ def _thresholds(command: Command) -> Command:
     "--count",
     type=click.IntRange(0),
     default=10_000,
-    show_default=True,
     help="Maximum number of entries counted if the server does not know a lag.",
 )
 @click.option(
@@ -80,7 +79,6 @@ def _thresholds(command: Command) -> Command:
     "form",
     type=click.Choice(("nagios", "json", "prometheus")),
     default="nagios",
-    show_default=True,
     help="Output format: for Nagios and Icinga, for scripts, or for a textfile collector.",
 )
 @url_option

@@ -27,9 +27,9 @@ _PASSWORD = "MILLSTREAM_CONSOLE_PASSWORD"  # noqa: S105 - the name of a variable
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
-@click.command(context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("urls", metavar="[URL]...", nargs=-1)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port.  [default: 8379, or a free one]")
 @click.option("--allow-changes", is_flag=True, help="Allow changes: show their buttons, and carry them out.")
 @click.option(
@@ -62,7 +62,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     help="Archive whose progress is shown too (see millstream archive --to).",
 )
 @click.option(
-    "--base-path", metavar="PATH", default="", help="URL path at which a proxy serves the console, such as /millstream."
+    "--base-path",
+    metavar="PATH",
+    default="",
+    show_default=False,
+    help="URL path at which a proxy serves the console, such as /millstream.",
 )
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="End when standard input does.")
 @context_option

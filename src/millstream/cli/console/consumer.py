@@ -12,22 +12,12 @@ from millstream.ops.streams.reading import read_consumers
 if TYPE_CHECKING:
     from millstream.ops.streams.status import ConsumerStatus
 
-_WIDE = {"max_content_width": 110}
 
-
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("group")
-@click.option(
-    "--sort",
-    type=click.Choice(("pending", "idle", "name")),
-    default="name",
-    show_default=True,
-    help="Order of the consumers.",
-)
-@click.option(
-    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of consumers shown."
-)
+@click.option("--sort", type=click.Choice(("pending", "idle", "name")), default="name", help="Order of the consumers.")
+@click.option("--limit", type=click.IntRange(1), default=1000, help="Maximum number of consumers shown.")
 @watch_option
 @url_option
 @output_option

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.ops.streams.status import GroupStatus, StreamsSeen
 
-_WIDE = {"max_content_width": 110}
 
 _ADVICE = (
     Column("level"),
@@ -36,16 +35,10 @@ _ADVICE_FOR_PEOPLE = ("level", "says", "remedy")
 _SORTS = ("lag", "age", "pending", "name")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream", required=False)
-@click.option(
-    "--sort",
-    type=click.Choice(_SORTS),
-    default="lag",
-    show_default=True,
-    help="Sort order: by name, or the worst value first.",
-)
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of groups shown.")
+@click.option("--sort", type=click.Choice(_SORTS), default="lag", help="Sort order: by name, or the worst value first.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of groups shown.")
 @watch_option
 @url_option
 @output_option
@@ -98,15 +91,11 @@ def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
     return -by[sort], group.stream, group.name
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("group")
 @click.option(
-    "--count",
-    type=click.IntRange(0),
-    default=1000,
-    show_default=True,
-    help="Maximum number of entries to count if the lag is unknown.",
+    "--count", type=click.IntRange(0), default=1000, help="Maximum number of entries to count if the lag is unknown."
 )
 @watch_option
 @url_option

@@ -9,7 +9,6 @@ import click
 from millstream.cli.shared.lazy import LazyGroup, NounGroup, Rows
 from millstream.cli.shared.output import EXIT_LIST
 
-_WIDE = {"max_content_width": 110}
 _STREAMS = ("millstream.ops.streams.changes",)
 _GROUPS = ("millstream.ops.groups.changes", "millstream.ops.groups.removals")
 _PENDING = ("millstream.ops.pending.changes", "millstream.ops.pending.dead")
@@ -100,7 +99,7 @@ SPARK: Rows = {
 }
 
 
-@click.group(cls=NounGroup, rows=STREAM, changes=_STREAMS, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=STREAM, changes=_STREAMS, epilog=EXIT_LIST)
 def stream() -> None:
     """List, show and change streams and their entries.
 
@@ -115,7 +114,7 @@ def stream() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=GROUP, changes=_GROUPS, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=GROUP, changes=_GROUPS, epilog=EXIT_LIST)
 def group() -> None:
     """List, show and change consumer groups.
 
@@ -130,7 +129,7 @@ def group() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=PENDING, changes=_PENDING, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=PENDING, changes=_PENDING, epilog=EXIT_LIST)
 def pending() -> None:
     """List, acknowledge, move and release pending entries: delivered but not acknowledged yet.
 
@@ -143,7 +142,7 @@ def pending() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=CONSUMER, changes=_GROUPS, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=CONSUMER, changes=_GROUPS, epilog=EXIT_LIST)
 def consumer() -> None:
     """List and remove the consumers of a group.
 
@@ -155,7 +154,7 @@ def consumer() -> None:
     """
 
 
-@click.group(cls=LazyGroup, rows=SERVER, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=LazyGroup, rows=SERVER, epilog=EXIT_LIST)
 def server() -> None:
     """Show the state of a server, and its slow commands; `millstream serve` runs one.
 
@@ -166,7 +165,7 @@ def server() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=AUDIT, changes=_UNDO, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=AUDIT, changes=_UNDO, epilog=EXIT_LIST)
 def audit() -> None:
     """List changes made by these commands and by the console, or undo one.
 
@@ -180,14 +179,7 @@ def audit() -> None:
     """
 
 
-@click.group(
-    cls=NounGroup,
-    rows=WORKER,
-    changes=_WORKERS,
-    own="millstream.cli.worker.orders",
-    context_settings=_WIDE,
-    epilog=EXIT_LIST,
-)
+@click.group(cls=NounGroup, rows=WORKER, changes=_WORKERS, own="millstream.cli.worker.orders", epilog=EXIT_LIST)
 def worker() -> None:
     """Show workers; quiet, drain, stop, pause or resume them.
 
@@ -205,14 +197,7 @@ def worker() -> None:
     """
 
 
-@click.group(
-    cls=NounGroup,
-    rows=DEAD,
-    changes=_LETTERS,
-    own="millstream.cli.worker.letter_changes",
-    context_settings=_WIDE,
-    epilog=EXIT_LIST,
-)
+@click.group(cls=NounGroup, rows=DEAD, changes=_LETTERS, own="millstream.cli.worker.letter_changes", epilog=EXIT_LIST)
 def dead() -> None:
     """Show, retry, edit, remove or export dead letters: entries that workers gave up on.
 
@@ -233,7 +218,7 @@ def dead() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=LATER, changes=_LATER, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=LATER, changes=_LATER, epilog=EXIT_LIST)
 def later() -> None:
     """List, cancel, move or fire schedules: entries published for a later time, kept next to their stream.
 
@@ -250,7 +235,7 @@ def later() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=JOB, changes=_JOBS, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=JOB, changes=_JOBS, epilog=EXIT_LIST)
 def job() -> None:
     """Show and cancel jobs: entries published with `result=`, whose publishers want what the handler returns.
 
@@ -261,7 +246,7 @@ def job() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=SCHEDULE, changes=_SCHEDULES, context_settings=_WIDE, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=SCHEDULE, changes=_SCHEDULES, epilog=EXIT_LIST)
 def schedule() -> None:
     """List, pause, resume, fire or remove recurring schedules: cron lines and intervals.
 
@@ -278,7 +263,7 @@ def schedule() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=LIMIT, changes=_LIMITS, context_settings=_WIDE)
+@click.group(cls=NounGroup, rows=LIMIT, changes=_LIMITS)
 def limit() -> None:
     """Limits of the fleet: rates and simultaneous runs that hold for all workers together.
 
@@ -307,7 +292,7 @@ def spark() -> None:
     """
 
 
-@click.group(cls=LazyGroup, rows=OUTBOX, context_settings=_WIDE)
+@click.group(cls=LazyGroup, rows=OUTBOX)
 def outbox() -> None:
     """Publish rows from an outbox table: transactions write them, and a relay adds them to their streams.
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.ops.streams.status import PendingSummary
 
-_WIDE = {"max_content_width": 110}
 
 _CUT = 80  # bytes of a value that people see in a list
 _SHOWN = 10  # fields of an entry
@@ -41,22 +40,12 @@ _PENDING = (
 
 
 @with_words(*CHOOSING, GONE)
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("group")
-@click.option(
-    "--sort",
-    type=click.Choice(("id", "idle", "deliveries")),
-    default="id",
-    show_default=True,
-    help="Order of the entries.",
-)
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of entries shown."
-)
-@click.option(
-    "--scan", type=click.IntRange(1), default=10_000, show_default=True, help="Maximum number of entries to scan."
-)
+@click.option("--sort", type=click.Choice(("id", "idle", "deliveries")), default="id", help="Order of the entries.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of entries shown.")
+@click.option("--scan", type=click.IntRange(1), default=10_000, help="Maximum number of entries to scan.")
 @click.option("--start", metavar="ID", help="First id of the page; the previous page prints it.")
 @click.option("--payload", is_flag=True, help="Show the fields of each entry too.")
 @watch_option

@@ -42,7 +42,7 @@ class Include:
     characters: int  # Maximum length of the unpacked file, in characters
 
 
-@click.command(context_settings={"max_content_width": 110})
+@click.command()
 @click.option(
     "-o",
     "--output",
@@ -52,22 +52,9 @@ class Include:
 )
 @click.option("--payloads", is_flag=True, help="Include the values of entries, and the arguments of slow commands.")
 @click.option("--addresses", is_flag=True, help="Include addresses of clients and servers.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of streams.")
-@click.option(
-    "--timeout",
-    default="60s",
-    show_default=True,
-    metavar="SPAN",
-    help=f"Maximum time for reading the server: {SPAN_HELP}.",
-)
-@click.option(
-    "--max-size",
-    type=click.IntRange(1, 100),
-    default=32,
-    show_default=True,
-    metavar="MB",
-    help="Maximum size of the file.",
-)
+@click.option("--limit", type=click.IntRange(1), default=1000, help="Maximum number of streams.")
+@click.option("--timeout", default="60s", metavar="SPAN", help=f"Maximum time for reading the server: {SPAN_HELP}.")
+@click.option("--max-size", type=click.IntRange(1, 100), default=32, metavar="MB", help="Maximum size of the file.")
 @url_option
 def report(  # noqa: PLR0917 - click passes every option by name
     file: str | None, payloads: bool, addresses: bool, limit: int, timeout: str, max_size: int, url: str

@@ -11,7 +11,6 @@ from millstream.ops.server.reading import server
 if TYPE_CHECKING:
     from millstream.ops.server.status import ServerStatus
 
-_WIDE = {"max_content_width": 110}
 
 _KINDS = (
     Column("uptime_ms", "span", "up for"),
@@ -37,14 +36,8 @@ _SLOW = (
 _CUT = 200  # characters of a command that people see
 
 
-@click.command(context_settings=_WIDE)
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Maximum number of commands in the list of costs.",
-)
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=20, help="Maximum number of commands in the list of costs.")
 @watch_option
 @url_option
 @output_option
@@ -102,13 +95,12 @@ def _report(one: "ServerStatus", limit: int, form: str) -> None:
             output.say(f"{name}: {one.missing[name]}")
 
 
-@click.command(context_settings=_WIDE)
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of commands.")
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=20, help="Maximum number of commands.")
 @click.option(
     "--sort",
     type=click.Choice(["took", "time"]),
     default="took",
-    show_default=True,
     help="Order: `took` lists the longest first, `time` the latest first.",
 )
 @watch_option

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.ops.streams.status import StreamsSeen, StreamStatus
 
-_WIDE = {"max_content_width": 110}
 
 _STREAMS = (
     Column("key"),
@@ -46,15 +45,9 @@ _HITS = (Column("kind"), Column("stream"), Column("group"), Column("consumer"))
 _SORTS = ("key", "lag", "age", "pending", "length")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("pattern", required=False)
-@click.option(
-    "--sort",
-    type=click.Choice(_SORTS),
-    default="key",
-    show_default=True,
-    help="Sort order: by key, or the worst value first.",
-)
+@click.option("--sort", type=click.Choice(_SORTS), default="key", help="Sort order: by key, or the worst value first.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of streams shown. Default: all.")
 @watch_option
 @url_option
@@ -84,9 +77,9 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
         look(url, watch, work, show, form)
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("text")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of names.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of names.")
 @url_option
 @output_option
 def find(text: str, limit: int, url: str | None, form: str) -> None:
@@ -151,7 +144,7 @@ def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> di
     return {**stream_facts(one, now_ms, added), "lag": None if lag is None else lag_text(lag, form)}
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @watch_option
 @url_option

@@ -6,12 +6,10 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.cli.shared.servers import ServerChoice, ServerSource
 from millstream.printable import without_password
 
-_WIDE = {"max_content_width": 110}
-
 _SETTINGS = (Column("setting"), Column("value", "prose"), Column("origin", "prose"), Column("used"))
 
 
-@click.group(context_settings=_WIDE)
+@click.group()
 def config() -> None:
     """Show the server that commands use, and the source of that setting.
 
@@ -22,7 +20,7 @@ def config() -> None:
     """
 
 
-@config.command(context_settings=_WIDE)
+@config.command()
 @click.option("--url", help="Show the settings of a command with this --url.")
 @click.option("--context", metavar="NAME", help="Show the settings of a command with this --context.")
 @click.option(

@@ -23,7 +23,6 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-_WIDE = {"max_content_width": 110}
 
 _CONTEXTS = (
     Column("context"),
@@ -35,7 +34,7 @@ _CONTEXTS = (
 )
 
 
-@click.group(context_settings=_WIDE)
+@click.group()
 def context() -> None:
     """Name servers: `--context NAME` uses one for a command, `context use NAME` for all commands.
 
@@ -60,7 +59,7 @@ def context() -> None:
     """
 
 
-@context.command(context_settings=_WIDE)
+@context.command()
 @output_option
 def ls(form: str) -> None:
     """List the contexts.
@@ -81,7 +80,7 @@ def ls(form: str) -> None:
         Output(form).table(Table("contexts", _CONTEXTS, [list(row.values()) for row in rows], empty=empty))
 
 
-@context.command(context_settings=_WIDE)
+@context.command()
 @click.argument("name", metavar="[NAME]", required=False)
 @output_option
 def show(name: str | None, form: str) -> None:
@@ -101,7 +100,7 @@ def show(name: str | None, form: str) -> None:
         Output(form).report(_row(found, used))
 
 
-@context.command(context_settings=_WIDE)
+@context.command()
 @click.argument("name", metavar="NAME")
 @click.argument("url", metavar="URL")
 @click.option("--user", metavar="USER", help="User of the server.")
@@ -146,7 +145,7 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
             _say_used(name)
 
 
-@context.command(context_settings=_WIDE)
+@context.command()
 @click.argument("name", metavar="NAME")
 def use(name: str) -> None:
     """Use the context NAME for commands that do not name a server.
@@ -166,7 +165,7 @@ def use(name: str) -> None:
         _say_used(name)
 
 
-@context.command(context_settings=_WIDE)
+@context.command()
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rm(name: str, *, yes: bool) -> None:

@@ -28,7 +28,6 @@ from millstream.worker.model.answers import PayloadError
 if TYPE_CHECKING:
     from millstream.client.line import Command, Line
 
-_WIDE = {"max_content_width": 110}
 _BATCH = 100  # entries of one round trip
 _LONGEST = 64 << 20  # bytes of a line of a file
 _SHOWN = 10  # entries of a preview
@@ -44,7 +43,7 @@ class NotAddedError(MillstreamError):
     """
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("fields", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--json", "text", metavar="OBJECT", help="Entry as a JSON object, stored as an app publishes it.")
@@ -58,9 +57,7 @@ class NotAddedError(MillstreamError):
     metavar="NAME=VALUE",
     help="Header of the entry, which is then stored in the workers' envelope; repeatable.",
 )
-@click.option(
-    "--id", "ident", default="*", show_default=True, help="Id of the entry; MS-* numbers it within its millisecond."
-)
+@click.option("--id", "ident", default="*", help="Id of the entry; MS-* numbers it within its millisecond.")
 @click.option("--no-create", is_flag=True, help="Add only if the stream exists (NOMKSTREAM).")
 @click.option("--maxlen", type=click.IntRange(0), help="Trim the stream to about this number of entries.")
 @click.option("--minid", metavar="ID", help="Trim entries older than this id, approximately.")

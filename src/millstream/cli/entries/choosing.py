@@ -32,7 +32,6 @@ def decoding_option(command: Command) -> Command:
         "decoding",
         type=click.Choice(_AS),
         default="auto",
-        show_default=True,
         help="Encoding of the values; other values are shown as text or hex.",
     )(command)
 

@@ -11,21 +11,14 @@ from millstream.ops.entries.reading import read_gaps
 if TYPE_CHECKING:
     from millstream.ops.entries.status import StreamGaps
 
-_WIDE = {"max_content_width": 110}
 
 _GAPS = (Column("after"), Column("before"), Column("missing", "count", "ids skipped"), Column("evidence", "prose"))
 _PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Column("first"), Column("last"))
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
-@click.option(
-    "--scan",
-    type=click.IntRange(1),
-    default=10_000,
-    show_default=True,
-    help="Maximum number of entries to scan, oldest first.",
-)
+@click.option("--scan", type=click.IntRange(1), default=10_000, help="Maximum number of entries to scan, oldest first.")
 @url_option
 @output_option
 def gaps(stream: str, scan: int, url: str | None, form: str) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.ops.payloads.choice import EntryChoice
     from millstream.ops.words import EntryView
 
-_WIDE = {"max_content_width": 110}
 
 _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _HEADERS = (Column("name"), Column("value", "prose"))
@@ -37,7 +36,7 @@ _GROUPS = (
 _STATES = {"undelivered": "not delivered yet", "pending": "pending", "passed": "acknowledged, or passed over"}
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("id", metavar="ID")
 @decoding_option

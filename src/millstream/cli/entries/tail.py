@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from millstream.ops.payloads.choice import EntryChoice
     from millstream.ops.words import EntryView
 
-_WIDE = {"max_content_width": 110}
 _DEFAULT = 10
 
 
-@click.command(context_settings=_WIDE, epilog=SYNTAX)
+@click.command(epilog=SYNTAX)
 @click.argument("streams", metavar="STREAM...", nargs=-1, required=True)
 @click.option("-f", "--follow", is_flag=True, help="Also show new entries as they are added, until Ctrl-C.")
 @click.option(
@@ -53,7 +52,6 @@ _DEFAULT = 10
     "form",
     type=click.Choice(ENTRY_FORMATS),
     default="table",
-    show_default=True,
     help="Output format; raw prints the bytes of the fields, separated by tabs.",
 )
 def tail(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.ops.later.status import ScheduleStatus, StreamSchedules
     from millstream.ops.payloads.choice import EntryChoice
 
-_WIDE = {"max_content_width": 110}
 
 _STREAMS = (
     Column("stream"),
@@ -47,11 +46,9 @@ _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=
 _SHOWN = 10  # fields of an entry in a list
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream", required=False)
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of schedules shown."
-)
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of schedules shown.")
 @decoding_option
 @watch_option
 @url_option
@@ -109,7 +106,7 @@ def _row(one: "ScheduleStatus", now_ms: int, choice: "EntryChoice", form: str) -
     return facts
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("schedule", metavar="ID")
 @decoding_option

@@ -32,7 +32,7 @@ _FOR_PEOPLE = tuple(column.name for column in _LIMITS if column.name not in ("de
 
 
 @click.command(context_settings={"max_content_width": 110})
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of limits shown.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of limits shown.")
 @watch_option
 @url_option
 @output_option

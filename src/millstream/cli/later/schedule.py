@@ -16,7 +16,6 @@ from millstream.ops.schedules.status import MOST_MISSED, entry_view, recurring_f
 if TYPE_CHECKING:
     from millstream.ops.schedules.status import SchedulesSeen
 
-_WIDE = {"max_content_width": 110}
 
 _SCHEDULES = (
     Column("schedule"),
@@ -44,10 +43,8 @@ _TIMES = (Column("at_ms", "time", "next times"),)
 _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 
 
-@click.command(context_settings=_WIDE)
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of schedules shown."
-)
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of schedules shown.")
 @watch_option
 @url_option
 @output_option
@@ -79,7 +76,7 @@ def _show(seen: "SchedulesSeen", form: str) -> None:
         output.say(f"{len(rows)} shown of {seen.found}; --limit {seen.found} shows all.")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("schedule", metavar="NAME")
 @decoding_option
 @url_option

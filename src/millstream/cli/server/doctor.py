@@ -37,12 +37,9 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
     "--pending-older",
     metavar="SPAN",
     default="1h",
-    show_default=True,
     help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as abandoned.",
 )
-@click.option(
-    "--streams", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of streams to check."
-)
+@click.option("--streams", type=click.IntRange(1), default=1000, help="Maximum number of streams to check.")
 @click.option(
     "--replica",
     "replicas",

@@ -31,13 +31,12 @@ _SENTINEL_PORT = 26379
 _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who needs +psync +replconf +ping)"
 
 
-@click.command(context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("url", type=ServerUrl())
 @click.option("--to", metavar="HOST:PORT", help="Replica to promote. Default: one that has caught up.")
 @click.option(
     "--timeout",
     default="30s",
-    show_default=True,
     metavar="SPAN",
     help=f"Maximum time that writers wait until a replica has caught up ({SPAN_HELP}); after it, nothing is changed.",
 )

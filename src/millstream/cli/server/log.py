@@ -244,7 +244,6 @@ def _loss_sentence(losses: "DataLoss | None") -> str:
     "form",
     type=click.Choice(["text", "jsonl"]),
     default="text",
-    show_default=True,
     help="Format: for people, or a JSON object for each record.",
 )
 def dump(  # noqa: PLR0917 - click passes every option by name

@@ -33,7 +33,7 @@ _COLUMNS = (
 _ID = 8  # digits of a history's name that people see
 
 
-@click.command(context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @watch_option
 @context_option

@@ -56,8 +56,8 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
+@click.option("--host", default="127.0.0.1", help="Address to listen at.")
+@click.option("--port", type=_PORTS, default=6379, help="TCP port; 0 picks a free one.")
 @click.option("--unixsocket", type=click.Path(path_type=Path), help="Path of a unix socket to listen at too.")
 @click.option("--no-tcp", is_flag=True, help="Do not listen for unencrypted TCP: only at the unix socket or for TLS.")
 @click.option("--tls-port", type=_PORTS, help="Listen for TLS at this TCP port too; 0 picks a free one.")
@@ -70,7 +70,6 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     "--tls-auth-clients",
     type=click.Choice(["no", "optional", "yes"]),
     default="yes",
-    show_default=True,
     help="Client certificates: none, optional, or required.",
 )
 @click.option("--tls-replication", is_flag=True, help="Connect to the primary over TLS, with the --tls files.")
@@ -80,7 +79,6 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     "--fsync",
     type=click.Choice(["always", "everysec", "no"]),
     default="always",
-    show_default=True,
     help="Write to disk before each acknowledgement (always), about every second, or when the kernel decides (no).",
 )
 @click.option("--maxclients", type=click.IntRange(1), help="Maximum number of connections at a time.  [default: 10000]")

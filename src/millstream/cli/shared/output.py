@@ -95,7 +95,6 @@ def output_option(command: Command) -> Command:
         "form",
         type=click.Choice(FORMATS),
         default="table",
-        show_default=True,
         help="Output format; json, jsonl and csv are for programs.",
     )
     return option(command)

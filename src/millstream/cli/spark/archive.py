@@ -86,27 +86,22 @@ _OUTLOOK = (
 )
 @click.option("--catalog", metavar="NAME|URI", help="Iceberg catalog. Default: one in the archive's directory.")
 @click.option("--once", is_flag=True, help="Archive the present entries, trim, and end.")
-@click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
-@click.option("--batch", default=200_000, show_default=True, metavar="N", help="Maximum number of entries in a batch.")
+@click.option("--every", default="10s", metavar="SPAN", help="Time between batches.")
+@click.option("--batch", default=200_000, metavar="N", help="Maximum number of entries in a batch.")
 @click.option("--keep", metavar="SPAN", help="Leave entries younger than this in the stream: 30s, 10m, 1h, 7d.")
 @click.option(
     "--keep-entries", type=click.IntRange(0), metavar="N", help="Leave this number of newest entries in the stream."
 )
-@click.option("--trim/--no-trim", default=True, show_default=True, help="Remove archived entries from the streams.")
+@click.option("--trim/--no-trim", default=True, help="Remove archived entries from the streams.")
 @click.option("--skip-lost", is_flag=True, help="Continue if other programs trimmed entries before they were archived.")
-@click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this size.")
+@click.option("--file-size", default=128, metavar="MB", help="Merge files up to about this size.")
 @click.option(
     "--dry-run", is_flag=True, help="Show the entries to archive and trim, and the reasons that hold the rest."
 )
-@click.option("--master", default="local[2]", show_default=True, help="Spark master.")
+@click.option("--master", default="local[2]", help="Spark master.")
 @context_option
 @click.option(
-    "-o",
-    "form",
-    type=click.Choice(SHOWN),
-    default="table",
-    show_default=True,
-    help="Output format; json, jsonl and csv are for programs.",
+    "-o", "form", type=click.Choice(SHOWN), default="table", help="Output format; json, jsonl and csv are for programs."
 )
 def archive(  # noqa: PLR0917 - click passes every option by name
     url: str | None,

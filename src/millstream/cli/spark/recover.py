@@ -17,12 +17,12 @@ from millstream.errors import UsageError
 @click.option("--group", required=True, help="Group of the pending entries.")
 @click.option("--min-idle", required=True, metavar="SPAN", help=f"Minimum idle time of an entry: {SPAN_HELP}.")
 @click.option("--verdict", type=click.Choice(["ack", "release", "dead"]), help="Decision for all entries.")
-@click.option("--reason", default="", metavar="TEXT", help="Reason in the dead letters, with --verdict dead.")
+@click.option(
+    "--reason", default="", show_default=False, metavar="TEXT", help="Reason in the dead letters, with --verdict dead."
+)
 @click.option("--function", metavar="MODULE:NAME", help="Function that decides; MODULE may be in this directory.")
 @click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
-@click.option(
-    "--slice", "size", type=click.IntRange(1), default=50_000, show_default=True, help="Number of entries in a claim."
-)
+@click.option("--slice", "size", type=click.IntRange(1), default=50_000, help="Number of entries in a claim.")
 @click.option("--yes", is_flag=True, help="Do not ask before acknowledging everything.")
 @url_option
 @output_option

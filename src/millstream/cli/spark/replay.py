@@ -41,19 +41,9 @@ _COLUMNS = (
 @click.option("--until", metavar="TIME", help="Replay entries before this time.")
 @click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Replay only entries with this value; repeatable.")
 @click.option(
-    "--speed",
-    default="full",
-    show_default=True,
-    metavar="FACTOR",
-    help="Speed: 1 as recorded, 10 ten times as fast, full without delays.",
+    "--speed", default="full", metavar="FACTOR", help="Speed: 1 as recorded, 10 ten times as fast, full without delays."
 )
-@click.option(
-    "--ids",
-    type=click.Choice(["new", "keep"]),
-    default="new",
-    show_default=True,
-    help="Ids of the entries at the target.",
-)
+@click.option("--ids", type=click.Choice(["new", "keep"]), default="new", help="Ids of the entries at the target.")
 @click.option("--id-field", metavar="NAME", help="Field that gets an entry's former id, with --ids new.")
 @click.option(
     "--name", metavar="NAME", help="Name of this replay, to run it again.  [default: derived from the other options]"

@@ -23,7 +23,6 @@ from millstream.worker.registry.lookup import NotThereError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_WIDE = {"max_content_width": 110}
 
 _LIST = (
     Column("id"),
@@ -85,11 +84,9 @@ def _where(command: Command) -> Command:
 
 
 @with_words(*FITTING)
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream", required=False)
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of letters shown."
-)
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of letters shown.")
 @_where
 @output_option
 def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: str, **chosen: str | None) -> None:
@@ -114,7 +111,7 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
             output.say(f"There are more; use --limit {limit * 10}.")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.argument("id", metavar="ID")
 @_where
@@ -142,7 +139,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
 
 
 @with_words(*FITTING)
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("stream")
 @click.option(
     "--to", "file", type=click.Path(path_type=Path), help="New file for the letters. Default: standard output."

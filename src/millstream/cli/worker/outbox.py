@@ -20,7 +20,6 @@ from millstream.worker.outbox.relay import OutboxRelay
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_WIDE = {"max_content_width": 110}
 _ROWS = (
     Column("id", "count"),
     Column("stream"),
@@ -43,7 +42,7 @@ def _found(target: str, app_dir: str | None) -> Engine:
     return database.checked(find(target, Engine, "engine", app_dir))
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @_engine
 @url_option
 def relay(target: str, app_dir: str | None, url: str | None) -> None:
@@ -80,9 +79,9 @@ async def _relay(engine: Engine, url: str) -> None:
     Output().say(f"{worker.moved} rows moved, {worker.put_aside} put aside")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @_engine
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows shown.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of rows shown.")
 @output_option
 def ls(target: str, app_dir: str | None, limit: int, form: str) -> None:
     """List the rows that could not be published: their errors, tries, and the time of the next try.
@@ -101,7 +100,7 @@ def ls(target: str, app_dir: str | None, limit: int, form: str) -> None:
         output.say(f"{count} rows in the outbox.")
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @_engine
 def create(target: str, app_dir: str | None) -> None:
     """Create the table of an outbox, millstream_outbox, unless it exists.

@@ -26,7 +26,7 @@ from millstream.worker.process.supervisor import Supervisor
     "MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.",
 )
 @context_option
-@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, help="Number of processes.")
 @click.option(
     "--grace",
     metavar="SPAN",
@@ -41,6 +41,7 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option(
     "--spare/--no-spare",
     default=True,
+    show_default=False,
     help="Run entries that may have crashed a worker in a separate process, which is started when it is needed. "
     "Default: on, and off with --reload.",
 )
@@ -48,7 +49,6 @@ from millstream.worker.process.supervisor import Supervisor
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    show_default=True,
     help="Lowest level of messages that workers log to standard error.",
 )
 @click.option(
@@ -63,7 +63,7 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option(
     "--conf", multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session, as for spark-submit; repeatable."
 )
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address that --health-port listens at.")
+@click.option("--health-host", default="127.0.0.1", help="Address that --health-port listens at.")
 @click.option(
     "--health-allow",
     multiple=True,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     _Everything = tuple[list[dict[str, Any]], list[str], list[HandlerPause]]
 
-_WIDE = {"max_content_width": 110}
 
 _WORKERS = (
     Column("id"),
@@ -66,7 +65,7 @@ _TIMES = (
 )
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @watch_option
 @url_option
 @output_option
@@ -95,7 +94,7 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
         look(url, watch, _everything, show, form)
 
 
-@click.command(context_settings=_WIDE)
+@click.command()
 @click.argument("id", metavar="ID")
 @url_option
 @output_option
