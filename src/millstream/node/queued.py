@@ -7,17 +7,13 @@ thousand, and all of them weigh in the transaction's record.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from millstream import core
-from millstream.commands.context.session import WORD_SIZE
+from millstream.commands.context.session import WORD_SIZE, Queue, Session
 from millstream.node.log.weight import WORD_OVERHEAD
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
-
-if TYPE_CHECKING:
-    from millstream.commands.context.session import Queue, Session
-    from millstream.replies import Buffer
+from millstream.replies import Buffer
 
 # Bytes that a queued command takes for each byte of what it came as, at most: a word of none is six
 _QUEUED_MAX = 11
@@ -54,7 +50,7 @@ class Answers:
         self.overflow = self._size = 0
         self._ceiling = ceiling
 
-    def add(self, buffers: "list[Buffer]") -> None:
+    def add(self, buffers: list[Buffer]) -> None:
         """The replies to what was run next; the whole transaction is run, even if they are not kept to be shown."""
         self._size += sum(map(len, buffers))
         if self._ceiling and self._size > self._ceiling:
@@ -64,7 +60,7 @@ class Answers:
             self.buffers += buffers
 
 
-def append_plain(session: "Session", queue: "Queue", data: bytes, at: int) -> tuple[int, int, str]:
+def append_plain(session: Session, queue: Queue, data: bytes, at: int) -> tuple[int, int, str]:
     """Queue the commands that may be queued together.
 
     Returns:

@@ -19,13 +19,12 @@ import secrets
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, SystemClock
 from millstream.commands.admin import aclfile
-from millstream.commands.admin.info import Loading, LogFacts, ShellFacts
+from millstream.commands.admin.info import Loading, LogFacts, MachineFacts, ShellFacts
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
@@ -35,12 +34,13 @@ from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
+from millstream.persistence.recovery import RecoveryReport
 from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
 from millstream.server.connection import VOID, Connection
 from millstream.server.figures.machine import read_machine
-from millstream.server.figures.rates import Rates
+from millstream.server.figures.rates import Counters, Rates
 from millstream.server.following.link import ReplicaLink
 from millstream.server.following.tail import count, remove_parts
 from millstream.server.leading.replicas import Replicas
@@ -48,13 +48,6 @@ from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_ad
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
 from millstream.server.tls import make_context, make_link_context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millstream.commands.admin.info import MachineFacts
-    from millstream.persistence.recovery import RecoveryReport
-    from millstream.server.figures.rates import Counters
 
 log = logger("millstream.server")
 
@@ -152,7 +145,7 @@ class Server:
             self._close_sockets()
             raise
 
-    async def _recover(self, loading: "Loading") -> None:
+    async def _recover(self, loading: Loading) -> None:
         """Read the data directory, next to the loop, and make the parts that look after its log."""
         reading = self.loop.create_task(asyncio.to_thread(self._read, loading))
         stopped = self.loop.create_task(self.stopping.wait())
@@ -167,7 +160,7 @@ class Server:
             raise LoadingStoppedError(_STOPPED)
         self._take_over(adopt, self.report)
 
-    def _read(self, loading: "Loading") -> "tuple[Callable[[Log], None], RecoveryReport]":
+    def _read(self, loading: Loading) -> tuple[Callable[[Log], None], RecoveryReport]:
         """Read the log, in a thread of its own."""
 
         def tell(doing: str, done: int, total: int) -> None:
@@ -181,7 +174,7 @@ class Server:
         self._log, recovery = Log.open(self.settings.directory, on_progress=tell)
         return self.node.prepared(self._paced(recovery.payloads())), recovery.report
 
-    def _paced(self, payloads: "Iterator[bytes]") -> "Iterator[bytes]":
+    def _paced(self, payloads: Iterator[bytes]) -> Iterator[bytes]:
         """Records as they are read, until that is given up, no faster than ``key-load-delay`` says."""
         values = self.node.config.values
         for payload in payloads:
@@ -190,7 +183,7 @@ class Server:
                 raise LoadingStoppedError(_STOPPED)
             yield payload
 
-    def _take_over(self, adopt: "Callable[[Log], None]", report: "RecoveryReport") -> None:
+    def _take_over(self, adopt: Callable[[Log], None], report: RecoveryReport) -> None:
         """Make the recovered data and the log the node's."""
         node, config, directory = self.node, self.node.config, self.settings.directory
         assert directory is not None
@@ -287,10 +280,10 @@ class Server:
         self._rates.sample(int(self.loop.time() * 1000), self._done())
         self.sample_at = self._rates.due / 1000
 
-    def _done(self) -> "Counters":
+    def _done(self) -> Counters:
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
 
-    def _read_machine(self) -> "MachineFacts":
+    def _read_machine(self) -> MachineFacts:
         primary, directory = self.node.primary, self.settings.directory
         if primary.diverged_files and directory is not None:  # readers remove them; only this server adds any
             primary.diverged_files = count(directory)

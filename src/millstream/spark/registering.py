@@ -12,20 +12,18 @@ import shutil
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from millstream import _version
 from millstream.errors import ConfigError
 from millstream.spark.found import DefaultSource
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _LEFT_OUT = {"__pycache__", "_core"}
 """Compiled for this Python, and what the native core is made from."""
 
 
-def register(spark: "SparkSession") -> None:
+def register(spark: SparkSession) -> None:
     """Make ``format("millstream")`` known to this session, and send the package to its workers.
 
     The package that this process has imported is sent: a wheel or zip of ``--py-files``, or an installed package. It is

@@ -1,18 +1,14 @@
 """``millstream audit``: who changed what, when and from where; and putting back what a change took out."""
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
+from millstream.client.line import Line
 from millstream.ops.audit import AuditEntry, entries
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
-
 
 _CHANGES = (
     Column("id"),
@@ -61,7 +57,7 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
             output.say(f"There are more; use --limit {limit * 10}.")
 
 
-async def _entries(line: "Line", stream: str | None, since_ms: int, limit: int) -> "list[AuditEntry]":
+async def _entries(line: Line, stream: str | None, since_ms: int, limit: int) -> list[AuditEntry]:
     """Changes, the newest first."""
     found: list[AuditEntry] = []
     async with aclosing(entries(line, since_ms=since_ms)) as changes:
@@ -73,7 +69,7 @@ async def _entries(line: "Line", stream: str | None, since_ms: int, limit: int) 
     return found
 
 
-def _row(one: "AuditEntry") -> dict[str, object]:
+def _row(one: AuditEntry) -> dict[str, object]:
     return {
         "id": one.id,
         "at_ms": int(one.id.partition("-")[0]),

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -11,22 +11,20 @@ from click.core import ParameterSource
 from millstream.cli.changes.changing import Ask, actor, change, change_options
 from millstream.cli.changes.options import parameter
 from millstream.cli.shared.output import exits
+from millstream.client.line import Line
 from millstream.ops.actions import REGISTERED, Action, Word
 from millstream.ops.making import Prepared, prepare
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
-    from millstream.ops.plan import Counting
+from millstream.ops.plan import Counting
 
 
 @dataclass(frozen=True, slots=True)
 class TypedChange:
     """A change as somebody typed it."""
 
-    action: "Action"
-    texts: "Mapping[str, str]"
+    action: Action
+    texts: Mapping[str, str]
 
-    async def __call__(self, line: "Line", tell: "Counting") -> "Prepared":
+    async def __call__(self, line: Line, tell: Counting) -> Prepared:
         """Plan it."""
         return await prepare(self.action, line, self.texts, tell, who=actor().who)
 
@@ -40,10 +38,10 @@ def _run(typed: TypedChange, options: Ask) -> None:
 
 
 def command_of(
-    action: "Action",
+    action: Action,
     run: Run = _run,
     options: Callable[[Run], Run] = change_options,
-    more: "tuple[click.Parameter, ...]" = (),
+    more: tuple[click.Parameter, ...] = (),
 ) -> click.Command:
     """The command of an action."""
     words = {(word.typed or word.name): word for word in action.words if word.kind != "hidden"}
@@ -69,7 +67,7 @@ def declared(name: str) -> click.Command:
     return command_of(REGISTERED[name])
 
 
-def _text(word: "Word", value: Any) -> str:
+def _text(word: Word, value: Any) -> str:
     """The text that a form would have for a typed value."""
     if isinstance(value, tuple):
         return word.joined(value)

@@ -1,9 +1,9 @@
 """``millstream check``: figures against thresholds, for Nagios, Prometheus and scripts."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -11,6 +11,7 @@ from millstream.cli.console.checked import STYLES, exit_code
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import url_option
 from millstream.cli.shared.time_options import SPAN_HELP
+from millstream.client.line import Line
 from millstream.client.url import db_label
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.findings import check as model
@@ -21,11 +22,6 @@ from millstream.ops.letters.reading import letter_streams
 from millstream.ops.streams.reading import overview, read_one
 from millstream.printable import printable
 from millstream.times import span
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millstream.client.line import Line
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -115,8 +111,8 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
 
 
 async def _measure(
-    line: "Line", stream: str | None, group: str | None, bounds: "dict[Figure, CheckBounds]", count: int
-) -> "list[Measured]":
+    line: Line, stream: str | None, group: str | None, bounds: dict[Figure, CheckBounds], count: int
+) -> list[Measured]:
     """The figures."""
     seen = await (overview(line) if stream is None else read_one(line, stream))
     if "lag" in bounds:
@@ -132,7 +128,7 @@ async def _measure(
 
 
 @contextmanager
-def _ends_as_a_plugin() -> "Iterator[None]":
+def _ends_as_a_plugin() -> Iterator[None]:
     """Nothing is shown as a traceback, and exit codes are Nagios's."""
     try:
         yield
@@ -146,7 +142,7 @@ def _ends_as_a_plugin() -> "Iterator[None]":
         sys.exit(_UNKNOWN)
 
 
-def _bounds(figure: "Figure", given: dict[str, str]) -> "CheckBounds | None":
+def _bounds(figure: Figure, given: dict[str, str]) -> CheckBounds | None:
     """The thresholds of a figure; None where it is not to be checked."""
     word = given[figure.replace("-", "_")].strip()
     if word == _OFF:

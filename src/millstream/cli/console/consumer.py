@@ -1,16 +1,12 @@
 """``millstream consumer ls``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.console.shown import consumer_table
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Output, exits, output_option, url_option
 from millstream.ops.streams.reading import read_consumers
-
-if TYPE_CHECKING:
-    from millstream.ops.streams.status import ConsumerStatus
+from millstream.ops.streams.status import ConsumerStatus
 
 
 @click.command()
@@ -36,7 +32,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
       millstream consumer ls orders billing --watch
     """
 
-    def show(found: "list[ConsumerStatus]", _: object) -> None:
+    def show(found: list[ConsumerStatus], _: object) -> None:
         output = Output(form)
         output.table(consumer_table(_sorted(found, sort)[:limit], form))
         if len(found) > limit:
@@ -46,7 +42,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
         look(url, watch, lambda line: read_consumers(line, stream, group), show, form)
 
 
-def _sorted(found: "list[ConsumerStatus]", sort: str) -> "list[ConsumerStatus]":
+def _sorted(found: list[ConsumerStatus], sort: str) -> list[ConsumerStatus]:
     if sort == "name":
         return found
     return sorted(found, key=lambda one: -(one.pending if sort == "pending" else one.idle_ms))

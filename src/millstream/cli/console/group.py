@@ -1,26 +1,20 @@
 """``millstream group ls`` and ``show``."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, consumer_table, group_row, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.client.line import Line
 from millstream.ops.findings.advice import Advice, Case, advise
 from millstream.ops.findings.reading import read_case
 from millstream.ops.groups.status import rates
 from millstream.ops.streams.reading import overview, read_one
-from millstream.ops.streams.status import refused_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.client.line import Line
-    from millstream.ops.streams.status import GroupStatus, StreamsSeen
-
+from millstream.ops.streams.status import GroupStatus, StreamsSeen, refused_lines
 
 _ADVICE = (
     Column("level"),
@@ -56,17 +50,17 @@ def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str 
       millstream group ls --sort age -o json | jq '.[0]'
     """
 
-    async def work(line: "Line") -> "StreamsSeen":
+    async def work(line: Line) -> StreamsSeen:
         return await (overview(line) if stream is None else read_one(line, stream))
 
-    def show(seen: "StreamsSeen", before: "StreamsSeen | None") -> None:
+    def show(seen: StreamsSeen, before: StreamsSeen | None) -> None:
         _list(seen, before, sort, limit, form, many=stream is None)
 
     with exits("millstream group ls"):
         look(url, watch, work, show, form)
 
 
-def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int, form: str, *, many: bool) -> None:
+def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int, form: str, *, many: bool) -> None:
     """One answer of ``ls``."""
     rate = rates(before, seen)[1] if before is not None else {}
     every = [group for one in seen.streams for group in one.groups]
@@ -85,7 +79,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
         output.say(f"There are {len(every)}; --limit {len(every)} shows all.")
 
 
-def _rank(group: "GroupStatus", sort: str, now_ms: int) -> tuple[int, str, str]:
+def _rank(group: GroupStatus, sort: str, now_ms: int) -> tuple[int, str, str]:
     """The sort key of a group."""
     by = {"lag": group.lag.worst, "age": group.oldest_undelivered.age(now_ms) or 0, "pending": group.pending, "name": 0}
     return -by[sort], group.stream, group.name
@@ -123,7 +117,7 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
         )
 
 
-def _whole(case: "Case", before: "Case | None", form: str) -> None:
+def _whole(case: Case, before: Case | None, form: str) -> None:
     """One answer of ``show``."""
     seen, lag = case.seen, case.seen.group.lag
     rate = rates(before.seen.streams, seen.streams)[1] if before is not None else {}
@@ -147,7 +141,7 @@ def _whole(case: "Case", before: "Case | None", form: str) -> None:
     Output(form).report(facts, tables if advice.rows or form != "table" else tables[:1], GROUPS)
 
 
-def _advice_rows(found: "Sequence[Advice]", form: str) -> list[list[object]]:
+def _advice_rows(found: Sequence[Advice], form: str) -> list[list[object]]:
     rows: list[list[object]] = []
     for one in found:
         remedy = None if one.remedy is None else shlex.join(one.remedy)

@@ -1,7 +1,7 @@
 """``millstream pending ls``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,17 +10,12 @@ from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import shown
+from millstream.client.line import Line
 from millstream.errors import UsageError
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.choosing import CHOOSING, GONE, choice_of
 from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOrder, PendingPage, pending_facts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.client.line import Line
-    from millstream.ops.streams.status import PendingSummary
-
+from millstream.ops.streams.status import PendingSummary
 
 _CUT = 80  # bytes of a value that people see in a list
 _SHOWN = 10  # fields of an entry
@@ -93,14 +88,14 @@ class _Asked:
 
     stream: str
     group: str
-    choice: "PendingChoice"
+    choice: PendingChoice
     sort: str
     limit: int
     scan: int
     start: str
     payload: bool
 
-    async def ask(self, line: "Line") -> "tuple[PendingSummary, PendingPage]":
+    async def ask(self, line: Line) -> tuple[PendingSummary, PendingPage]:
         """Number of pending entries, and the requested page."""
         total = await pending.summary(line, self.stream, self.group)
         choice = None if self.choice == PendingChoice() else self.choice
@@ -116,7 +111,7 @@ class _Asked:
             )
         return total, page
 
-    def show(self, found: "tuple[PendingSummary, PendingPage]", form: str) -> None:
+    def show(self, found: tuple[PendingSummary, PendingPage], form: str) -> None:
         """One answer."""
         summary, page = found
         asked = ("gone", "fields") if self.payload else ()
@@ -130,7 +125,7 @@ class _Asked:
         if page.next is not None or len(page.entries) < summary.total:
             output.say(self._rest(summary, page))
 
-    def _rest(self, summary: "PendingSummary", page: "PendingPage") -> str:
+    def _rest(self, summary: PendingSummary, page: PendingPage) -> str:
         """Entries that are not shown, and the way to see them."""
         said = f"{len(page.entries)} shown of {summary.total} pending ({summary.unowned} without a consumer)"
         if page.next is None:
@@ -140,7 +135,7 @@ class _Asked:
         return f"{said}, the {page.looked_at} oldest scanned; --scan {summary.total} scans all."
 
 
-def _row(entry: "PendingEntry", form: str) -> dict[str, object]:
+def _row(entry: PendingEntry, form: str) -> dict[str, object]:
     """A pending entry as a row."""
     if entry.entry is None:
         return pending_facts(entry)
@@ -148,7 +143,7 @@ def _row(entry: "PendingEntry", form: str) -> dict[str, object]:
     return pending_facts(entry, _fields(pairs) if form == "table" else [list(pair) for pair in pairs])
 
 
-def _fields(pairs: "Sequence[tuple[bytes, bytes]]") -> str | None:
+def _fields(pairs: Sequence[tuple[bytes, bytes]]) -> str | None:
     """Fields in one line, the beginning of each value: the eye has room for no more."""
     texts = [f"{shown(name[:_CUT])}={shown(value[:_CUT])}{'...' if len(value) > _CUT else ''}" for name, value in pairs]
     return " ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "") or None

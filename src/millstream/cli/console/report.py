@@ -10,24 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
 from millstream._version import __version__
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import FAILED, Output, exits, url_option
+from millstream.cli.shared.output import FAILED, Output, Tell, exits, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.client.line import Line
 from millstream.client.recorded.report import FORMAT
 from millstream.errors import UsageError
 from millstream.ops.report.gather import Gathering, ReportBounds, ReportWriter
 from millstream.ops.report.redact import Redactor
 from millstream.printable import without_password
 from millstream.texts import size_text
-
-if TYPE_CHECKING:
-    from millstream.cli.shared.output import Tell
-    from millstream.client.line import Line
 
 _DOING = {"streams": "Streams", "groups": "Groups", "entries": "Entries"}
 _NAMED = 10  # of what was left out
@@ -130,13 +127,11 @@ def _opened(name: str) -> Iterator[IO[str]]:
         raise
 
 
-def _write(
-    file: IO[str], url: str, include: Include, bounds: "ReportBounds", tell: "Tell"
-) -> tuple[dict[str, str], int]:
+def _write(file: IO[str], url: str, include: Include, bounds: ReportBounds, tell: Tell) -> tuple[dict[str, str], int]:
     """Ask and write; what was left out and why, and characters written."""
     writer = ReportWriter(file, Redactor(payloads=include.payloads, addresses=include.addresses), include.characters)
 
-    async def work(line: "Line") -> None:
+    async def work(line: Line) -> None:
         began = line.wall_time()
         writer.begin(
             {

@@ -1,16 +1,11 @@
 """``millstream server show`` and ``slow``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.server.reading import server
-
-if TYPE_CHECKING:
-    from millstream.ops.server.status import ServerStatus
-
+from millstream.ops.server.status import ServerStatus
 
 _KINDS = (
     Column("uptime_ms", "span", "up for"),
@@ -53,7 +48,7 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
       millstream server show -o json | jq '.costs[0]'
     """
 
-    def every(found: "list[ServerStatus]", _: object) -> None:
+    def every(found: list[ServerStatus], _: object) -> None:
         for one in found:
             _report(one, limit, form)
 
@@ -61,7 +56,7 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
         look(url, watch, server, every, form)
 
 
-def _report(one: "ServerStatus", limit: int, form: str) -> None:
+def _report(one: ServerStatus, limit: int, form: str) -> None:
     """One server."""
     facts: dict[str, object] = {
         "product": one.product,
@@ -119,7 +114,7 @@ def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str)
       millstream server slow -o json | jq -r '.[].command'
     """
 
-    def every(found: "list[ServerStatus]", _: object) -> None:
+    def every(found: list[ServerStatus], _: object) -> None:
         output = Output(form)
         commands = [each for one in found for each in one.slow]
         commands.sort(key=lambda each: -each.at_ms if sort == "time" else -each.microseconds)

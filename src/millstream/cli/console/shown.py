@@ -1,14 +1,10 @@
 """The display of groups and their lag, the same in all subcommands."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import Column, Table
-from millstream.ops.groups.status import consumer_facts, group_facts
-
-if TYPE_CHECKING:
-    from millstream.ops.groups.status import GroupRate
-    from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag
+from millstream.ops.groups.status import GroupRate, consumer_facts, group_facts
+from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag
 
 GROUPS = (
     Column("stream"),
@@ -51,7 +47,7 @@ def picked(columns: Iterable[Column], wanted: Iterable[str], form: str) -> list[
     return [column for column in columns if form != "table" or column.name in names]
 
 
-def lag_text(lag: "Lag", form: str) -> object:
+def lag_text(lag: Lag, form: str) -> object:
     """A lag as a number; an unknown one is null for programs, and its bounds for people."""
     if form != "table" or (lag.known and lag.reason is None):
         return lag.entries
@@ -60,12 +56,12 @@ def lag_text(lag: "Lag", form: str) -> object:
     return f"unknown ({lag.at_least} or more)" if lag.at_most is None else f"unknown ({lag.at_least}-{lag.at_most})"
 
 
-def group_row(group: "GroupStatus", now_ms: int, rate: "GroupRate | None", form: str) -> Mapping[str, object]:
+def group_row(group: GroupStatus, now_ms: int, rate: GroupRate | None, form: str) -> Mapping[str, object]:
     """A group as a row of :data:`GROUPS`."""
     return {**group_facts(group, now_ms, rate), "lag": lag_text(group.lag, form)}
 
 
-def consumer_table(found: "Sequence[ConsumerStatus]", form: str) -> Table:
+def consumer_table(found: Sequence[ConsumerStatus], form: str) -> Table:
     """Consumers as a table; people read of the one without a name what it stands for."""
     nobody = "(nobody)" if form == "table" else ""
     rows = [consumer_facts(one) | {"consumer": one.name or nobody} for one in found]

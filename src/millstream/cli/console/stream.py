@@ -1,21 +1,15 @@
 """``millstream stream ls`` and ``show``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, lag_text, picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.client.line import Line
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.streams.reading import overview, read_one
-from millstream.ops.streams.status import refused_lines, search, stream_facts
+from millstream.ops.streams.status import StreamsSeen, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.words import milliseconds
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
-    from millstream.ops.streams.status import StreamsSeen, StreamStatus
-
 
 _STREAMS = (
     Column("key"),
@@ -67,10 +61,10 @@ def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, u
       millstream stream ls -o json | jq '.[] | select(.lag == null) | .key'
     """
 
-    async def work(line: "Line") -> "StreamsSeen":
+    async def work(line: Line) -> StreamsSeen:
         return await overview(line, pattern, limit=limit if sort == "key" else None)
 
-    def show(seen: "StreamsSeen", before: "StreamsSeen | None") -> None:
+    def show(seen: StreamsSeen, before: StreamsSeen | None) -> None:
         _list(seen, before, sort, limit, form)
 
     with exits("millstream stream ls"):
@@ -93,10 +87,10 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
       millstream stream find web-1 -o json | jq -r '.[] | select(.kind == "consumer") | .group'
     """
 
-    async def work(line: "Line") -> "StreamsSeen":
+    async def work(line: Line) -> StreamsSeen:
         return await overview(line)
 
-    def show(seen: "StreamsSeen", _: object) -> None:
+    def show(seen: StreamsSeen, _: object) -> None:
         hits = search(seen, text)
         rows = [(hit.kind, hit.stream, hit.group, hit.consumer) for hit in hits[:limit]]
         output = Output(form)
@@ -108,7 +102,7 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
         look(url, None, work, show, form)
 
 
-def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: int | None, form: str) -> None:
+def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int | None, form: str) -> None:
     """One answer of ``ls``."""
     added: dict[str, float] = {}
     if before is not None:
@@ -125,7 +119,7 @@ def _list(seen: "StreamsSeen", before: "StreamsSeen | None", sort: str, limit: i
         output.say("There are more; leave out --limit to show all.")
 
 
-def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
+def _rank(one: StreamStatus, sort: str, now_ms: int) -> tuple[int, str]:
     """The sort key of a stream."""
     worst = one.worst_lag
     by = {
@@ -138,7 +132,7 @@ def _rank(one: "StreamStatus", sort: str, now_ms: int) -> tuple[int, str]:
     return -by[sort], one.key
 
 
-def _row(one: "StreamStatus", now_ms: int, added: float | None, form: str) -> dict[str, object]:
+def _row(one: StreamStatus, now_ms: int, added: float | None, form: str) -> dict[str, object]:
     """A stream as a row."""
     lag = one.worst_lag
     return {**stream_facts(one, now_ms, added), "lag": None if lag is None else lag_text(lag, form)}
@@ -162,7 +156,7 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
         look(url, watch, lambda line: read_one(line, stream), lambda seen, before: _whole(seen, before, form), form)
 
 
-def _whole(seen: "StreamsSeen", before: "StreamsSeen | None", form: str) -> None:
+def _whole(seen: StreamsSeen, before: StreamsSeen | None, form: str) -> None:
     """One answer of ``show``."""
     one = seen.streams[0]
     added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())

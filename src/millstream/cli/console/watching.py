@@ -8,16 +8,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from millstream.cli.shared.asking import ask, ask_all
 from millstream.cli.shared.output import Output
+from millstream.client.line import Line
 from millstream.errors import Disconnected
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -41,7 +39,7 @@ def watch_option(command: Command) -> Command:
 def look(
     url: str | None,
     every: float | None,
-    work: "Callable[[Line], Awaitable[T]]",
+    work: Callable[[Line], Awaitable[T]],
     show: Callable[[T, T | None], None],
     form: str,
 ) -> None:
@@ -50,7 +48,7 @@ def look(
         show(ask(url, work), None)
         return
 
-    async def again(line: "Line") -> None:
+    async def again(line: Line) -> None:
         before: T | None = None
         while True:
             try:
@@ -72,13 +70,13 @@ def look(
 def look_at_all(
     urls: Sequence[str],
     every: float | None,
-    work: "Callable[[Mapping[str, Line]], Awaitable[T]]",
+    work: Callable[[Mapping[str, Line]], Awaitable[T]],
     show: Callable[[T], None],
     form: str,
 ) -> None:
     """Ask several servers at once and show what they say, once, or again and again."""
 
-    async def again(lines: "Mapping[str, Line]") -> None:
+    async def again(lines: Mapping[str, Line]) -> None:
         while True:
             found = await work(lines)
             if every is not None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
@@ -17,6 +17,7 @@ from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.client.capabilities import find
 from millstream.client.jsontext import parse_record
+from millstream.client.line import Command, Line
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
@@ -24,9 +25,6 @@ from millstream.ops.words import command_words, raw_line
 from millstream.texts import in_one_line, said
 from millstream.worker.handlers.publish import fields_of, producer_of
 from millstream.worker.model.answers import PayloadError
-
-if TYPE_CHECKING:
-    from millstream.client.line import Command, Line
 
 _BATCH = 100  # entries of one round trip
 _LONGEST = 64 << 20  # bytes of a line of a file
@@ -133,7 +131,7 @@ def add(
         given = (*(("--json", text) if text is not None else ()), *(("--from", file) if file else ()))
         typed = command_words("stream add", stream, *fields, options=given)
 
-        async def work(line: "Line") -> None:
+        async def work(line: Line) -> None:
             try:
                 await _add(line, how, entries, added)
             finally:  # also where a line of the file ended it
@@ -161,7 +159,7 @@ class AddOptions:
     idempotent_by: str | None  # Field whose value is such a key
     headers: dict[str, str] | None  # Headers of the envelope; None for plain fields
 
-    def command(self, flat: list[bytes]) -> "Command":
+    def command(self, flat: list[bytes]) -> Command:
         """The XADD of an entry."""
         words: list[str | int] = ["NOMKSTREAM"] if self.no_create else []
         key = self.idempotent
@@ -191,7 +189,7 @@ class AddedEntries:
             self.missing += 1
 
 
-async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
+async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
     """Add them, some in a round trip."""
     near = line.near(how.stream)
     can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
@@ -214,7 +212,7 @@ async def _add(line: "Line", how: AddOptions, entries: Iterable[list[bytes]], ad
             raise UsageError(f"{wrong}; {added.count} entries before it were added") from None
 
 
-async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
+async def _write_down(line: Line, how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
     """Put it into the audit stream: one entry, however many were added."""
     if not added.count:
         return
@@ -225,7 +223,7 @@ async def _write_down(line: "Line", how: AddOptions, typed: Sequence[str], added
         output.say(why)
 
 
-def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> "Iterator[tuple[list[Command], UsageError | None]]":
+def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> Iterator[tuple[list[Command], UsageError | None]]:
     """Commands of one round trip each; with the last ones what is wrong with the entry behind them."""
     batch: list[Command] = []
     try:

@@ -1,15 +1,13 @@
 """The options that say how entries are decoded and which of them are wanted: ``--as``, ``--where``, ``--grep``."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from millstream.errors import UsageError
 from millstream.ops.payloads import choice
-
-if TYPE_CHECKING:
-    from millstream.ops.payloads.choice import EntryChoice
+from millstream.ops.payloads.choice import EntryChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -57,7 +55,7 @@ def choosing_options(command: Command) -> Command:
     return command
 
 
-def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> "EntryChoice":
+def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
     """The options as one choice."""
     form: Any = None if decoding == "auto" else decoding
     try:

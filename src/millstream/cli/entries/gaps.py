@@ -1,16 +1,11 @@
 """``millstream stream gaps``: which entries are missing, as far as anything tells of them."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.entries.reading import read_gaps
-
-if TYPE_CHECKING:
-    from millstream.ops.entries.status import StreamGaps
-
+from millstream.ops.entries.status import StreamGaps
 
 _GAPS = (Column("after"), Column("before"), Column("missing", "count", "ids skipped"), Column("evidence", "prose"))
 _PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Column("first"), Column("last"))
@@ -37,7 +32,7 @@ def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
         _show(Output(form), ask(url, lambda line: read_gaps(line, stream, scan=scan)))
 
 
-def _show(output: Output, found: "StreamGaps") -> None:
+def _show(output: Output, found: StreamGaps) -> None:
     one = found.stream
     facts: dict[str, object] = {
         "stream": one.key,

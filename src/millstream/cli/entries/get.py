@@ -1,7 +1,7 @@
 """``millstream stream get``: one entry whole, and where it stands in each group."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
@@ -11,16 +11,10 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.asking import NotReadableError
 from millstream.ops.entries.reading import find
+from millstream.ops.entries.status import EntryFound
 from millstream.ops.parameters import entry_id
-from millstream.ops.words import command_words, shell_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.ops.entries.status import EntryFound
-    from millstream.ops.payloads.choice import EntryChoice
-    from millstream.ops.words import EntryView
-
+from millstream.ops.payloads.choice import EntryChoice
+from millstream.ops.words import EntryView, command_words, shell_line
 
 _FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _HEADERS = (Column("name"), Column("value", "prose"))
@@ -73,7 +67,7 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
             output.say(f"The groups are not known: {found.refused}")
 
 
-def _show(output: Output, found: "EntryFound", choice: "EntryChoice", cut: int | None) -> None:
+def _show(output: Output, found: EntryFound, choice: EntryChoice, cut: int | None) -> None:
     """The facts, the fields, the headers and the groups."""
     facts: dict[str, object] = {
         "stream": found.stream,
@@ -96,8 +90,8 @@ def _show(output: Output, found: "EntryFound", choice: "EntryChoice", cut: int |
 
 
 def _fields(
-    entry: "EntryView | None", choice: "EntryChoice", *, people: bool, cut: int | None
-) -> "Sequence[Sequence[object]]":
+    entry: EntryView | None, choice: EntryChoice, *, people: bool, cut: int | None
+) -> Sequence[Sequence[object]]:
     """A row for each field."""
     if entry is None:
         return []
@@ -108,11 +102,11 @@ def _fields(
     return rows
 
 
-def _headers(entry: "EntryView | None", choice: "EntryChoice") -> "Sequence[Sequence[object]]":
+def _headers(entry: EntryView | None, choice: EntryChoice) -> Sequence[Sequence[object]]:
     return [] if entry is None else list(choice.payload(entry).headers.items())
 
 
-def _groups(found: "EntryFound", *, people: bool) -> "Sequence[Sequence[object]]":
+def _groups(found: EntryFound, *, people: bool) -> Sequence[Sequence[object]]:
     """A row for each group; to people nobody is a word, and a fatal entry's deliveries are none."""
     rows: list[tuple[object, ...]] = []
     for one in found.standings:

@@ -8,15 +8,12 @@ import os
 import select
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from millstream.cli.shared.output import FORMATS, Column, Output, Table
 from millstream.cli.shared.printing import in_one_line, json_text, size_text, time_text
 from millstream.ops.payloads.choice import EntryChoice, row_of, values_of
+from millstream.ops.words import EntryView
 from millstream.printable import printable
-
-if TYPE_CHECKING:
-    from millstream.ops.words import EntryView
 
 ENTRY_FORMATS = (*FORMATS, "raw")
 
@@ -30,7 +27,7 @@ class EntryOutput:
     """The output of entries."""
 
     def __init__(
-        self, form: str, choice: "EntryChoice", names: Sequence[str], *, many: bool = False, whole: bool = False
+        self, form: str, choice: EntryChoice, names: Sequence[str], *, many: bool = False, whole: bool = False
     ) -> None:
         self._form = form
         self._choice = choice
@@ -38,7 +35,7 @@ class EntryOutput:
         self._many = many
         self._cut = None if whole or not sys.stdout.isatty() else _CUT
 
-    def show(self, entries: "Iterable[EntryView]") -> None:
+    def show(self, entries: Iterable[EntryView]) -> None:
         """Write them, as they come."""
         if self._form == "table":
             for entry in entries:
@@ -53,7 +50,7 @@ class EntryOutput:
             columns = (*_IDENTITY, Column("fields"), Column("repeated"))
             Output(self._form).table(Table("entries", columns, map(self._row, entries)))
 
-    def line(self, entry: "EntryView") -> str:
+    def line(self, entry: EntryView) -> str:
         """An entry in one line, for people."""
         payload = self._choice.payload(entry)
         parts = [time_text(_time(entry)), entry.id]
@@ -63,17 +60,17 @@ class EntryOutput:
             parts.append(f"{in_one_line(name)}={value_text(value, self._cut)}")
         return "  ".join(parts)
 
-    def _row(self, entry: "EntryView") -> tuple[object, ...]:
+    def _row(self, entry: EntryView) -> tuple[object, ...]:
         return row_of(entry, self._choice.payload(entry), self._names)
 
-    def _cells(self, entry: "EntryView") -> tuple[object, ...]:
+    def _cells(self, entry: EntryView) -> tuple[object, ...]:
         stream, ident, time, fields, _ = self._row(entry)
         if not self._names:
             return stream, ident, time, fields
         assert isinstance(fields, dict)
         return stream, ident, time, *(fields.get(name) for name in self._names)
 
-    def _raw(self, entry: "EntryView") -> bytes:
+    def _raw(self, entry: EntryView) -> bytes:
         """The bytes of fields, between tabs; on a terminal nothing that moves its cursor."""
         stored = dict(entry.fields)
         if not self._names:
@@ -88,7 +85,7 @@ class EntryOutput:
         return printable(line.decode(errors="surrogateescape")).encode() if sys.stdout.isatty() else line
 
 
-def _time(entry: "EntryView") -> int:
+def _time(entry: EntryView) -> int:
     return int(entry.id.partition("-")[0])
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,17 +10,14 @@ from millstream.cli.entries.shown import ENTRY_FORMATS, EntryOutput, flushed
 from millstream.cli.shared.asking import ask_repeatedly
 from millstream.cli.shared.output import Output, exits, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
+from millstream.client.line import Line
 from millstream.client.ranges import behind
 from millstream.errors import UsageError
 from millstream.ops.entries import reading as entries
 from millstream.ops.entries.reading import Arrived, follow, group_positions
 from millstream.ops.parameters import entry_id
-from millstream.ops.words import NEVER
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
-    from millstream.ops.payloads.choice import EntryChoice
-    from millstream.ops.words import EntryView
+from millstream.ops.payloads.choice import EntryChoice
+from millstream.ops.words import NEVER, EntryView
 
 _DEFAULT = 10
 
@@ -110,7 +106,7 @@ class TailRange:
     """Which entries are wanted."""
 
     streams: Sequence[str]  # Their keys
-    choice: "EntryChoice"  # Which of all these
+    choice: EntryChoice  # Which of all these
     count: int | None = None  # Only the last so many of those that are there; None for all
     since: int | None = None  # Added then or later, wall milliseconds
     until: int | None = None  # Added before
@@ -119,7 +115,7 @@ class TailRange:
     follow: bool = False  # And those that are added from now on
 
 
-def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":
+def _entries(url: str | None, wanted: TailRange) -> Iterator[EntryView]:
     """The entries, one after the other; what else happens is said on standard error."""
     output = Output()
     for arrived in ask_repeatedly(url, lambda line: read_tail(line, wanted)):
@@ -129,7 +125,7 @@ def _entries(url: str | None, wanted: TailRange) -> "Iterator[EntryView]":
         flushed(reading=wanted.follow)
 
 
-async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived, None]":
+async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, None]:
     """Yield the present entries, then the added ones; none is repeated, and none between the two is left out."""
     fits = wanted.choice.fits
     last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow)
@@ -150,7 +146,7 @@ async def read_tail(line: "Line", wanted: TailRange) -> "AsyncGenerator[Arrived,
             yield Arrived(tuple(filter(fits, arrived.entries)), arrived.said)
 
 
-async def _starts(line: "Line", wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
+async def _starts(line: Line, wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
     """The start of each stream's range, as for XRANGE."""
     if wanted.group is not None:
         places = await group_positions(line, streams, wanted.group)

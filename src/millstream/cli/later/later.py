@@ -1,7 +1,5 @@
 """``millstream later ls`` and ``show``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.console.shown import picked
@@ -10,17 +8,19 @@ from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.client.line import Line
 from millstream.ops.asking import NotReadableError
 from millstream.ops.later.reading import named_schedules, read_counts, read_schedules, scheduled_streams
-from millstream.ops.later.status import latest_first, schedule_facts, stream_schedules_facts
+from millstream.ops.later.status import (
+    ScheduleStatus,
+    StreamSchedules,
+    latest_first,
+    schedule_facts,
+    stream_schedules_facts,
+)
+from millstream.ops.payloads.choice import EntryChoice
 from millstream.ops.payloads.shown import in_brief
 from millstream.ops.words import command_words, shell_line
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
-    from millstream.ops.later.status import ScheduleStatus, StreamSchedules
-    from millstream.ops.payloads.choice import EntryChoice
-
 
 _STREAMS = (
     Column("stream"),
@@ -75,18 +75,18 @@ def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: 
         )  # fmt: skip
 
 
-async def _streams(line: "Line") -> "list[StreamSchedules]":
+async def _streams(line: Line) -> list[StreamSchedules]:
     return latest_first(await read_counts(line, await scheduled_streams(line, search=True)))
 
 
-def _show_streams(found: "list[StreamSchedules]", form: str) -> None:
+def _show_streams(found: list[StreamSchedules], form: str) -> None:
     rows = [stream_schedules_facts(one) for one in found]
     wanted = [column.name for column in _STREAMS if column.name != "problem" or any(row["problem"] for row in rows)]
     columns = picked(_STREAMS, wanted, form)
     Output(form).table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], "No schedules."))
 
 
-def _show(seen: "StreamSchedules", choice: "EntryChoice", form: str) -> None:
+def _show(seen: StreamSchedules, choice: EntryChoice, form: str) -> None:
     rows = [_row(one, seen.at_ms, choice, form) for one in seen.schedules]
     problem = ("problem",) if any(row["problem"] for row in rows) else ()
     columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)
@@ -96,7 +96,7 @@ def _show(seen: "StreamSchedules", choice: "EntryChoice", form: str) -> None:
         output.say(f"{len(rows)} shown of {seen.total} that wait; --limit {seen.total} shows all.")
 
 
-def _row(one: "ScheduleStatus", now_ms: int, choice: "EntryChoice", form: str) -> dict[str, object]:
+def _row(one: ScheduleStatus, now_ms: int, choice: EntryChoice, form: str) -> dict[str, object]:
     payload = choice.payload(one.view)
     facts = schedule_facts(one, now_ms, payload)
     if form == "table":

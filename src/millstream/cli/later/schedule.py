@@ -1,7 +1,5 @@
 """``millstream schedule ls`` and ``show``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.console.shown import picked
@@ -11,11 +9,7 @@ from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.schedules.reading import named_recurring, read_recurring
-from millstream.ops.schedules.status import MOST_MISSED, entry_view, recurring_facts, table_facts
-
-if TYPE_CHECKING:
-    from millstream.ops.schedules.status import SchedulesSeen
-
+from millstream.ops.schedules.status import MOST_MISSED, SchedulesSeen, entry_view, recurring_facts, table_facts
 
 _SCHEDULES = (
     Column("schedule"),
@@ -64,7 +58,7 @@ def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
         look(url, watch, lambda line: read_recurring(line, limit), lambda seen, _: _show(seen, form), form)
 
 
-def _show(seen: "SchedulesSeen", form: str) -> None:
+def _show(seen: SchedulesSeen, form: str) -> None:
     rows = [recurring_facts(one, seen.at_ms) for one in seen.schedules]
     problem = ("problem",) if any(row["problem"] for row in rows) else ()
     columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)

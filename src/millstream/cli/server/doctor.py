@@ -3,11 +3,10 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, Tell, exits, output_option
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.errors import UsageError
@@ -16,9 +15,6 @@ from millstream.maintenance.health.findings import Finding, worst
 from millstream.maintenance.health.machine import diagnose_machine
 from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.printable import printable
-
-if TYPE_CHECKING:
-    from millstream.cli.shared.output import Tell
 
 PROBLEM = 3
 _FINDINGS = (
@@ -97,8 +93,8 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
 
 
 def _findings(
-    target: str | None, pending_ms: int, streams: int, replicas: tuple[str, ...], tell: "Tell"
-) -> Iterator["Finding"]:
+    target: str | None, pending_ms: int, streams: int, replicas: tuple[str, ...], tell: Tell
+) -> Iterator[Finding]:
     if target is not None and "://" in target:
         yield from diagnose_server(target, Limits(pending_ms, streams), replicas)
         return
@@ -111,7 +107,7 @@ def _findings(
         yield from diagnose_directory(Path(target), tell)
 
 
-def _show(output: Output, findings: list["Finding"]) -> None:
+def _show(output: Output, findings: list[Finding]) -> None:
     """One line for what is fine, three for what is not; a table would be too wide to read."""
     output.table(Table("findings", _FINDINGS[:3], [(f.level, f.check, f.what) for f in findings]))
     for finding in findings:

@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import click
 
@@ -12,16 +12,14 @@ from millstream.cli.shared.output import Output, exits
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.client.discovery.sentinel import parse_service
+from millstream.client.line import Command, Line
 from millstream.client.url import SENTINELS
 from millstream.errors import MillstreamError, UsageError
 from millstream.ops import words
 from millstream.ops.asking import calls, refusal
 from millstream.ops.server.reading import server
+from millstream.ops.server.status import ServerStatus
 from millstream.printable import without_password
-
-if TYPE_CHECKING:
-    from millstream.client.line import Command, Line
-    from millstream.ops.server.status import ServerStatus
 
 _LOOK = 0.1  # seconds between two questions how far it is
 _OVER, _ASKING = "no-failover", "failover-in-progress"
@@ -77,7 +75,7 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
             )
         confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
 
-        async def work(line: "Line") -> str:
+        async def work(line: Line) -> str:
             return await _hand_over(line, words, wait / 1000, output)
 
         output.say(f"{ask(url, work)} is the primary now")
@@ -106,7 +104,7 @@ def _shown(url: str) -> str:
     return without_password(url)
 
 
-def _words(to: str | None, timeout: int) -> "Command":
+def _words(to: str | None, timeout: int) -> Command:
     """The command."""
     if to is None:
         return ("FAILOVER", "TIMEOUT", timeout)
@@ -116,7 +114,7 @@ def _words(to: str | None, timeout: int) -> "Command":
     return ("FAILOVER", "TO", host.strip("[]"), int(port), "TIMEOUT", timeout)
 
 
-async def _hand_over(line: "Line", words: "Command", limit: float, output: Output) -> str:
+async def _hand_over(line: Line, words: Command, limit: float, output: Output) -> str:
     """Wait for the end; the address of the new primary."""
     over = asyncio.get_running_loop().time() + limit  # the server's time is not up before
     refused = refusal((await calls(line, [words]))[0])
@@ -147,7 +145,7 @@ async def _hand_over(line: "Line", words: "Command", limit: float, output: Outpu
         await asyncio.sleep(_LOOK)
 
 
-def _why_refused(status: "ServerStatus") -> str:
+def _why_refused(status: ServerStatus) -> str:
     """The reason for a refusal, from the server's role or from those who know it."""
     state = status.replication
     if state is not None and state.primary is not None:
@@ -157,7 +155,7 @@ def _why_refused(status: "ServerStatus") -> str:
     return "`millstream replicas` lists the replicas and their lag"
 
 
-def _late(status: "ServerStatus") -> str:
+def _late(status: ServerStatus) -> str:
     """The replicas that did not hold all, and how far they were; empty for none."""
     return "; ".join(
         f"{each.address} lacked {words.DASH if each.behind_bytes is None else words.size(each.behind_bytes)}"
@@ -167,32 +165,32 @@ def _late(status: "ServerStatus") -> str:
     )
 
 
-async def _why_not_taken(line: "Line") -> str:
+async def _why_not_taken(line: Line) -> str:
     """Possible reasons why a replica does not lead, and the remedies."""
     if await _setting(line, "masterauth") == b"":
         return f"masterauth is empty here, so one that asks for a password does not let this one follow: {_LETS_IN}"
     return f"Where that is WRONGPASS, NOAUTH or NOPERM: {_LETS_IN}"
 
 
-async def _may_be_shut_out(line: "Line") -> bool:
+async def _may_be_shut_out(line: Line) -> bool:
     """True if the server has no password for a primary and asks for one itself, as its replicas mostly do then."""
     return await _setting(line, "masterauth") == b"" and bool(await _setting(line, "requirepass"))
 
 
-async def _setting(line: "Line", name: str) -> bytes | None:
+async def _setting(line: Line, name: str) -> bytes | None:
     """The value of a parameter; None where the server does not tell."""
     (reply,) = await calls(line, [("CONFIG", "GET", name)])
     value = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
     return value if isinstance(value, bytes) else None
 
 
-async def _is_watched(line: "Line") -> bool:
+async def _is_watched(line: Line) -> bool:
     """True if a Sentinel listens; not where the server does not tell."""
     (reply,) = await calls(line, [("PUBSUB", "NUMSUB", _HELLO)])
     return isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], int) and reply[1] > 0
 
 
-async def _status(line: "Line") -> "ServerStatus":
+async def _status(line: Line) -> ServerStatus:
     return (await server(line))[0]
 
 

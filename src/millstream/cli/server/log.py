@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,12 +18,10 @@ from millstream.maintenance.log.dump import Choice
 from millstream.maintenance.log.dump import dump as found
 from millstream.maintenance.log.examine import Examination, advice, examine_directory, kind_of
 from millstream.maintenance.log.moment import ANY, parse_moment
+from millstream.maintenance.log.records import LogRecord
 from millstream.maintenance.log.walk import records_behind
 from millstream.persistence.disk import RealDisk, disk_error
 from millstream.persistence.frozen_view import FrozenView
-
-if TYPE_CHECKING:
-    from millstream.maintenance.log.records import LogRecord
 
 
 class DataDirectory(click.Path):
@@ -122,7 +120,7 @@ def check(directory: Path, form: str) -> None:
         sys.exit(OK if found.report.ok else FAILED)
 
 
-def _show_check(output: Output, found: "Examination", steps: list[str]) -> None:
+def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
     report = found.report
     facts = {
         "directory": str(report.directory),
@@ -167,13 +165,13 @@ def _show_check(output: Output, found: "Examination", steps: list[str]) -> None:
     output.report(facts, [*tables, _lost_keys(found.losses)] if not report.ok else tables, titles)
 
 
-def _lost_records(found: "Examination") -> int | None:
+def _lost_records(found: Examination) -> int | None:
     if found.report.newer:  # what a newer program wrote is not lost, and not to be counted by this one
         return None
     return found.losses.records if found.losses else found.report.lost_records
 
 
-def _files(found: "Examination") -> Table:
+def _files(found: Examination) -> Table:
     rows = []
     for file in found.report.files:
         result = file.result
@@ -188,12 +186,12 @@ def _kind_of_file(name: str) -> str:
     return next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), named.get(name, "other"))
 
 
-def _problems(found: "Examination") -> Table:
+def _problems(found: Examination) -> Table:
     rows = [(Path(p.path).name, p.offset, kind_of(p), p.refuses, p.text) for p in found.report.problems]
     return Table("problems", _PROBLEMS, rows, empty="Nothing is wrong.")
 
 
-def _lost_keys(losses: "DataLoss | None") -> Table:
+def _lost_keys(losses: DataLoss | None) -> Table:
     rows = [
         (
             loss.db,
@@ -209,7 +207,7 @@ def _lost_keys(losses: "DataLoss | None") -> Table:
     return Table("lost_keys", _LOST_KEYS, rows, empty="No whole record follows the damage.")
 
 
-def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
+def _conclude(output: Output, found: Examination, steps: list[str]) -> None:
     if found.report.ok:
         return
     count = len(found.report.problems)
@@ -219,7 +217,7 @@ def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
         output.say(f"{number}. {step}")
 
 
-def _loss_sentence(losses: "DataLoss | None") -> str:
+def _loss_sentence(losses: DataLoss | None) -> str:
     if losses is None or not losses.records:
         return "No whole record follows the first."
     span = ""
@@ -283,13 +281,13 @@ def dump(  # noqa: PLR0917 - click passes every option by name
         Output("jsonl").table(Table("records", columns, _rows(records)))
 
 
-def _rows(records: Iterator["LogRecord"]) -> Iterator[tuple[object, ...]]:
+def _rows(records: Iterator[LogRecord]) -> Iterator[tuple[object, ...]]:
     for record in records:
         changes = [{"op": c.op, "db": c.db, "key": c.key, "arguments": c.arguments} for c in record.changes]
         yield record.position, record.wall, record.size, changes
 
 
-def _show_record(record: "LogRecord") -> None:
+def _show_record(record: LogRecord) -> None:
     lead = f"{record.position:>10}  {time_text(record.wall)}  "
     for change in record.changes:
         click.echo(lead + in_one_line(change.sentence()))
@@ -336,7 +334,7 @@ def cut(directory: Path, place: str, yes: bool) -> None:
         _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
 
 
-def _show_loss(output: Output, losses: "DataLoss") -> None:
+def _show_loss(output: Output, losses: DataLoss) -> None:
     output.say(f"Cutting there loses {losses.records} whole records. {_loss_sentence(losses)}")
     table = _lost_keys(losses)
     rows = list(table.rows)
@@ -346,7 +344,7 @@ def _show_loss(output: Output, losses: "DataLoss") -> None:
         output.say(f"and {len(rows) - _SHOWN_KEYS} more keys")
 
 
-def _agreed(losses: "DataLoss") -> bool:
+def _agreed(losses: DataLoss) -> bool:
     """True if a person has typed the number of records to be lost; without a terminal there is no question."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: no terminal for the confirmation; use --yes to cut", err=True)
@@ -355,7 +353,7 @@ def _agreed(losses: "DataLoss") -> bool:
     return answer.strip() == str(losses.records)
 
 
-def _show_cut(output: Output, report: "CutReport") -> None:
+def _show_cut(output: Output, report: CutReport) -> None:
     output.say(f"Cut {report.bytes} bytes, kept in:")
     for path in report.kept:
         output.say(f"  {path}")

@@ -1,7 +1,6 @@
 """``millstream replicas``."""
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +9,7 @@ from millstream.cli.console.watching import look_at_all, watch_option
 from millstream.cli.shared.output import FAILED, Column, Output, Table, context_option, exits, output_option
 from millstream.errors import Disconnected
 from millstream.ops.server.reading import followers
-
-if TYPE_CHECKING:
-    from millstream.ops.server.replicas import ReplicationPlace
+from millstream.ops.server.replicas import ReplicationPlace
 
 _COLUMNS = (
     Column("server"),
@@ -74,7 +71,7 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
     """
     failed: list[ReplicationPlace] = []
 
-    def every(found: "list[ReplicationPlace]") -> None:
+    def every(found: list[ReplicationPlace]) -> None:
         Output(form).table(Table("servers", _COLUMNS, [_row(one, form) for one in found]))
         failed[:] = [one for one in found if one.problem.startswith(_SILENT)]
         if found and len(failed) == len(found) and watch is None:
@@ -89,7 +86,7 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
 _SILENT = "does not answer"
 
 
-def _row(one: "ReplicationPlace", form: str) -> tuple[object, ...]:
+def _row(one: ReplicationPlace, form: str) -> tuple[object, ...]:
     people = form == "table"
     return (
         "  " * one.depth + one.address if people else one.address,

@@ -1,8 +1,9 @@
 """A question to a server by the subcommands that take ``--url``, or a dialogue: over one line, closed afterwards."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import click
 
@@ -11,17 +12,13 @@ from millstream.client.open import open_line
 from millstream.client.url import check_shared, find_url, unreached
 from millstream.errors import Disconnected, MillstreamError
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-
-
 T = TypeVar("T")
 
 _KNOWN = (MillstreamError, OSError, ImportError, click.ClickException, click.Abort, click.exceptions.Exit)
 
 
 @contextmanager
-def replies_of(*urls: str) -> "Iterator[None]":
+def replies_of(*urls: str) -> Iterator[None]:
     """Around what reads the replies of servers: where they are of another shape, that is said, with their addresses."""
     try:
         yield
@@ -31,7 +28,7 @@ def replies_of(*urls: str) -> "Iterator[None]":
         raise wrong_reply(error, *urls) from error
 
 
-def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
+def ask(url: str | None, work: Callable[[Line], Awaitable[T]]) -> T:
     """Do something with a line to the server."""
     found = check_shared(find_url(url))
 
@@ -48,7 +45,7 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     return asyncio.run(main())
 
 
-def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitable[T]]") -> T:
+def ask_all(urls: Sequence[str], work: Callable[[Mapping[str, Line]], Awaitable[T]]) -> T:
     """Do something with a line to each of several servers, by their URLs, which were checked."""
 
     async def main() -> T:
@@ -62,7 +59,7 @@ def ask_all(urls: "Sequence[str]", work: "Callable[[Mapping[str, Line]], Awaitab
     return asyncio.run(main())
 
 
-def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, None]]") -> "Iterator[T]":
+def ask_repeatedly(url: str | None, work: Callable[[Line], AsyncGenerator[T, None]]) -> Iterator[T]:
     """Yield the results of a dialogue with the server, one after the other; the line waits while the caller is busy."""
     found = check_shared(find_url(url))
     with asyncio.Runner() as runner:
@@ -80,15 +77,15 @@ def ask_repeatedly(url: str | None, work: "Callable[[Line], AsyncGenerator[T, No
 _END = object()
 
 
-async def _opened(open_: "Callable[[], Line]") -> "Line":
+async def _opened(open_: Callable[[], Line]) -> Line:
     return open_()
 
 
-async def _next(source: "AsyncGenerator[T, None]", url: str) -> object:
+async def _next(source: AsyncGenerator[T, None], url: str) -> object:
     with replies_of(url):
         return await anext(source, _END)
 
 
-async def _closed(source: "AsyncGenerator[T, None]", line: "Line") -> None:
+async def _closed(source: AsyncGenerator[T, None], line: Line) -> None:
     await source.aclose()
     await line.close()

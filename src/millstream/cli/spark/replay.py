@@ -1,7 +1,5 @@
 """``millstream replay``: entries of an archive or a stream written into a stream again."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.shared.asking import replies_of
@@ -12,10 +10,7 @@ from millstream.cli.shared.time_options import instant
 from millstream.client.url import SERVERS
 from millstream.errors import UsageError
 from millstream.paths import archive_place
-from millstream.spark.archiving.replay_model import Replay
-
-if TYPE_CHECKING:
-    from millstream.spark.archiving.replay_model import ReplayResult
+from millstream.spark.archiving.replay_model import Replay, ReplayResult
 
 _COLUMNS = (
     Column("read", "count"),
@@ -131,7 +126,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
             )
 
 
-def _run(what: "Replay", output: Output) -> "ReplayResult":
+def _run(what: Replay, output: Output) -> ReplayResult:
     from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - needs Arrow, an extra
 
     asked = (what.source, what.target) if what.source.startswith(SERVERS) else (what.target,)

@@ -4,7 +4,7 @@ import asyncio
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
 
@@ -13,15 +13,13 @@ from millstream.cli.changes.commands import Run, TypedChange, command_of
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
 from millstream.ops.guard import ChangeOutcome
 from millstream.ops.plan import ChangePlan
 from millstream.ops.words import shell_line
 from millstream.ops.workers import changes as workers
 from millstream.worker.registry import protocol
-
-if TYPE_CHECKING:
-    from millstream.client.line import Line
 
 _LOOK = 0.25  # seconds between two looks at workers that are to end
 _REMOVED = (Column("group"), Column("consumer"))
@@ -89,7 +87,7 @@ def _patience(timeout: str | None, *, wait: bool) -> float | None:
         raise click.UsageError(str(error)) from None
 
 
-async def _ended(line: "Line", ids: list[str], seconds: float) -> None:
+async def _ended(line: Line, ids: list[str], seconds: float) -> None:
     """Wait until these workers have ended."""
     before: dict[str, protocol.EndState] = {}
     until = time.monotonic() + seconds

@@ -21,10 +21,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millstream.engine.history import NO_DATABASE
-from millstream.engine.keyspace import Keyspace
+from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import MillstreamError
 from millstream.maintenance.log.records import LogRecord, read_record
 from millstream.maintenance.log.walk import manifest_of, records
@@ -34,13 +33,9 @@ from millstream.node.log.compaction import end_with_parent
 from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.snapshot import snapshot_payloads
-from millstream.replication.units import unit
+from millstream.replication.units import Command, unit
 from millstream.replication.words import words
 from millstream.texts import json_text
-
-if TYPE_CHECKING:
-    from millstream.engine.keyspace import Transition
-    from millstream.replication.units import Command
 
 
 class Tail:
@@ -73,7 +68,7 @@ class Tail:
                     yield read_record(position, payload), data
 
 
-def _behind(offset: int, steps: "list[Transition]") -> int:
+def _behind(offset: int, steps: list[Transition]) -> int:
     """Offset of the history after a record."""
     for step in steps:
         if step[0] == "off":

@@ -1,11 +1,7 @@
 """The stream of a replica: its primary's bytes as they came, for replicas of its own, and to count how far it is."""
 
-from typing import TYPE_CHECKING
-
+from millstream.engine.keyspace import Transition
 from millstream.node.log.feeding import Feed
-
-if TYPE_CHECKING:
-    from millstream.engine.keyspace import Transition
 
 
 class Relay(Feed):
@@ -18,7 +14,7 @@ class Relay(Feed):
     is_prompt = True  # the primary's log counts it, and it is there if this server comes back without it
     _has_more = False  # bytes came since the last record
 
-    def note(self, step: "Transition", soft: bool) -> None:
+    def note(self, step: Transition, soft: bool) -> None:
         """The primary has told of it."""
 
     def note_run(self, record: bytes) -> None:

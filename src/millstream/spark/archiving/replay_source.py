@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
 from millstream.paths import archive_place
@@ -13,13 +12,11 @@ from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.replay_model import Replay, ReplayBatch, ReplayResult
 from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
+from millstream.spark.options.read import Options
 from millstream.spark.options.read import parse as parse_options
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
 from millstream.spark.read.reader import overtaken, report
-
-if TYPE_CHECKING:
-    from millstream.spark.options.read import Options
 
 BATCH = 500
 BATCH_BYTES = 4 << 20
@@ -82,7 +79,7 @@ def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
     return ReplaySource(lambda: _live(options, ranges), sum(part.rows for part in ranges))
 
 
-def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
+def _live(options: Options, ranges: Sequence[Range]) -> Iterator[Page]:
     """The entries of a stream; an error if it is trimmed past the reader's place."""
     for whole in ranges:
         with closing(Pages(options.url, whole.key, whole.start, whole.end)) as pages:

@@ -6,8 +6,9 @@ refused, not read as a field that no entry has.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +33,6 @@ from millstream.spark.options.names import (
     column_of_an_entry,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where Spark's timestamps end."""
 
@@ -53,7 +50,7 @@ class Layout:
     headers: bool = False  # True if entries' envelopes are opened
 
     @classmethod
-    def of(cls, schema: "StructType", *, headers: bool = False) -> "Layout":
+    def of(cls, schema: StructType, *, headers: bool = False) -> "Layout":
         """The layout of a Spark schema."""
         target = as_arrow(schema)
         typed = {}
@@ -157,7 +154,7 @@ def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]
     return {HEADERS: pa.array(headers, _MAP), BODY: pa.array(bodies, pa.binary())}
 
 
-def as_arrow(schema: "StructType") -> pa.Schema:
+def as_arrow(schema: StructType) -> pa.Schema:
     """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that."""
     try:
         return to_arrow_schema(schema, timezone="UTC")
@@ -170,7 +167,7 @@ def as_arrow(schema: "StructType") -> pa.Schema:
         raise
 
 
-def unreadable(column: "StructField") -> ConfigError:
+def unreadable(column: StructField) -> ConfigError:
     """The error for a column of a type that no field can be read as."""
     kind = column.dataType.simpleString()
     return ConfigError(
@@ -193,7 +190,7 @@ def is_readable(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in plain)
 
 
-def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:
+def _timestamps(times: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:
     """Milliseconds as Spark's timestamps; null past the year 9999, which ids may be and timestamps may not."""
     late = times > _LAST_MS
     if not late.any():
@@ -202,7 +199,7 @@ def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:
     return pa.array(micros, type=pa.timestamp("us", tz="UTC"), mask=late)
 
 
-def moments(values: "Sequence[int | None]") -> pa.Array:
+def moments(values: Sequence[int | None]) -> pa.Array:
     """The same from milliseconds that may be unknown."""
     micros = [None if value is None or not 0 <= value <= _LAST_MS else value * 1000 for value in values]
     return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))

@@ -6,21 +6,19 @@ and sent by :mod:`millstream.spark.write.publish` as they are, so that the drive
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
 
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.format_values import texts, unwritable
 from millstream.spark.model.offsets import MAX_PART, Id
 from millstream.spark.options import names
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 BATCH_BYTES = 32 << 20
 """Rows are made into commands in portions of about this size, so that a task with large rows stays small."""
@@ -45,7 +43,7 @@ class RowLayout:
     headers: bool = False  # True if the columns ``headers`` and ``body`` make an envelope, the entry's one field
 
     @classmethod
-    def of(cls, schema: "StructType", target: str | None, *, headers: bool = False) -> "RowLayout":
+    def of(cls, schema: StructType, target: str | None, *, headers: bool = False) -> "RowLayout":
         """The layout of a DataFrame."""
         kinds = {}
         for column in schema:

@@ -13,9 +13,10 @@ import socket
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -28,9 +29,6 @@ from millstream.client.connect import connect
 from millstream.client.url import check_remote
 from millstream.spark.monitoring import progress, store
 from millstream.spark.monitoring.error_text import last_words
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger("millstream.spark")
 
@@ -48,7 +46,7 @@ def _now_ms() -> int:
 class Watch(StreamingQueryListener):
     """Tells of every query of a session until it is closed."""
 
-    def __init__(self, spark: "SparkSession", url: str) -> None:
+    def __init__(self, spark: SparkSession, url: str) -> None:
         self._session = spark
         self._client = connect(check_remote(url), socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
         self._driver = uuid.uuid4().hex[:12]
@@ -171,7 +169,7 @@ class Watch(StreamingQueryListener):
         return True
 
 
-def watch(spark: "SparkSession", url: str) -> Watch:
+def watch(spark: SparkSession, url: str) -> Watch:
     """Tell the server at ``url`` about every query of this session, for ``millstream spark ls``.
 
     Args:

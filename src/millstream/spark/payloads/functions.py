@@ -9,7 +9,7 @@ import io
 import json
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -26,8 +26,7 @@ try:
 except ImportError:  # of an extra
     fastavro = None  # type: ignore[assignment] # a module or None
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType
 
 FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 
@@ -46,7 +45,7 @@ class UndecodableError(MillstreamError):
     exit_code: ClassVar[int] = 1
 
 
-def from_avro(column: "Column | str", schema: str, *, mode: str = FAILFAST) -> "Column":
+def from_avro(column: Column | str, schema: str, *, mode: str = FAILFAST) -> Column:
     """The value of payloads in Avro's binary format, without a schema in front.
 
     Returns:
@@ -57,13 +56,8 @@ def from_avro(column: "Column | str", schema: str, *, mode: str = FAILFAST) -> "
 
 
 def from_confluent(
-    column: "Column | str",
-    registry: str,
-    *,
-    subject: str | None = None,
-    schema: str | None = None,
-    mode: str = FAILFAST,
-) -> "Column":
+    column: Column | str, registry: str, *, subject: str | None = None, schema: str | None = None, mode: str = FAILFAST
+) -> Column:
     """The value of payloads in the format of Confluent's serializers: a byte 0, the id of a schema, and Avro.
 
     Each is read with the schema that it was written with, which a worker asks the registry for once. The columns are
@@ -88,7 +82,7 @@ def _parsed(schema: str) -> Any:
         raise ConfigError(f"schema is {schema!r:.80}: it must be an Avro schema as JSON") from None
 
 
-def _applied(column: "Column | str", schema: Any, registry: str | None, mode: str) -> "Column":
+def _applied(column: Column | str, schema: Any, registry: str | None, mode: str) -> Column:
     """The column of a function that runs in Spark's Python workers."""
     if mode.upper() not in (FAILFAST, PERMISSIVE):
         raise ConfigError(f"mode is {mode!r}: it must be {FAILFAST} or {PERMISSIVE}")
@@ -114,7 +108,7 @@ def _check(schema: Any) -> None:
         raise ConfigError(f"the schema is no valid Avro schema: {reason}") from None
 
 
-def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | None, *, permissive: bool) -> "pa.Array":
+def decoded(values: pa.Array, schema: Any, kind: DataType, registry: str | None, *, permissive: bool) -> pa.Array:
     """The values that payloads hold."""
     target = to_arrow_type(kind, timezone="UTC")
     reading = _Payloads(schema, AvroColumns(schema).fit, registry)
@@ -125,7 +119,7 @@ def decoded(values: "pa.Array", schema: Any, kind: "DataType", registry: str | N
         return pa.chunked_array([_one(row, target, permissive=permissive) for row in rows], target).combine_chunks()
 
 
-def _one(row: Any, target: "pa.DataType", *, permissive: bool) -> "pa.Array":
+def _one(row: Any, target: pa.DataType, *, permissive: bool) -> pa.Array:
     """One value of a column that some do not fit, as a number of more than 32 bits in an ``int``."""
     try:
         return pa.array([row], target)

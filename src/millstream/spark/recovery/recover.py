@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream import failpoints
 from millstream.client.capabilities import capabilities_of, probes
@@ -28,9 +29,6 @@ from millstream.spark.recovery.lock import LOCK_MS, RecoveryLock
 from millstream.spark.recovery.settle import WORDS, EntryDecision, RecoveryCounts, Settler
 from millstream.spark.recovery.user_function import SparkDecisions
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 logger = logging.getLogger("millstream.spark")
 
 SLICE = 50_000
@@ -44,12 +42,12 @@ _END = b"end"
 
 
 def recover(
-    spark: "SparkSession | None",
+    spark: SparkSession | None,
     url: str,
     stream: str,
     group: str,
     min_idle_time: str | int | timedelta,
-    function: "Callable[[DataFrame], DataFrame] | None" = None,
+    function: Callable[[DataFrame], DataFrame] | None = None,
     *,
     verdict: str | None = None,
     reason: str = "",

@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
 
 from millstream import errors
 from millstream.client.line import wrong_reply
 from millstream.errors import MillstreamError, UsageError
 from millstream.spark.sessions.local import session
 from millstream.spark.views.columns import VIEWS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -49,7 +47,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         raise _ours(error, options["url"]) or UsageError(_first(error) + _advice(error.getCondition())) from None
 
 
-def _frame(spark: "SparkSession", table: str, options: Mapping[str, str]) -> "DataFrame":
+def _frame(spark: SparkSession, table: str, options: Mapping[str, str]) -> DataFrame:
     return spark.read.format("millstream").options(**options).option("view", table).load()
 
 
@@ -60,7 +58,7 @@ def _advice(condition: str | None) -> str:
     return f" The tables here are {', '.join(('entries', *VIEWS))}; --stream and --stream-pattern choose streams."
 
 
-def _check_reads(spark: "SparkSession", query: str) -> None:
+def _check_reads(spark: SparkSession, query: str) -> None:
     """Refuse statements that change something: INSERT INTO entries adds to the stream, CREATE TABLE leaves files."""
     jvm: Any = spark._jvm  # noqa: SLF001 - Spark's own way to its parser
     plan: Any = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)  # noqa: SLF001 - as above

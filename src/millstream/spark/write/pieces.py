@@ -5,17 +5,13 @@ commands that others wrote there would run with the rights of the sink's user. O
 taken for another command's. Pure.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import hiredis
 
-from millstream.spark.connection.connection import pack_long
+from millstream.spark.connection.connection import Command, pack_long
 from millstream.spark.model.offsets import Id, parse_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.spark.connection.connection import Command
 
 
 class Piece(NamedTuple):
@@ -27,8 +23,8 @@ class Piece(NamedTuple):
 
 
 def pack_piece(
-    command: "Command", rows: int, first: Id | None, data: "Sequence[bytes | memoryview]"
-) -> "list[bytes | memoryview]":
+    command: Command, rows: int, first: Id | None, data: Sequence[bytes | memoryview]
+) -> list[bytes | memoryview]:
     """The command that keeps a piece, as bytes to be joined once: a piece may be a megabyte."""
     head = b"%d %s\n" % (rows, str(first or "").encode())
     return pack_long(command, [head, *data])

@@ -13,12 +13,13 @@ from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import obstore
 from obstore import store as stores
 from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.store import ObjectStore
 
 from millstream.errors import ConfigError, UsageError
 from millstream.printable import has_password, without_password
@@ -26,9 +27,6 @@ from millstream.spark.archiving.objects.lease import LEASE_SECONDS, leased
 from millstream.spark.archiving.objects.refusals import NoConditionalPutError, ObjectStoreError, explained
 from millstream.spark.archiving.objects.upload import Upload, opened
 from millstream.spark.archiving.tables.storage import MANIFEST_NAME, ChangedMeanwhileError, NewObject
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 ONE_PUT = 64 << 20
 """Files up to this size are put by one request, of which a killed process leaves nothing; larger ones in parts."""
@@ -245,7 +243,7 @@ class ObjectStorage:
     # --- the store ---------------------------------------------------------------------------------------------------
 
     @property
-    def _store(self) -> "ObjectStore":
+    def _store(self) -> ObjectStore:
         if self._opened is None:
             self._meet()
             self._opened = self._made(*self.patience)
@@ -260,7 +258,7 @@ class ObjectStorage:
         except (FileNotFoundError, ObjectStoreError):
             return  # it is there, and its next answer says more
 
-    def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> "ObjectStore":
+    def _made(self, retries: int, longest: timedelta, answer: timedelta | None = None) -> ObjectStore:
         parts = urlsplit(self._url)
         more: dict[str, Any] = {
             "prefix": parts.path.strip("/") or None,

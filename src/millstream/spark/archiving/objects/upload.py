@@ -2,16 +2,13 @@
 
 import io
 import tempfile
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable
+from typing import BinaryIO
 
 import obstore
+from obstore.store import ObjectStore
 
 from millstream.spark.archiving.objects.refusals import explained
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from obstore.store import ObjectStore
 
 WHOLE = 8 << 20
 """Objects up to this size are fetched by one request; of larger ones the parts that are asked for."""
@@ -25,7 +22,7 @@ class Upload:
     The file has no name, so nothing is left of it when the process is killed.
     """
 
-    def __init__(self, put: "Callable[[BinaryIO, int], None]") -> None:
+    def __init__(self, put: Callable[[BinaryIO, int], None]) -> None:
         self._put = put
         self.file: BinaryIO = tempfile.TemporaryFile(prefix="millstream-")  # noqa: SIM115 - drop closes it
 
@@ -43,7 +40,7 @@ class Upload:
         self.file.close()
 
 
-def opened(store: "ObjectStore", place: str, path: str) -> BinaryIO:
+def opened(store: ObjectStore, place: str, path: str) -> BinaryIO:
     """An object, to be read in any order."""
     with explained(place, f"get {path}"):
         found = obstore.get(store, path)
@@ -56,7 +53,7 @@ def opened(store: "ObjectStore", place: str, path: str) -> BinaryIO:
 class _Ranges(io.RawIOBase):
     """A large object: each read is one request for a range."""
 
-    def __init__(self, store: "ObjectStore", place: str, path: str, size: int) -> None:
+    def __init__(self, store: ObjectStore, place: str, path: str, size: int) -> None:
         self._store, self._place, self._path, self._size = store, place, path, size
         self._at = 0
 

@@ -7,7 +7,7 @@ lies ``version-hint.text``, by which tools that have no catalog find the newest.
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg import types
 from pyiceberg.catalog import Catalog, load_catalog
@@ -15,7 +15,9 @@ from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyE
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform
+from pyiceberg.types import IcebergType
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -26,10 +28,6 @@ from millstream.spark.archiving.tables.columns import ColumnType
 from millstream.spark.archiving.tables.rows import file_schema, first_number
 from millstream.spark.archiving.tables.storage import CATALOG, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-    from pyiceberg.types import IcebergType
 
 NAMESPACE = "millstream"
 HINT = "metadata/version-hint.text"
@@ -48,7 +46,7 @@ class CatalogUnansweredError(StorageError):
     """
 
 
-def open_catalog(name: str | None, storage: Storage) -> "Catalog":
+def open_catalog(name: str | None, storage: Storage) -> Catalog:
     """The catalog that a name means."""
     if name is not None and has_password(name):
         raise ConfigError(
@@ -88,7 +86,7 @@ def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
     """The files that the table shows, and the rows of each; none without a table."""
     found: dict[str, int] = {}
 
-    def look(catalog: "Catalog") -> None:
+    def look(catalog: Catalog) -> None:
         if catalog.table_exists((NAMESPACE, plan.folder)):
             table = catalog.load_table((NAMESPACE, plan.folder))
             found.update({path: file.record_count for path, file in _files(table).items()})
@@ -97,7 +95,7 @@ def listed(plan: TablePlan, storage: Storage) -> dict[str, int]:
     return found
 
 
-def _repeated(plan: TablePlan, storage: Storage, change: Callable[["Catalog"], None]) -> None:
+def _repeated(plan: TablePlan, storage: Storage, change: Callable[[Catalog], None]) -> None:
     """Make a change again if its answer is lost: it begins with the table's state, its own commit included."""
     lost = (CommitFailedException, TableAlreadyExistsError, RESTError, RequestException, SQLAlchemyError)
     catalog = open_catalog(plan.shape.catalog, storage)
@@ -125,7 +123,7 @@ def _unmade(plan: TablePlan, reason: Exception) -> StorageError:
     )
 
 
-def _bring(catalog: "Catalog", plan: TablePlan, storage: Storage) -> None:
+def _bring(catalog: Catalog, plan: TablePlan, storage: Storage) -> None:
     name = (NAMESPACE, plan.folder)
     table = _made(catalog, name, plan, storage)
     there = _files(table)
@@ -144,7 +142,7 @@ def _bring(catalog: "Catalog", plan: TablePlan, storage: Storage) -> None:
 def expire(plan: TablePlan, storage: Storage, before_ms: int) -> None:
     """Forget the states of the table that are older, since files of theirs are about to be removed."""
 
-    def forget(catalog: "Catalog") -> None:
+    def forget(catalog: Catalog) -> None:
         table = catalog.load_table((NAMESPACE, plan.folder))
         table.maintenance.expire_snapshots().older_than(datetime.fromtimestamp(before_ms / 1000, UTC)).commit()
         _keep(catalog.load_table((NAMESPACE, plan.folder)), plan, storage)
@@ -157,7 +155,7 @@ def _place(plan: TablePlan, storage: Storage) -> str:
     return f"file://{where}" if where.startswith("/") else where
 
 
-def _made(catalog: "Catalog", name: tuple[str, str], plan: TablePlan, storage: Storage) -> "Table":
+def _made(catalog: Catalog, name: tuple[str, str], plan: TablePlan, storage: Storage) -> Table:
     """The table, made if there is none."""
     if catalog.table_exists(name):
         table = catalog.load_table(name)
@@ -202,7 +200,7 @@ def _own_fields(plan: TablePlan) -> list[Any]:
     return [types.NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(found, 1)]
 
 
-def _iceberg_type(kind: ColumnType) -> "IcebergType":
+def _iceberg_type(kind: ColumnType) -> IcebergType:
     fixed: dict[str, IcebergType] = {
         "bigint": types.LongType(),
         "double": types.DoubleType(),
@@ -218,13 +216,13 @@ def _iceberg_type(kind: ColumnType) -> "IcebergType":
     return types.DecimalType(int(digits), int(scale))
 
 
-def _files(table: "Table") -> dict[str, Any]:
+def _files(table: Table) -> dict[str, Any]:
     """The files that the table shows, by their paths below its folder."""
     base = f"{table.location()}/"
     return {task.file.file_path.removeprefix(base): task.file for task in table.scan().plan_files()}
 
 
-def _commit(table: "Table", plan: TablePlan, added: list[str], removed: list[Any]) -> None:
+def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any]) -> None:
     """One commit: new columns, new files, and without those that were merged."""
     said = {"millstream.generation": str(plan.generation)}
     with table.transaction() as transaction:
@@ -257,7 +255,7 @@ def _numbers_fit(schema: Any, plan: TablePlan) -> None:
             )
 
 
-def _keep(table: "Table", plan: TablePlan, storage: Storage) -> None:
+def _keep(table: Table, plan: TablePlan, storage: Storage) -> None:
     """Make the library's files durable, and record the newest metadata."""
     folder = f"{plan.folder}/metadata"
     storage.sync(*(path for path in storage.list(folder) if path.endswith((".avro", ".json"))))
