@@ -82,7 +82,7 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
     """Check all groups, those of STREAM, or GROUP alone against thresholds.
 
     A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. A lag that
-    the server does not know is judged by its minimum and maximum. If they do not decide, the command counts entries by
+    the server does not know is replaced by its minimum and maximum. If they do not decide, the command counts entries by
     reading them, up to --count. If that does not decide either, the state is unknown.
 
     \b

@@ -67,7 +67,7 @@ def tail(
     url: str | None,
     form: str,
 ) -> None:
-    """Show the last entries of one or more streams in the order of their ids, with decoded values.
+    """Show the last entries of each STREAM, all in the order of their ids, with decoded values.
 
     Groups are not changed. Values are shown as JSON, MessagePack, the workers' envelope, text or hex. With --follow the
     command survives a restart of the server: it prints a note and continues after the last entry shown.

@@ -137,13 +137,8 @@ def is_structured(annotation: Any) -> bool:
         return any(is_structured(member) for member in get_args(annotation))
     if annotation is Any or annotation in _MAPPINGS or origin in _MAPPINGS:
         return True
-    return isinstance(annotation, type) and (
-        hasattr(annotation, "model_validate")
-        or hasattr(annotation, "__struct_fields__")
-        or dataclasses.is_dataclass(annotation)
-        or hasattr(annotation, "__attrs_attrs__")
-        or is_typeddict(annotation)
-    )
+    named = any(hasattr(annotation, name) for name in ("model_validate", "__struct_fields__", "__attrs_attrs__"))
+    return isinstance(annotation, type) and (named or dataclasses.is_dataclass(annotation) or is_typeddict(annotation))
 
 
 #: Wrappers of a type: they say something about its values, or about the place where it is used.
@@ -266,11 +261,9 @@ def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     word = str(text(value)).lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise ValueError(f"expected true or false, got {text(value)!r}")
+    if word not in _TRUE | _FALSE:
+        raise ValueError(f"expected true or false, got {text(value)!r}")
+    return word in _TRUE
 
 
 def _nothing(value: Any) -> None:
@@ -388,8 +381,7 @@ def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
     """A mapping of this kind; a counter has whole numbers, and a default dict's default is its values' type."""
     if kind is Counter:
         args = (*(args or (Any,)), int)
-    convert = mapping if args in ((), (str, Any)) else _mapping_of(*args)
-    convert = _texts if args == (str, str) else convert
+    convert = _texts if args == (str, str) else mapping if args in ((), (str, Any)) else _mapping_of(*args)
     if kind in (dict, Mapping, MutableMapping):
         return convert
     default = (get_origin(args[1]) or args[1]) if args else None
@@ -402,9 +394,8 @@ def _mapping(kind: Any, args: tuple[Any, ...]) -> Convert:
 def _texts(value: Any) -> dict[str, str]:
     """A mapping of texts; nearly always all of them are."""
     found = mapping(value)
-    if all(type(item) is str for item in found.values()):
-        return found
-    return {name: _named(name, _SIMPLE[str], item) for name, item in found.items()}
+    plain = all(type(item) is str for item in found.values())
+    return found if plain else {name: _named(name, _SIMPLE[str], item) for name, item in found.items()}
 
 
 def _mapping_of(name_kind: Any, item_kind: Any) -> Convert:
