@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -273,6 +274,20 @@ def test_json_text_in_a_mappings_data_is_text_where_the_document_does_not_fit(
     """A handler of texts gets the mapping that was published, and never another type than its annotation names."""
     handler = binder(order=dict[str, str], **({"msg": Message} if with_message else {}))
     assert handler.bind(fields_of({"data": text}, headers), None)["order"] == {"data": text}
+
+
+@dataclass
+class Defaulted:
+    """Any field fits it, since it needs none."""
+
+    amount: int = 6
+
+
+@pytest.mark.parametrize("text", ["[1,2]", '{"amount":"x"}'])
+def test_a_document_that_does_not_fit_is_not_taken_for_a_field(text: str) -> None:
+    """A type of defaults would run with none of the values that were published."""
+    with pytest.raises(PayloadError):
+        binder(order=Defaulted).bind([b"data", text.encode()], None)
 
 
 @pytest.mark.parametrize("kind", [dict, Mapping, OrderedDict])

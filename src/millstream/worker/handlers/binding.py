@@ -27,6 +27,7 @@ from millstream.worker.handlers.convert import (
     bare,
     builder,
     constraints,
+    is_mapping,
     is_structured,
     wants_text,
 )
@@ -44,6 +45,7 @@ class _Parameter:
     structured: bool  # It takes the whole entry, or JSON
     text: bool  # Text or bytes, so JSON stays text
     anything: bool  # No annotation
+    of_texts: bool  # A mapping of texts, whose field ``data`` may hold text that looks like JSON
     optional: bool  # None is allowed, and stands for a missing field
     default: Any
 
@@ -112,6 +114,7 @@ class Binder:
                     structured=is_structured(annotation),
                     text=wants_text(annotation) and not is_structured(annotation),
                     anything=annotation is Any,
+                    of_texts=is_mapping(annotation) and get_args(bare(annotation)) == (str, str),
                     optional=admits_none(annotation) and annotation is not Any,
                     default=parameter.default,
                 )
@@ -233,7 +236,8 @@ def _of_entry(parameter: _Parameter, body: Any, fields: Sequence[bytes]) -> Any:
     try:
         return _convert(parameter, body)
     except PayloadError as error:
-        if _is_data(fields) and not parameter.anything:
+        # A type whose fields all have defaults would take any field, and so run with none of its values
+        if parameter.of_texts and _is_data(fields):
             with contextlib.suppress(PayloadError):
                 return _convert(parameter, {_DATA: fields[1]})
         raise error from error.__cause__

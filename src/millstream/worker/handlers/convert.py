@@ -129,13 +129,18 @@ def _of_type(annotation: Any) -> Convert:
     return _by_pydantic(annotation)
 
 
+def is_mapping(annotation: Any) -> bool:
+    """True for dict and the like, with or without their types."""
+    return bare(annotation) in _MAPPINGS or get_origin(bare(annotation)) in _MAPPINGS
+
+
 def is_structured(annotation: Any) -> bool:
     """True for types that stand for a whole entry and not for one of its fields."""
     annotation = bare(annotation)
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return any(is_structured(member) for member in get_args(annotation))
-    if annotation is Any or annotation in _MAPPINGS or origin in _MAPPINGS:
+    if annotation is Any or is_mapping(annotation):
         return True
     named = any(hasattr(annotation, name) for name in ("model_validate", "__struct_fields__", "__attrs_attrs__"))
     return isinstance(annotation, type) and (named or dataclasses.is_dataclass(annotation) or is_typeddict(annotation))
@@ -274,10 +279,6 @@ def _nothing(value: Any) -> None:
 _PATHS = (pathlib.Path, pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
 
 
-def _path(kind: type[pathlib.PurePath], value: Any) -> pathlib.PurePath:
-    return kind(_string(value))
-
-
 def _only_none(value: Any) -> None:
     if value is not None:
         raise ValueError("expected nothing")
@@ -299,7 +300,7 @@ _SIMPLE: dict[Any, Convert] = {
     timedelta: _duration,
     Decimal: lambda value: _decimal(text(value)),
     UUID: lambda value: UUID(_string(value)),
-    **{kind: functools.partial(_path, kind) for kind in _PATHS},
+    **{kind: lambda value, kind=kind: kind(_string(value)) for kind in _PATHS},
     None: _nothing,
     type(None): _nothing,
 }
