@@ -300,7 +300,7 @@ _SIMPLE: dict[Any, Convert] = {
     timedelta: _duration,
     Decimal: lambda value: _decimal(text(value)),
     UUID: lambda value: UUID(_string(value)),
-    **{kind: lambda value, kind=kind: kind(_string(value)) for kind in _PATHS},
+    **{kind: functools.partial(lambda kind, value: kind(_string(value)), kind) for kind in _PATHS},
     None: _nothing,
     type(None): _nothing,
 }
