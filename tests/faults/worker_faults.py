@@ -4,6 +4,7 @@ from faults.planting import Fault
 
 CONTRACT = "tests/worker/subscriber/test_contract.py"
 FENCING = "tests/worker/settlement/test_fencing.py"
+OWNERS = "tests/worker/partitions/test_ownership.py"
 
 FAULTS = (
     Fault(
@@ -199,6 +200,45 @@ FAULTS = (
         "if before == 'done' then return 0 end",
         "",
         "tests/worker/handlers/test_idempotency.py::test_an_effect_is_there_once_however_often_the_entry_is_delivered",
+    ),
+    Fault(
+        "partition-read-without-a-watch",
+        "Only the owner of a partition reads it.",
+        "worker/partitions/read_fence.py",
+        "ReadFence.__init__",
+        "self._watch: tuple[Command, ...] = (('WATCH', lease.key), ('GET', lease.key))",
+        "self._watch: tuple[Command, ...] = (('PING',), ('GET', lease.key))",
+        f"{OWNERS}::test_an_owner_of_before_reads_nothing[redis-other]",
+    ),
+    Fault(
+        "partition-of-a-frozen-member",
+        "A member that takes nothing leaves no partition without an owner.",
+        "worker/partitions/division.py",
+        "Division.wanted",
+        "late = [one for one in free[room:] if self.beyond and self.looks[one] >= FREE_LOOKS]",
+        "late: list[int] = []",
+        f"{OWNERS}::test_a_member_that_takes_nothing_leaves_nothing_without_an_owner[redis]",
+    ),
+    Fault(
+        "new-entries-before-old-ones",
+        "A new owner runs what is pending before it reads on.",
+        "worker/subscriber/fetch.py",
+        "Fetcher.__init__",
+        "self.taking_over = owned is not None",
+        "self.taking_over = False",
+        f"{OWNERS}::test_entries_of_an_owner_that_was_killed_run_before_new_ones[redis]",
+    ),
+    Fault(
+        "lease-renewed-by-name",
+        "A lease is renewed by its name and its fence number.",
+        "client/partitions/lease.lua",
+        "",
+        "if redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end",
+        """
+        local name = '^(.*):'
+        if string.match(redis.call('GET', KEYS[1]) or '', name) ~= string.match(ARGV[2], name) then return 0 end
+        """,
+        f"{OWNERS}::test_a_renewal_needs_the_whole_text[redis]",
     ),
     Fault(
         "second-termination-kills",

@@ -137,6 +137,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.stream": frozenset({"ops", "client"}),
     "console.group": frozenset({"ops", "client"}),
     "console.consumer": frozenset({"ops", "client"}),
+    "console.owners": frozenset({"ops", "client"}),
     "console.check": frozenset({"ops", "client"}),
     "console.checked": frozenset({"ops"}),  # as Nagios and Prometheus read it
     "console.server": frozenset({"ops", "client"}),

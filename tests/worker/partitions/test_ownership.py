@@ -15,7 +15,10 @@ import redis
 from millstream import App, EntryLostError, Message, Nack, StreamSub, failpoints, once
 from millstream.client.partitions import lease as leases
 from millstream.client.partitions.layout import LayoutError
+from millstream.client.partitions.lease import PartitionLease
 from millstream.errors import ConfigError
+from millstream.ops.asking import NotReadableError
+from millstream.ops.groups.owners import partition_owners
 from millstream.worker.partitions.loop import PartitionedLoop
 from support import needs
 from support.accounts import user
@@ -307,7 +310,7 @@ async def test_entries_of_an_owner_that_was_killed_run_before_new_ones(fleet: Fl
     """All that a dead owner had in hand is claimed in order before anything new is read."""
     for at in range(4):
         fleet.client.xgroup_create(f"orders{{{at}}}", "g", "0", mkstream=True)
-    app = fleet.app(concurrency=2)
+    app = fleet.app(concurrency=2, max_records=8)  # Less than is pending: several reads take it over
     await fleet.publish(0, 100)
     for at in range(4):
         fleet.client.xreadgroup("g", "dead", {f"orders{{{at}}}": ">"}, count=15)
@@ -318,7 +321,27 @@ async def test_entries_of_an_owner_that_was_killed_run_before_new_ones(fleet: Fl
 
 
 async def test_a_renewal_needs_the_whole_text(fleet: Fleet) -> None:
-    """An owner key with our name and a later fence number is not our lease: it is not renewed."""
+    """A lease of an earlier fence number is neither renewed nor given up, though the name is the owner's."""
+    app = fleet.app()
+    line = app._shared()  # noqa: SLF001 - the app's own line
+    found = []
+    for _ in range(2):
+        fence = await leases.take(line, "orders{0}", "g", "me", 60_000)
+        assert fence is not None
+        assert await leases.take(line, "orders{0}", "g", "other", 60_000) is None
+        found.append(PartitionLease("orders{0}", 0, "g", "me", fence, 60_000, 0))
+        if len(found) == 1:
+            await leases.give(line, found[0])
+    first, second = found
+    assert second.fence == first.fence + 1
+    assert not await leases.renew(line, first)
+    await leases.give(line, first)
+    assert owner(fleet.client, 0) == second.text
+    assert await leases.renew(line, second)
+
+
+async def test_a_later_fence_of_our_name_is_not_our_lease(fleet: Fleet) -> None:
+    """A member that finds its own name with a later fence number stops, and leaves that owner alone."""
     app = fleet.app()
     async with app.running():
         await aeventually(lambda: len(owned(app)) == 4)
@@ -467,3 +490,24 @@ async def test_rights_that_are_missing_are_named_at_the_start(fleet: Fleet) -> N
             with pytest.raises(ConfigError, match=f"need {needs_}"):
                 await app.start()
             await app.close()
+
+
+async def test_the_command_line_lists_the_owners(fleet: Fleet) -> None:
+    """``group owners`` shows each partition with its owner, fence, lag and pending entries; a plain stream is named."""
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        line = app._shared()  # noqa: SLF001 - the app's own line
+        rows = await partition_owners(line, "orders", "g")
+        assert {row.owner for row in rows} == {app.loops[0].member.consumer}
+        assert [row.fence for row in rows] == [1, 1, 1, 1]
+        assert all(0 < (row.lease_ms or 0) <= LEASE_MS for row in rows)
+    await fleet.publish(0, 10)
+    steal(fleet.client, 0, "no fence")
+    rows = await partition_owners(fleet.apps[0]._shared(), "orders", "g")  # noqa: SLF001 - as above
+    assert {row.owner for row in rows} == {None}
+    assert sum(row.entries for row in rows) == 10
+    # Redis 6.2 does not know a group's lag
+    assert [row.lag for row in rows] in ([row.entries for row in rows], [None] * 4)
+    with pytest.raises(NotReadableError, match="is not partitioned"):
+        await partition_owners(fleet.apps[0]._shared(), "plain", "g")  # noqa: SLF001 - as above

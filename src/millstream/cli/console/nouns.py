@@ -32,6 +32,7 @@ STREAM: Rows = {
 GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
     "show": ("millstream.cli.console.group:show", "Show one group: its lag, its consumers, advice."),
+    "owners": ("millstream.cli.console.owners:owners", "List the owners of a partitioned stream's partitions."),
 }
 PENDING: Rows = {"ls": ("millstream.cli.console.pending:ls", "List pending entries: holder, idle time, deliveries.")}
 CONSUMER: Rows = {"ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: entries, idle times.")}

@@ -1,0 +1,69 @@
+"""The rights that docs/worker/partitions.md lists are enough, on every server."""
+
+import re
+
+import pytest
+import redis
+
+from millstream import App, Message, Nack, StreamSub, once
+from support import needs
+from support.accounts import user
+from support.servers import ServerProcess
+from support.source import ROOT
+from support.waiting import aeventually
+
+SERVERS = ["redis", "millstream", *needs.OTHERS]
+BASE = "+@connection +info +command"
+
+
+def rights(who: str) -> list[str]:
+    """The rules of a row of the page."""
+    page = (ROOT / "docs/worker/partitions.md").read_text()
+    row = re.search(rf"^\| {who}[^|]*\| (.*) \|$", page, re.MULTILINE)
+    assert row is not None
+    return re.findall(r"[~+][^ `]+", row[1])
+
+
+@pytest.mark.parametrize("who", ["publishes by key", "partitions a stream", "owns partitions"])
+async def test_the_rights_of_the_page_are_enough(
+    server: ServerProcess, client: redis.Redis, who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user with the row's rights does what the row names, and nothing is refused."""
+    whole = App(server.url, registry=False)
+    if who != "partitions a stream":
+        await whole.partition("orders", 4, by="key")
+    await whole.close()
+    client.acl_log_reset()
+    with user(client, *BASE.split(), *rights(who)) as name:
+        app = App(server.url.replace("redis://", f"redis://{name}"))
+        if who == "partitions a stream":
+            await app.partition("orders", 4, by="key")
+        if who == "publishes by key":
+            await app.publish("orders", {"key": "a"})
+            await app.publish("orders", {"n": 1}, key="a")
+        if who == "owns partitions":
+            await own(app, client)
+        await app.close()
+    refused = [f"{one['object']} {one['reason']}" for one in client.acl_log()]
+    assert refused == []
+    assert [one for one in caplog.records if "permission" in one.getMessage()] == []
+
+
+async def own(app: App, client: redis.Redis) -> None:
+    """Handle, fail, delay, repeat and bury entries of partitions."""
+    seen: list[int] = []
+
+    @app.subscriber(StreamSub("orders", group="g", min_idle_time=1_000), hold=True)
+    async def handle(n: int, msg: Message) -> None:
+        seen.append(n)
+        await once(msg, ("PING",))
+        if n == 1 and msg.delivery_count == 1:
+            raise Nack("again", delay=0.1)
+        if n == 2:
+            await msg.reject("bad")
+
+    for n in range(8):
+        client.xadd(f"orders{{{n % 4}}}", {"key": f"k{n % 4}", "n": n})
+    async with app.running():
+        await aeventually(lambda: len(seen) == 9)
+        await aeventually(lambda: client.xlen("orders{2}:dead") == 1)
