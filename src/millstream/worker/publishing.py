@@ -418,7 +418,8 @@ class Publishing:
         """Make one logical stream of ``number`` streams, so that many processes share its keys, each in order.
 
         Publishes choose the partition by the entry's key, and subscribers of ``stream`` share the partitions. A second
-        call with the same arguments does nothing, so a startup hook may make it.
+        call with the same arguments does nothing. Call it before the app runs: a subscriber that runs already reads on
+        as before.
 
         Args:
             stream: its name, without braces; the key must not be in use.

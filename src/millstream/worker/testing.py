@@ -19,7 +19,7 @@ gives the same on ``millstream_url``.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
@@ -153,6 +153,9 @@ class Broker:
         await self.app.publish_due()  # a recurring schedule may not have placed its first firing
         while left > 0:
             part = min(self._step(left), left)
+            for one in self.app.loops:
+                if isinstance(one, PartitionedLoop):
+                    await one.keep(part)
             self.clock.advance(part)
             left -= part
             await self.app.publish_due()
@@ -224,7 +227,7 @@ class Broker:
             rows: Any = self.client.xpending_range(stream, group, "-", "+", _PENDING_LIMIT)
         except ResponseError as error:
             return f"{name}: {error}"
-        left = loop.left()
+        left = loop.left() | loop.kept_back()
         for row in rows:
             if row["consumer"] == loop.member.consumer and row["message_id"] not in left:
                 return f"{name}: {row['message_id']} is on its way"
@@ -235,7 +238,12 @@ class Broker:
 
 @contextlib.asynccontextmanager
 async def run(
-    app: App, *, raise_errors: bool = True, url: str | None = None, clock: StoreClock | None = None
+    app: App,
+    *,
+    raise_errors: bool = True,
+    url: str | None = None,
+    clock: StoreClock | None = None,
+    partitions: Mapping[str, tuple[int, str | None]] | None = None,
 ) -> AsyncIterator[Broker]:
     """The app at work over an empty store in memory, on a clock turned by hand.
 
@@ -244,12 +252,17 @@ async def run(
         raise_errors: False lets failures take their course, to look at retries and dead letters.
         url: a store that goes by ``clock``, instead of a new one.
         clock: see ``url``.
+        partitions: streams to partition first, each with the number of partitions and the field of the key.
     """
     watch = _Watch()
     with contextlib.ExitStack() as stack:
         time = clock or StoreClock()
         where = url or stack.enter_context(manual_store(time))
         client = stack.enter_context(sync_client(where, decode_responses=True, encoding_errors="surrogateescape"))
+        if partitions:
+            async with App(where) as before:
+                for stream, (number, by) in partitions.items():
+                    await before.partition(stream, number, by=by)
         async with app.running(where, grace=1.0, clock=time, watch=watch):
             broker = Broker(app, where, time, client, watch)
             broker.raise_errors = raise_errors

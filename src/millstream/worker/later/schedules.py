@@ -6,6 +6,7 @@ from datetime import datetime
 from millstream.client.later import admin, schedule
 from millstream.client.later.schedule import Schedule
 from millstream.client.line import Line
+from millstream.client.partitions.declared import find_layout
 
 
 class Schedules:
@@ -24,8 +25,19 @@ class Schedules:
         Raises:
             Disconnected: the server could not be reached.
         """
-        async for one in admin.listed(self._line().near(stream), stream, limit):
+        parts = await self._parts(stream)
+        if len(parts) == 1:
+            async for one in admin.listed(self._line().near(parts[0]), parts[0], limit):
+                yield one
+            return
+        found = [one for part in parts async for one in admin.listed(self._line().near(part), part, limit)]
+        for one in sorted(found, key=lambda one: one.at_ms)[:limit]:
             yield one
+
+    async def _parts(self, stream: str) -> tuple[str, ...]:
+        """Keys that may have the schedules of a stream: its partitions, or itself."""
+        layout = await find_layout(self._line(), stream)
+        return (stream,) if layout is None else layout.keys
 
     async def get(self, stream: str, id: str) -> Schedule | None:  # noqa: A002 - as publish(id=)
         """One schedule; None if it does not wait any more.
@@ -34,8 +46,11 @@ class Schedules:
             stream: key of the stream.
             id: of the schedule.
         """
-        found = await admin.found(self._line().near(stream), stream, [schedule.checked_id("get", id)])
-        return found[0] if found else None
+        ids = [schedule.checked_id("get", id)]
+        for part in await self._parts(stream):
+            if found := await admin.found(self._line().near(part), part, ids):
+                return found[0]
+        return None
 
     async def cancel(self, stream: str, id: str) -> bool:  # noqa: A002 - as publish(id=)
         """Remove a schedule; False if it does not wait any more, since it was added, cancelled or dropped.
@@ -44,7 +59,10 @@ class Schedules:
             stream: key of the stream.
             id: of the schedule.
         """
-        return bool(await admin.cancel(self._line().near(stream), stream, [schedule.checked_id("cancel", id)]))
+        ids = [schedule.checked_id("cancel", id)]
+        # Every partition: one id may name a schedule in each
+        parts = await self._parts(stream)
+        return any([await admin.cancel(self._line().near(part), part, ids) for part in parts])
 
     async def move(
         self,
@@ -66,4 +84,6 @@ class Schedules:
             ConfigError: both or neither of the times are given, or one is not a time.
         """
         to = schedule.when("move", at, delay)
-        return bool(await admin.move(self._line().near(stream), stream, [schedule.checked_id("move", id)], to))
+        ids = [schedule.checked_id("move", id)]
+        parts = await self._parts(stream)
+        return any([await admin.move(self._line().near(part), part, ids, to) for part in parts])

@@ -227,6 +227,10 @@ class PartitionedLoop:
         for part in self.parts:
             await part.renew()
 
+    async def keep(self, milliseconds: int) -> None:
+        """Have the leases last longer by this; for tests that turn the clock by hand."""
+        await self.ownership.keep(milliseconds)
+
     async def done(self) -> None:
         """Wait until a part of it fails."""
         await self.ownership.failed

@@ -7,6 +7,7 @@ A lease that cannot be renewed, or is another's, ends its loop at once; nothing 
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -242,6 +243,12 @@ class Ownership:
         now = self._member.clock.mono_time()
         due = [part for part in self.parts.values() if self._plan.is_due(now, part.lease.renewed)]
         await asyncio.gather(*map(self._renew, due))
+
+    async def keep(self, milliseconds: int) -> None:
+        """Have the leases last longer by this, once."""
+        for part in list(self.parts.values()):
+            lease = dataclasses.replace(part.lease, lasts_ms=self._lasts + milliseconds)
+            await leases.renew(self._line, lease)
 
     async def _renew(self, part: OwnedPart) -> None:
         """Renew one lease; the partition is lost where it is another's, or its time is over without an answer."""

@@ -245,6 +245,10 @@ class HoldingOrder(KeyOrdering):
             self._keys[key].known.difference_update(entries)
             self._go_on(key)
 
+    def kept(self) -> set[bytes]:
+        """Entries in hand that wait for one that does not run."""
+        return {held.id for state in self._keys.values() if not state.running for _, _, held in state.queue}
+
     @property
     def held_up(self) -> int:
         """Keys whose entries wait for one that failed."""

@@ -304,10 +304,19 @@ class SubscriberLoop:
 
     def undone(self) -> str:
         """The unsettled entries, in words for people; empty when there are none."""
-        states = Counter(held.state.name.lower() for held in self.member.held.values() if held.state is not State.LEFT)
+        kept = self.kept_back()
+        states = Counter(
+            held.state.name.lower()
+            for held in self.member.held.values()
+            if held.state is not State.LEFT and held.id.decode() not in kept
+        )
         if not states and not self.common.acks.idle:
             return "outcomes are being stored"
         return ", ".join(f"{count} {state}" for state, count in states.items())
+
+    def kept_back(self) -> set[str]:
+        """Ids of entries in hand that wait for a failed one of their key."""
+        return set() if self.holding is None else {entry.decode() for entry in self.holding.kept()}
 
     def left(self) -> set[str]:
         """Ids of entries that a handler neither acked nor gave back before it returned (manual ack)."""
