@@ -156,25 +156,25 @@ class App(Declaring, Publishing):
             raise UsageError("this app is running already")
         mend_futures()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
-        layouts = await self._layouts(line)
-        if self.url.startswith(CLUSTERS):
-            self.check_slots(partitioned=layouts)
-        self._private = private
-        for subscription in self._subscriptions:
-            for own in subscription.middlewares:
-                own.connects(self.url)
-        shared = Shared(self.url, line, private, guard, IsolationGate(), self._clock, self.middlewares)
-        self._loops = [
-            PartitionedLoop(subscription, layout, shared)
-            if (layout := layouts.get(subscription.sub.stream)) is not None
-            else SubscriberLoop(
-                subscription,
-                shared,
-                siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
-            )
-            for subscription in self._subscriptions
-        ]
+        self._private, self._loops = private, []
         try:
+            layouts = await self._layouts(line)
+            if self.url.startswith(CLUSTERS):
+                self.check_slots(partitioned=layouts)
+            for subscription in self._subscriptions:
+                for own in subscription.middlewares:
+                    own.connects(self.url)
+            shared = Shared(self.url, line, private, guard, IsolationGate(), self._clock, self.middlewares)
+            self._loops = [
+                PartitionedLoop(subscription, layout, shared)
+                if (layout := layouts.get(subscription.sub.stream)) is not None
+                else SubscriberLoop(
+                    subscription,
+                    shared,
+                    siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
+                )
+                for subscription in self._subscriptions
+            ]
             # All groups first: one that cannot be made ends the start before any entry is read
             for loop in self._loops:
                 await loop.prepare()
