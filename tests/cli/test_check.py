@@ -56,7 +56,7 @@ def test_entries_whose_ids_are_no_times_have_no_age(server: ServerProcess, clien
     """Not one of fifty years: a producer may number them; it is said which id that is, and the lag decides."""
     fill(client)
     done = run(server, f"--{figure}", "1h")
-    assert (done.exit_code, "-0 is no time" in done.stdout) == (3, True)
+    assert (done.exit_code, "-0 is not a time" in done.stdout) == (3, True)
     assert run(server, "--lag", "3").exit_code == 0
 
 

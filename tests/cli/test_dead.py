@@ -207,7 +207,7 @@ def test_many_letters_are_in_the_audit_stream_from_the_start(server: ServerProce
     assert run(server, "retry", "orders", "--all", "--yes").exit_code == 0
     (_, begun), (_, ended) = client.xrange("millstream:audit")
     assert begun[b"change"] == ended[b"change"]
-    assert (begun[b"done"], begun[b"note"].startswith(b"begun"), ended[b"done"]) == (b"0", True, b"60")
+    assert (begun[b"done"], begun[b"note"].startswith(b"started"), ended[b"done"]) == (b"0", True, b"60")
 
 
 def test_an_id_that_is_none_is_refused_in_plain_words(memory_server: ServerProcess) -> None:

@@ -92,7 +92,7 @@ def raw(client: redis.Redis, key: str) -> list[Any]:
     ("code", "why"),
     [
         ("sys.exit(3)", "ended with code 3"),
-        ('open(path, "w").write("{")', "cannot be read"),
+        ('open(path, "w").write("{")', "the edited text is invalid"),
         ("import os; os.remove(path)", "cannot be read"),
     ],
 )

@@ -53,7 +53,7 @@ def test_an_entry_that_is_gone_is_shown_while_it_is_pending(server: ServerProces
     assert "gone from the stream" in stream(server, "get", "s", "1-0").stderr
     assert "has no entry 9-9" in stream(server, "get", "s", "9-9", code=4).stderr
     assert "there is no stream 'none'" in stream(server, "get", "none", "9-9", code=4).stderr
-    assert "no entry's id" in stream(server, "get", "s", "x", code=2).stderr
+    assert "not an entry's id" in stream(server, "get", "s", "x", code=2).stderr
 
 
 def test_an_entry_is_shown_decoded(server: ServerProcess, client: redis.Redis) -> None:
@@ -69,7 +69,7 @@ def test_an_entry_is_shown_decoded(server: ServerProcess, client: redis.Redis) -
     assert "\x1b" not in people
     assert "1970-01-01T00:00:01.000Z" in people
     assert "json (no JSON)" not in people
-    assert "text (no JSON)" in stream(server, "get", "s", "1000-0", "--as", "json").stdout
+    assert "text (not JSON)" in stream(server, "get", "s", "1000-0", "--as", "json").stdout
 
 
 def fields(client: redis.Redis, key: str = "s") -> list[Any]:
@@ -123,7 +123,7 @@ def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis)
     """Entries before the wrong line are added and counted, and the line is named."""
     text = '{"n": 1}\n{"n": 2}\nnot json\n{"n": 3}\n'
     done = stream(server, "add", "s", "--from", "-", "-o", "json", input=text, code=2)
-    assert "line 3 is no JSON object" in done.stderr
+    assert "line 3 is not a JSON object" in done.stderr
     assert "2 entries before it were added" in done.stderr
     assert (json.loads(done.stdout)["added"], client.xlen("s")) == (2, 2)
     dry = stream(server, "add", "other", "--from", "-", "--dry-run", input=text, code=2)
@@ -202,7 +202,7 @@ def test_what_is_missing_is_told_of(server: ServerProcess, client: redis.Redis) 
     ]  # fmt: skip
     assert found["pending"] == [{"group": "g", "entries": 2, "first": "1-0", "last": "5-1"}]
     part = stream(server, "gaps", "s", "--scan", "2")
-    assert "--scan 4 looks at all" in part.stderr
+    assert "--scan 4 scans all" in part.stderr
     client.xdel("s", "11-0")
     assert facts(server, "gaps", "s")["gaps"][-1]["before"] == "11-0"
     assert "there is no stream 'none'" in stream(server, "gaps", "none", code=4).stderr

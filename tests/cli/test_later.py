@@ -191,7 +191,7 @@ def test_a_fired_schedule_is_one_entry(server: ServerProcess, client: redis.Redi
     assert client.zrange(DUE, 0, -1, withscores=True) == before
     client.delete("mails")
     done = facts(server, "later", "fire", "mails", "a", "gone", "--yes")
-    assert "1 of the 2 ids does not wait there." in done["notes"]
+    assert "1 of the 2 ids is not waiting there." in done["notes"]
     rows: Any = client.xrange("mails")
     assert [row[1] for row in rows] == [{b"n": b"1"}]
     assert [one["id"] for one in facts(server, "later", "ls", "mails")] == ["b"]

@@ -135,7 +135,7 @@ def test_what_others_wrote_moves_no_cursor(server: ServerProcess, client: redis.
         (["s", "--since", "soon"], 2, "--since: 'soon' is no time"),
         (["s", "--since", "1h", "--after", "0"], 2, "each set the start"),
         (["s", "--follow", "--until", "1h"], 2, "give one of them"),
-        (["s", "--after", "x"], 2, "is no entry's id"),
+        (["s", "--after", "x"], 2, "is not an entry's id"),
         ([], 2, "Missing argument"),
     ],
 )

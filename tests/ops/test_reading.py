@@ -34,7 +34,7 @@ def test_a_stream_is_read_with_its_groups(client: redis.Redis, look: Look[Any]) 
     assert (group.lag.entries, group.unowned, dict(group.held or {})) == (2, 0, {"c1": 2})
     assert (group.oldest_pending.id, group.oldest_undelivered.id) == ("2-0", "4-0")
     assert (group.oldest_pending.age(10**13), seen.oldest_undelivered.age(10**13)) == (None, None)
-    assert "4-0 is no time" in (seen.oldest_undelivered.why_no_age or "")
+    assert "4-0 is not a time" in (seen.oldest_undelivered.why_no_age or "")
     client.xadd("later", {"n": 1}, id=f"{10**12}-0")
     client.xgroup_create("later", "billing", id="0")
     assert look(lambda line: streams.one(line, "later")).oldest_undelivered.age(10**12 + 1000) == 1000

@@ -50,13 +50,18 @@ def test_silence_rings_and_primaries_that_know_nothing() -> None:
     assert [(one.role, one.problem) for one in silent] == [(None, "does not answer: refused")]
     ring = standings([asked("a:1", replica("b", 1)), asked("b:1", replica("a", 1))], {})
     assert [one.address for one in ring] == ["a:1", "b:1"]
-    said = "nobody leads: a:1, b:1 follow each other"
+    said = "there is no primary: a:1, b:1 follow each other"
     assert [said in one.problem for one in ring] == [True, True]
     below = [
         *(asked(f"{one}:1", replica(other, 1)) for one, other in ("ab", "bc", "ca")),
         asked("d:1", replica("a", 1)),
     ]
-    assert ["nobody leads: a:1, b:1, c:1" in one.problem for one in standings(below, {})] == [True, True, True, False]
+    assert ["there is no primary: a:1, b:1, c:1" in one.problem for one in standings(below, {})] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     lost = standings([asked("a:1", primary(5)), asked("b:1", replica("a", 5))], {})
     assert [one.problem for one in lost] == ["", "its primary does not know it, though the link is up"]
 

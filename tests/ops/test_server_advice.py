@@ -29,7 +29,11 @@ def status(info: str, at_ms: int = 0) -> ServerStatus:
             "problem",
             "its link to its primary 10.0.0.1:6379 has been down for 9.0 s: no, not now",
         ),
-        (f"{REPLICA}master_link_status:down\nmaster_sync_in_progress:1", "hint", "are being copied"),
+        (
+            f"{REPLICA}master_link_status:down\nmaster_sync_in_progress:1",
+            "hint",
+            "it is copying all data of its primary 10.0.0.1:6379",
+        ),
         (
             f"{PRIMARY}millstream_sync_state:refused\nmillstream_sync_asked:2\nmillstream_sync_confirming:1",
             "problem",

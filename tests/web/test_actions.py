@@ -137,7 +137,7 @@ def test_an_entry_of_any_bytes_is_added(changing: ConsoleThread, stream: redis.R
 def test_an_entry_makes_a_stream_only_where_none_is(changing: ConsoleThread, stream: redis.Redis) -> None:
     """The preview says that one is made; if somebody makes it meanwhile, nothing is added."""
     page = ask(changing, do="stream add", key="new", fields="a=1")
-    assert "it is made" in html.unescape(page.text)
+    assert "The stream 'new' does not exist: it is created" in html.unescape(page.text)
     stream.xadd("new", {"b": 2})
     assert (post(changing, "/change", form(page)).status, stream.xlen("new")) == (200, 1)
     stream.set("text", "x")
@@ -221,7 +221,7 @@ def test_putting_back_is_broken_off_and_gone_on_with(
     assert stream.xlen("orders:dead") == 12 - facts["done"]
     assert written(stream) == ["dead retry"]
     ended = html.unescape(changing.ask(path).text)
-    again = re.search(r'href="([^"]*)">Go on with the rest', ended)
+    again = re.search(r'href="([^"]*)">Continue with the rest', ended)
     assert again is not None
     rest = changing.ask(again[1])
     assert f"Put back {12 - facts['done']} entries" in rest.text

@@ -88,7 +88,7 @@ def test_a_group_that_is_being_read_is_rewound_by_the_first_confirmation(
     words = {"do": "group rewind", "key": "s", "group": "g", "to": to}
     page = changing.ask(f"/change?{urlencode(words)}")
     (pause,) = re.findall(r'<a href="([^"]+)">a pause of its workers</a>', page.text)
-    assert "Let no worker run anything" in changing.ask(html.unescape(pause)).text
+    assert "Pause a group: no worker processes its entries" in changing.ask(html.unescape(pause)).text
     assert "what it was delivered meanwhile is delivered again as well" in page.text
     assert "--even-if-moved</code>" in page.text
     inside = page.text.partition('<form class="confirm"')[2]

@@ -218,7 +218,7 @@ def test_what_is_not_there_is_said_so(console: ConsoleThread, client: redis.Redi
     for path, words in [
         ("/stream?key=nope", "there is no stream"),
         ("/stream?key=text", "holds no stream"),
-        ("/stream", "needs key="),
+        ("/stream", "the parameter key= is missing"),
         ("/group?key=s&group=nope", "has no group"),
         ("/entry?key=s&id=x", "is not an entry"),
         ("/stream?key=s&from=tomorrowish", "from"),

@@ -70,7 +70,7 @@ def test_no_more_pages_are_live_than_the_console_bears(
         with console.events("/") as one:
             kind, facts = one.next()
         assert kind == "full"
-        assert facts["trouble"].startswith("This page is not kept live: 2 are, as many as the console keeps so.")
+        assert facts["trouble"].startswith("This page is not live: the limit of 2 live pages is reached.")
         assert console.ask("/").status == 200
 
     def is_live() -> bool:

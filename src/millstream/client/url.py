@@ -39,7 +39,7 @@ def unreached(url: str, error: Exception) -> str:
     """One sentence for a server that cannot be talked to: which one it is, and how another is named."""
     said = without_secrets(str(error)).rstrip(".")
     return (
-        f"cannot connect to {without_password(url)} ({said}): start the server, or name another by "
+        f"cannot connect to {without_password(url)} ({said}): start the server, or give another URL with "
         "--url, MILLSTREAM_URL or REDIS_URL"
     )
 

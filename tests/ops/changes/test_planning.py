@@ -77,7 +77,7 @@ def test_a_rewind_sets_the_entries_read_so_that_the_lag_stays_known() -> None:
     assert shell_line(plan.undo.words) == "millstream group rewind orders billing --to 6-0"
     assert BeforeAfter("lag", 4, 7) in plan.table
     assert plan.notes[0] == "3 entries are delivered again."
-    assert "2 of them are pending still" in plan.notes[1]
+    assert "2 of them are still pending" in plan.notes[1]
 
 
 def test_the_count_alone_is_set_where_the_place_stays() -> None:
@@ -126,7 +126,7 @@ def test_a_fact_that_moved_is_named() -> None:
     assert check.moved([[*row[:3], b"7-0", *row[4:]]]) == "the group 'billing': last-delivered-id was 6-0 and is 7-0"
     assert check.moved([[*row[:5], 4]]) == "the group 'billing': entries-read was unknown and is 4"
     assert check.moved([]) == "the group 'billing' does not exist any more"
-    assert group_check("orders", "billing").moved([row]) == "the group 'billing' is there by now"
+    assert group_check("orders", "billing").moved([row]) == "the group 'billing' exists by now"
     fatal = entry_check("orders", "billing", HeldEntry("1-0", "", 0, 2**63 - 1))
     assert fatal.moved([[b"1-0", b"", -1, 2**63 - 1]]) is None
     assert fatal.moved([[b"1-0", b"web", 5, 1]]) == "entry 1-0: its consumer was unknown and is web"

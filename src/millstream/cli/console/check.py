@@ -81,9 +81,9 @@ def _thresholds(command: Command) -> Command:
 def check(stream: str | None, group: str | None, count: int, form: str, url: str, **given: str) -> None:
     """Check all groups, those of STREAM, or GROUP alone against thresholds.
 
-    A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. If the server
-    does not know a lag, its minimum and maximum are used. If they do not decide, the command counts entries by reading
-    them, up to --count. If that does not decide either, the state is unknown.
+    A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. A lag that
+    the server does not know is assessed by its minimum and maximum. If they do not decide, the command counts entries
+    by reading them, up to --count. If that does not decide either, the state is unknown.
 
     \b
     Examples:

@@ -146,7 +146,7 @@ def _password(file: Path | None) -> str | None:
 def _header(name: str | None) -> str | None:
     """A header's name, lower case; None for none."""
     if name is not None and not _HEADER.fullmatch(name):
-        raise UsageError(f"--user-header {name!r}is invalid: a header's name consists of letters, digits and hyphens")
+        raise UsageError(f"--user-header {name!r} is invalid: a header's name consists of letters, digits and hyphens")
     return None if name is None else name.lower()
 
 

@@ -114,7 +114,7 @@ def _opened(name: str) -> Iterator[IO[str]]:
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise UsageError(f"{path}  exists already, and is not overwritten: give another name with -o") from None
+        raise UsageError(f"{path} exists already, and is not overwritten: give another name with -o") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}; give another path with -o") from None
     try:

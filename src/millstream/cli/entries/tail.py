@@ -69,8 +69,8 @@ def tail(
 ) -> None:
     """Show the last entries of each STREAM, all in the order of their ids, with decoded values.
 
-    Groups are not changed. Values are shown as JSON, MessagePack, the workers' envelope, text or hex. With --follow the
-    command survives a restart of the server: it prints a note and continues after the last entry shown.
+    STREAM is a key. Groups are not changed. Values are shown as JSON, MessagePack, the workers' envelope, text or hex.
+    With --follow the command survives a restart of the server: it prints a note and continues after the last entry.
 
     \b
     Examples:

@@ -181,7 +181,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     given |= {"replica-announce-ip": replica_announce_ip, "replica-announce-port": str(replica_announce_port or "")}
     parameters |= {name: word for name, word in given.items() if word}
     if not memory and directory is None:
-        click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR}  (use --memory to keep nothing).", err=True)
+        click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (use --memory to keep nothing).", err=True)
     settings = Settings(
         host=host,
         port=None if no_tcp else port,

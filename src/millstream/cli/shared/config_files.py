@@ -229,7 +229,7 @@ def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
         )
     if status.st_mode & (0o077 if private else 0o002 if _is_own_group(status) else 0o022):
         what, cure = ("read or write", "600") if private else ("write", "go-w")
-        raise ConfigError(f"{path}is not used, since other users may {what} it: chmod {cure} {path}")
+        raise ConfigError(f"{path} is not used, since other users may {what} it: chmod {cure} {path}")
 
 
 def _is_own_group(status: os.stat_result) -> bool:

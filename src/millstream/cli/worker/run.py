@@ -174,6 +174,6 @@ def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
     for word in given:
         name, equals, value = word.partition("=")
         if not equals or not name.startswith("spark."):
-            raise click.UsageError(f"--conf {word}is invalid: use NAME=VALUE, for example spark.driver.memory=2g")
+            raise click.UsageError(f"--conf {word} is invalid: use NAME=VALUE, for example spark.driver.memory=2g")
         found[name] = value
     return found

@@ -48,7 +48,7 @@ def restore(
     if directory.is_symlink():  # the link stays, and its target is made
         directory = directory.resolve()
     if not directory.parent.is_dir():
-        raise UsageError(f"there is no directory {directory.parent} to make {directory.name}  in: create it first")
+        raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: create it first")
     if directory.is_mount():
         raise UsageError(
             f"{directory} is where a file system is mounted, so nothing else can get its name. Name a directory in it, "

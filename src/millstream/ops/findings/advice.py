@@ -236,7 +236,7 @@ def _blocked(case: Case, one: ConsumerStatus, worker: WorkerStatus) -> Advice:
 def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     group = case.seen.group
     says = (
-        f"the consumer {one.name!r} holds {_entries(one.pending)}  and has sent no request for {span_text(one.idle_ms)}"
+        f"the consumer {one.name!r} holds {_entries(one.pending)} and has sent no request for {span_text(one.idle_ms)}"
     )
     says += ", and no live worker has this name" if case.workers is not None else ""
     says += f"; of the others {len(others)} at work, none claims them" if others else "; no other consumer works"
@@ -258,7 +258,7 @@ def _idle(case: Case, one: ConsumerStatus, others: int) -> Advice:
     group = case.seen.group
     reads = "another consumer goes on" if others == 1 else f"{others} others go on"
     says = (
-        f"the consumer {one.name!r} holds {_entries(one.pending)}  and has sent no request for {span_text(one.idle_ms)}"
+        f"the consumer {one.name!r} holds {_entries(one.pending)} and has sent no request for {span_text(one.idle_ms)}"
     )
     says += f", while {reads}; no live worker has this name"
     evidence = {"idle_ms": one.idle_ms, "pending": one.pending, "others": others}
@@ -327,7 +327,7 @@ def _left_behind(case: Case) -> Iterable[Advice]:
     group = case.seen.group
     left = [one for one in case.seen.consumers if not one.pending and one.idle_ms >= case.at.left_ms and one.name]
     if left:
-        says = f"consumers that hold nothing  and has sent no request for {span_text(case.at.left_ms)}: {len(left)}"
+        says = f"consumers that hold nothing and have sent no request for {span_text(case.at.left_ms)}: {len(left)}"
         evidence = {"consumers": len(left), "first": left[0].name, "idle_ms": left[0].idle_ms}
         remedy = ("worker", "reap", group.stream, group.name)
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)

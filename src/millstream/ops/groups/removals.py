@@ -157,7 +157,7 @@ def plan_remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> C
     status = facts.status
     key, group, name = status.stream, status.group, status.name
     if claim_to == name:
-        raise ChangeRefusedError(f"--claim-to {name}is invalid: that consumer is the one to remove. Name another one.")
+        raise ChangeRefusedError(f"--claim-to {name} is invalid: that consumer is the one to remove. Name another one.")
     left = 0 if claim_to is not None else status.pending
     kept = facts.held if status.pending <= MOST_KEPT else ()
     table = (

@@ -130,7 +130,7 @@ def checked(engine: Any) -> Engine:
             "psycopg or pymysql. An asynchronous engine is only for outbox.insert."
         )
     if not isinstance(engine, Engine):
-        raise ConfigError(f"outbox({engine!r})  is invalid: it needs an engine. Write sqlalchemy.create_engine(url).")
+        raise ConfigError(f"outbox({engine!r}) is invalid: it needs an engine. Write sqlalchemy.create_engine(url).")
     if engine.dialect.name not in DIALECTS:
         raise ConfigError(
             f"outbox(engine) of {engine.dialect.name} is invalid: it works on PostgreSQL, MariaDB, MySQL and SQLite."
