@@ -181,7 +181,9 @@ class _Payloads:
             size = len(data.getvalue())
             raise UndecodableError(f"a payload cannot be read by {what}: {_in_words(reason, size)}") from None
         if left := len(data.read()):
-            raise UndecodableError(f"a payload cannot be read by {what}: {left} bytes are left over")
+            raise UndecodableError(
+                f"a payload cannot be read by {what}: {left} {'byte is' if left == 1 else 'bytes are'} left over"
+            )
         return found
 
 
