@@ -280,7 +280,7 @@ def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
         restore(tmp_path / "backup", tmp_path / "backup")
     (tmp_path / "empty").mkdir()
     assert restore(tmp_path / "backup", tmp_path / "empty").records == 20
-    with pytest.raises(StorageError, match="holds no log"):
+    with pytest.raises(StorageError, match="has no log: it is neither a backup nor a data directory"):
         restore(tmp_path, tmp_path / "new")
 
 

@@ -121,7 +121,7 @@ AMPLE = {"repl-timeout": "60", "client-output-buffer-limit": "normal 0 0 0 slave
         (PRIMARY, AMPLE, 10_000, []),
         (PRIMARY, {}, 1e9, []),
         ({"role": "master"}, AMPLE, 1e9, []),
-        (PRIMARY, AMPLE, 1 << 18, [("warning", "the backlog holds 4.0 s of what is written now")]),
+        (PRIMARY, AMPLE, 1 << 18, [("warning", "the backlog holds 4.0 s of the present writes")]),
         (
             PRIMARY,
             {"client-output-buffer-limit": "normal 0 0 0 slave 1000 900 60 pubsub 1 1 1"},
@@ -156,7 +156,7 @@ def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = N
         (
             ServerWords("p", PRIMARY, {"repl-dialect": "8.2"}),
             [one("a"), one("b", redis_version="8.2.1"), one("c", millstream_version="1")],
-            [("problem", "a is of version 7.0.15, and replicas are told in words of 8.2")],
+            [("problem", "a is of version 7.0.15, and replicas get the commands of version 8.2")],
         ),
         (
             ServerWords("p", PRIMARY),

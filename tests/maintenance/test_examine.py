@@ -288,9 +288,9 @@ def test_a_directory_of_something_else(tmp_path: Path, files: tuple[str, ...]) -
     """Nor must an empty directory, or one of another program; the doctor says so, and `log dump` is not silent."""
     for name in files:
         (tmp_path / name).write_text("x")
-    with pytest.raises(StorageError, match="holds no log"):
+    with pytest.raises(StorageError, match="has no log"):
         examine_directory(tmp_path)
-    with pytest.raises(StorageError, match="holds no log"):
+    with pytest.raises(StorageError, match="has no log"):
         list(dump(tmp_path, Choice()))
     assert [(found.level, found.what) for found in diagnose_directory(tmp_path) if found.check == "log"] == [
         ("warning", f"{tmp_path} holds no log")

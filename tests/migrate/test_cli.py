@@ -134,7 +134,7 @@ def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str
     wrong = tmp_path / "wrong"
     result = typed(*(word.format(f"file://{wrong}") for word in words))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{wrong} holds no log" in result.stderr
+    assert f"{wrong} has no log" in result.stderr
     assert not wrong.exists()
 
 

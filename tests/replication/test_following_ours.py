@@ -156,7 +156,7 @@ def test_a_role_that_was_given_is_kept_by_a_start(tmp_path: Path) -> None:
         assert ours.ask("ROLE")[0] == b"master"
         assert ours.ask("SET", "k", "v") == b"OK"
         replica.stop()
-    assert "this server is a primary, as REPLICAOF said last" in replica.log.read_text()
+    assert "this server is a primary, as the last REPLICAOF set" in replica.log.read_text()
 
 
 def test_a_replica_killed_while_it_takes_a_copy_holds_the_old_data_or_the_new(tmp_path: Path) -> None:

@@ -274,4 +274,4 @@ def test_the_role_is_refused_where_nobody_can_connect() -> None:
     node = Node(Config({}))
     outcome = node.execute(Session(1), b"REPLICAOF localhost 6379".split(), ManualClock().now())
     assert outcome is not None
-    assert b"ERR this server lives in another program" in b"".join(map(bytes, outcome.buffers))
+    assert b"ERR this server runs inside another program" in b"".join(map(bytes, outcome.buffers))
