@@ -34,7 +34,7 @@ _GIVEN = "option."
 
 _MARK = "millstream "
 
-_PLACES = frozenset({"url", "stream", "streampattern", "hashes"})
+_PLACES = frozenset({"url", "stream", "streampattern", "partitionedstream", "hashes"})
 
 
 def declared(raw: Mapping[str, str]) -> dict[str, str]:

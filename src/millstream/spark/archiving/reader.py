@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from millstream.errors import ConfigError
-from millstream.glob import matcher
 from millstream.spark.archiving.directory import Folder, NoArchiveError
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
@@ -187,7 +186,7 @@ class _Plan:
         self, manifest: ArchiveManifest, stream: str, state: StreamState | None
     ) -> DataLossError | ConfigError | None:
         place = manifest.place(stream)
-        if state is None and self._options.pattern is None and place.id == ZERO:
+        if state is None and self._options.streams and place.id == ZERO:
             return ConfigError(
                 f"option 'stream': {stream!r} is neither on {self._options.shown_url} nor in the archive"
             )
@@ -197,8 +196,7 @@ class _Plan:
         named = self._options.streams
         if named:
             return list(named)
-        fits = matcher((self._options.pattern or "*").encode())
-        return sorted({*states, *(stream for stream in manifest.places if fits(stream.encode()))})
+        return sorted({*states, *filter(self._options.reads, manifest.places)})
 
     def _places(
         self, where: "Where", option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id

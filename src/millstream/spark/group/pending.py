@@ -175,11 +175,11 @@ class PendingEntries:
 
 def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
     """A consumer's entries of each stream, in parts: entries as runs of one, with their delivery counts."""
-    _check_there(options)
+    keys = _checked_streams(options)
     router = Router(options.parsed.url)
     found = []
     with closing(router):
-        for key in options.parsed.streams:
+        for key in keys:
             rows = [
                 row for page in PendingEntries(router, key, options.group).pending(options.consumer) for row in page
             ]
@@ -192,10 +192,10 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
     return found
 
 
-def _check_there(options: "GroupOptions") -> None:
-    """Raise unless every stream has the group: a misspelled one must not look like one that holds nothing."""
+def _checked_streams(options: "GroupOptions") -> list[str]:
+    """The streams, each with the group: a misspelled one must not look like one that holds nothing."""
     with closing(StreamInfo(options.parsed)) as info:
-        states = info.states(options.parsed.streams)
+        states = info.states(info.keys())
         for key, state in states.items():
             if state is None:
                 raise NotFoundError(
@@ -204,3 +204,4 @@ def _check_there(options: "GroupOptions") -> None:
         for key, place in info.group_places(options.group, states).items():
             if place is None:
                 raise NotFoundError(f"option 'group': stream {key!r} has no group {options.group!r}; correct the name")
+        return list(states)

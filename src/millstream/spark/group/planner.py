@@ -11,7 +11,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
-from millstream.errors import NotFoundError, UsageError
+from millstream.client.partitions.layout import logical
+from millstream.client.partitions.lease import members_key
+from millstream.errors import ConfigError, NotFoundError, UsageError
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.group.pending import RUN_MOST, PendingEntries
@@ -20,6 +22,7 @@ from millstream.spark.model import claims, offsets
 from millstream.spark.model.claims import Claim, Run
 from millstream.spark.model.offsets import Id, StreamState, parse_id
 from millstream.spark.read.pages import PAGE_BYTES
+from millstream.spark.read.planner import SCAN_SECONDS
 from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ class GroupPlanner:
         self._info = StreamInfo(options.parsed)
         self._router = Router(options.parsed.url)
         self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
-        self._pending_entries = {key: PendingEntries(self._router, key, options.group) for key in self._plain.streams}
+        self._pending_entries: dict[str, PendingEntries] = {}  # by stream of this read
+        self._keys_due = 0.0
         self._looked = False  # whether entries claimed by an earlier driver have been looked for
         self._settled = 0  # number of the last batch that was acknowledged
         self._mine = 0  # number of the last batch that this process knows to have been whole
@@ -56,7 +60,27 @@ class GroupPlanner:
 
     def connect(self) -> None:
         """Make the first contact, which fails at once, while later ones are tried again."""
-        self._info.states(self._plain.streams)
+        self._info.states(self._streams())
+        names = sorted({self._plain.partitioned, *map(logical, self._pending_entries)} - {None})
+        members = [members_key(name, self._options.group) for name in names if name is not None]
+        for name, there in zip(names, self._router.ask([("EXISTS", key) for key in members]), strict=True):
+            if there == 1:
+                raise ConfigError(
+                    f"option 'group': workers share group {self._options.group!r} of the partitioned stream {name!r}, "
+                    "each the owner of some partitions, and mode 'group' knows no owners: give it a group of its own"
+                )
+
+    def _streams(self) -> list[str]:
+        """Keys of the streams; partitions may join, and their groups are made before the layout names them."""
+        now, partitioned = time.monotonic(), self._plain.partitioned
+        if now >= self._keys_due:
+            self._keys_due = now + SCAN_SECONDS
+            found = self._info.keys()
+            if partitioned is not None:
+                found = sorted({*found, *self._info.layout(partitioned).keys, *self._pending_entries})
+            for key in found:
+                self._pending_entries.setdefault(key, PendingEntries(self._router, key, self._options.group))
+        return list(self._pending_entries)
 
     def close(self) -> None:
         """Return the connections. Claimed entries stay claimed: their batch may not be committed."""
@@ -66,9 +90,9 @@ class GroupPlanner:
 
     def begin(self) -> Claim:
         """The beginning of a new query; makes the missing groups."""
-        states = self._info.states(self._plain.streams)
+        states = self._info.states(self._streams())
         for key, state in states.items():
-            if state is None:
+            if state is None and self._plain.streams:
                 raise NotFoundError(
                     f"option 'stream': {key!r} does not exist on {self._plain.shown_url}; correct the name, or make "
                     f"the stream and its group (XGROUP CREATE {key} {self._options.group} 0 MKSTREAM)"
@@ -84,7 +108,8 @@ class GroupPlanner:
                 f"option 'group': stream {key!r} has no group {group!r}; correct the name, or say where the group is "
                 "to begin by option 'startingOffsets' (earliest or latest), and it is made"
             )
-        checked(self._router.ask([("XGROUP", "CREATE", key, group, "0" if where == "earliest" else "$")])[0])
+        words: Command = ("XGROUP", "CREATE", key, group, "0" if where == "earliest" else "$")
+        checked(self._router.ask([words if self._plain.streams else (*words, "MKSTREAM")])[0])
 
     def _group(self, key: str) -> dict[bytes, Any] | None:
         (reply,) = self._router.ask([("XINFO", "GROUPS", key)])
@@ -135,7 +160,7 @@ class GroupPlanner:
 
     def target_now(self) -> None:
         """Trigger.AvailableNow: the entries that wait now are all there is to claim."""
-        self._target = self._info.states(self._plain.streams)
+        self._target = self._info.states(self._streams())
 
     def next_end(self, start: Claim, cap: int | None) -> Claim:
         """The batch after ``start``, claimed; ``start`` itself when there is nothing new."""
@@ -203,9 +228,8 @@ class GroupPlanner:
     def _waiting(self) -> dict[str, tuple[int, Id]]:
         """By stream, how many entries (at most) the group has not delivered, and the last that it has."""
         found = {}
-        states = self._info.states(self._plain.streams)
-        for key in self._plain.streams:
-            group, state = self._group(key), states[key]
+        for key, state in self._info.states(self._streams()).items():
+            group = self._group(key)
             if group is None or state is None:
                 raise UsageError(
                     f"stream {key!r}: the group {self._options.group!r} is gone, and what it had not delivered: "
@@ -224,7 +248,7 @@ class GroupPlanner:
             return 0
         if self._target is None:
             return lag
-        target = self._target[key]
+        target = self._target.get(key)
         if target is None or target.last <= last:
             return 0
         return max(1, lag - (state.added - target.added))

@@ -6,12 +6,13 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from millstream import times
 from millstream.client.jsontext import TooDeepError
 from millstream.client.jsontext import parse as parse_json
+from millstream.client.partitions.layout import logical
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError
 from millstream.glob import matcher
@@ -37,8 +38,9 @@ class Options:
     """The options of a read; pickled to the executors."""
 
     url: str = field(repr=False)  # The server's URL
-    streams: tuple[str, ...] = ()  # Keys named; empty with a pattern
-    pattern: str | None = None  # Glob of keys, as SCAN MATCH takes it; None when keys are named
+    streams: tuple[str, ...] = ()  # Keys named; empty where the streams come and go
+    pattern: str | None = None  # Glob of keys, as SCAN MATCH takes it
+    partitioned: str | None = None  # Name of a partitioned stream
     starting: Where | None = None  # The beginning of a new query or a batch read; None is the default of its kind
     ending: Where = "latest"  # The end of a batch read
     max_entries: int | None = None  # Cap of a micro-batch
@@ -65,6 +67,12 @@ class Options:
             if name.lower() in self.given:
                 raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
 
+    def reads(self, key: str) -> bool:
+        """True if a stream is one of this read."""
+        if self.partitioned is not None:
+            return self.partitioned in {key, logical(key)}
+        return key in self.streams if self.streams else matcher((self.pattern or "*").encode())(key.encode())
+
     @property
     def on_cluster(self) -> bool:
         """True if the streams are spread over several servers."""
@@ -80,18 +88,17 @@ def parse(raw: Mapping[str, str]) -> Options:
     """Check every option given."""
     given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
-    streams, pattern = _which(given)
+    which = _which(given)
     limits = {
         name: read(given, name, positive)
         for name in ("maxEntriesPerTrigger", "minEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
     }
     archive, live_tail = _archive(given)
-    found = Options(
+    found = replace(
+        which,
         url=find_url(given) if live_tail else "",
-        streams=streams,
-        pattern=pattern,
-        starting=_place(given, "starting", streams, pattern),
-        ending=_place(given, "ending", streams, pattern) or "latest",
+        starting=_place(given, "starting", which),
+        ending=_place(given, "ending", which) or "latest",
         max_entries=limits["maxEntriesPerTrigger"],
         min_entries=limits["minEntriesPerTrigger"],
         max_delay_ms=read(given, "maxTriggerDelay", duration) or DEFAULT_DELAY_MS,
@@ -186,18 +193,23 @@ def _folder(text: str) -> str:
         raise ValueError(str(problem)) from None
 
 
-def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
-    """The streams that are named, or the pattern that finds them; one of the two, since streams come and go with it."""
-    streams = read(given, "stream", _names)
-    pattern = read(given, "streamPattern", not_empty)
-    if streams and pattern:
-        raise ConfigError("options 'stream' and 'streamPattern' are both given: name the streams by one of them")
-    if not streams and not pattern:
+def _which(given: Mapping[str, str]) -> Options:
+    """Options with nothing but the streams: their names, or a pattern or partitioned stream, whose keys come and go."""
+    found = Options(
+        "",
+        read(given, "stream", _names) or (),
+        read(given, "streamPattern", not_empty),
+        read(given, "partitionedStream", not_empty),
+    )
+    ways = [name for name in ("stream", "streamPattern", "partitionedStream") if name.lower() in given]
+    if len(ways) > 1:
+        raise ConfigError(f"options {ways[0]!r} and {ways[1]!r} are both given: name the streams by one of them")
+    if not ways:
         raise ConfigError(f"{NO_STREAM}: say .option('stream', 'orders'), or several as 'orders,refunds'")
-    return streams or (), pattern
+    return found
 
 
-def _place(given: Mapping[str, str], side: str, streams: tuple[str, ...], pattern: str | None) -> Where | None:
+def _place(given: Mapping[str, str], side: str, which: Options) -> Where | None:
     """The place that one of the options of a side (starting or ending) names; None when none is given."""
     offsets, moment, moments = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     named = [name for name in (offsets, moment, moments) if name.lower() in given]
@@ -210,18 +222,19 @@ def _place(given: Mapping[str, str], side: str, streams: tuple[str, ...], patter
     found = by_times or read(given, offsets, _offsets)
     if isinstance(found, Mapping):
         wanted = "a time" if by_times else "an id, earliest or latest"
-        _check_streams(named[0], found, wanted, streams, pattern)
+        _check_streams(named[0], found, wanted, which)
+        # A place with its count is one of a single key: the plain stream that was partitioned later.
+        every = [key for key, place in found.items() if key == which.partitioned and not isinstance(place, Position)]
+        return {"*" if key in every else key: place for key, place in found.items()}
     return found
 
 
-def _check_streams(
-    option: str, found: Iterable[str], wanted: str, streams: tuple[str, ...], pattern: str | None
-) -> None:
+def _check_streams(option: str, found: Iterable[str], wanted: str, which: Options) -> None:
     """Raise unless the places are those of the streams that are read."""
     for key in found:
-        if not (matcher(pattern.encode())(key.encode()) if pattern else key in streams):
+        if not which.reads(key):
             raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read")
-    for key in streams:
+    for key in which.streams:
         if key not in found:
             raise ConfigError(f"option {option!r} names no place for stream {key!r}: add it ({wanted})")
 

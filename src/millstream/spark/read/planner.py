@@ -75,7 +75,7 @@ class Planner:
         group = self._options.group or ""
         found = {}
         for key, place in self._streams.group_places(group, states).items():
-            if place is None and self._options.pattern is None:
+            if place is None and self._options.streams:
                 raise ConfigError(
                     f"option 'startingOffsets' is 'group', and stream {key!r} has no group {group!r}: say where to "
                     f"begin (earliest, latest, ids), or make it (XGROUP CREATE {key} {group} <id>)"
@@ -130,7 +130,7 @@ class Planner:
         for key, state in self._streams.states(keys).items():
             if state is not None:
                 found[key] = state
-            elif self._options.pattern is None:
+            elif self._options.streams:
                 raise self._missing(key)
         return found
 
@@ -197,7 +197,7 @@ class Planner:
                     self._check_gone(key, at)
                     self._gone.add(key)
                     self._seen.pop(key, None)
-                elif self._options.pattern is None and not self._options.skip_missing:
+                elif self._options.streams and not self._options.skip_missing:
                     raise self._missing(key)  # named first at a restart, which does not ask for the beginning
                 continue
             if at is not None and (reason := offsets.went_back(key, at, state)):
@@ -233,15 +233,15 @@ class Planner:
         if reason is None:
             return
         end = self._ends.pop(key, None)
-        if self._options.pattern is not None and end is not None and end <= at.n:
+        if not self._options.streams and end is not None and end <= at.n:
             self._warn(f"stream {key!r} is gone, after all that was seen of it was read (up to {at.id})")
-        elif self._options.skip_missing or (self._options.pattern is not None and not self._options.fail_on_loss):
+        elif self._options.skip_missing or (not self._options.streams and not self._options.fail_on_loss):
             self._warn(reason)
         else:
             raise DataLossError(reason)
 
     def _participants(self, start: Mapping[str, Position]) -> list[str]:
-        if self._options.pattern is None:
+        if self._options.streams:
             for key in sorted(set(start) - set(self._options.streams)):
                 self._warn(f"stream {key!r} is in the checkpoint and not in option 'stream': its place is kept")
             return sorted(self._options.streams)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 
 from millstream.client.cluster_line import CLUSTER_INFO
-from millstream.errors import ConfigError, NotLetInError, NotReachedError, UsageError
+from millstream.client.partitions.layout import LayoutError, PartitionLayout, descriptor_key, parse_layout
+from millstream.errors import ConfigError, NotFoundError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
 from millstream.spark.connection.raw_connection import refused_all
@@ -82,12 +83,36 @@ class StreamInfo:
         return sum(reply for reply in replies if not isinstance(reply, ErrorReply))
 
     def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
-        """The streams of this read that are there: those named, or those that match the pattern (or another) now."""
+        """The streams of this read: those named, or those that are there now of a pattern or a partitioned stream."""
         pattern = pattern or self._options.pattern
+        if pattern is None and self._options.partitioned is not None:
+            return self._partitions(self._options.partitioned)
         if pattern is None:
             return list(self._options.streams)
         found = self._contact(lambda: self._scanned(pattern, 2 if sure and self._options.on_cluster else 1))
         return sorted(_key_text(name) for name in found)
+
+    def _partitions(self, stream: str) -> list[str]:
+        """The partitions of all generations that are there, and the plain stream that they follow."""
+        generations = self.layout(stream).generations
+        keys = {key for one in generations for key in (*one.keys, *(each for each in one.parents if each == stream))}
+        return [key for key, state in self.states(sorted(keys)).items() if state is not None]
+
+    def layout(self, stream: str) -> PartitionLayout:
+        """The layout of a partitioned stream."""
+        key = descriptor_key(stream)
+        (found,) = self._ask([("GET", key)])
+        if isinstance(found, ErrorReply) and str(found).startswith("WRONGTYPE"):
+            raise LayoutError(f"{key} does not describe a partitioned stream: it is not a string")
+        if isinstance(found, ErrorReply):
+            raise self._refusal(key, "GET", found)
+        layout = parse_layout(stream, found)
+        if layout is None:
+            raise NotFoundError(
+                f"{stream!r} is not partitioned on {self._options.shown_url} ({key} does not exist): correct the name, "
+                "partition it (await app.partition(...)), or name a plain stream by option 'stream'"
+            )
+        return layout
 
     def _scanned(self, pattern: str, times: int) -> set[bytes]:
         """The streams of all servers."""

@@ -35,7 +35,7 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
             return _split(wholes, parsed)
         keys = info.keys()
         for key, state in info.states(keys).items():
-            if state is None and parsed.pattern is None:
+            if state is None and parsed.streams:
                 raise NotFoundError(
                     f"option 'stream': {key!r} does not exist on {parsed.shown_url}; correct the name, or use "
                     "'streamPattern'"

@@ -1,0 +1,194 @@
+"""Partitioned streams as one source: all generations, offsets by partition, and errors that name the mend."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from millstream import App
+from millstream.client.partitions.layout import LayoutError, descriptor_key
+from millstream.errors import ConfigError, MillstreamError, NotFoundError
+from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
+from support.servers import ServerProcess
+from support.streams import fill
+
+pytestmark = [pytest.mark.realserver]
+
+ALL = ReadAllAvailable()
+KEY = descriptor_key("orders")
+
+
+def partition(server: ServerProcess, number: int = 4) -> None:
+    """Make ``orders`` partitioned."""
+
+    async def declare() -> None:
+        app = App(server.url, registry=False)
+        await app.partition("orders", number, by="customer")
+        await app.close()
+
+    asyncio.run(declare())
+
+
+def second_generation(client: redis.Redis, number: int = 2, **more: Any) -> None:
+    """Add a generation to the descriptor, as a change of the number does."""
+    record = json.loads(str(client.get(KEY)))
+    keys = [f"orders~2{{{at}}}" for at in range(number)]
+    record["generations"].append({"g": 2, "n": number, "keys": keys, "from": [], "sealed": False} | more)
+    client.set(KEY, json.dumps(record))
+
+
+def reader(server: ServerProcess, **options: str) -> StreamReader:
+    """A stream reader of the partitioned stream as Spark's driver has it."""
+    source = MillstreamSource({"url": server.url, "partitionedStream": "orders"} | options)
+    made = source.streamReader(source.schema())
+    assert isinstance(made, StreamReader)
+    return made
+
+
+def ends(offset: dict[str, Any]) -> dict[str, str]:
+    """The last id of each stream in an offset."""
+    return {key: at["id"] for key, at in offset.items()}
+
+
+def test_partitions_join_at_their_beginning(
+    real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition that gets its first entry later, a new generation and the plain stream before are read whole."""
+    monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
+    partition(real_redis)
+    fill(client, "orders{0}", 3)
+    fill(client, "orders{0}-not", 3)
+    made = reader(real_redis)
+    at = made.initialOffset()
+    assert ends(at) == {"orders{0}": "3-0"}
+    fill(client, "orders{2}", 2)
+    second_generation(client, **{"from": ["orders", "others"]})
+    for key in ("orders~2{1}", "others"):
+        fill(client, key, 4)
+    end = made.latestOffset(at, ALL)
+    assert ends(end) == {"orders": "0-0", "orders{0}": "3-0", "orders{2}": "2-0", "orders~2{1}": "4-0"} | {
+        "orders": str(client.xinfo_stream("orders")["last-generated-id"])
+    }
+    assert sum(part.rows for wrapped in made.partitions(at, end) for part in wrapped.ranges) == 6
+    made.stop()
+
+
+def test_a_query_of_a_pattern_may_change_over(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """Offsets are by partition, so a checkpoint of ``streamPattern`` goes on as one of ``partitionedStream``."""
+    partition(real_redis, 2)
+    for at in range(2):
+        fill(client, f"orders{{{at}}}", 3)
+    source = MillstreamSource({"url": real_redis.url, "streamPattern": "orders{*}", "startingOffsets": "earliest"})
+    before = source.streamReader(source.schema())
+    assert isinstance(before, StreamReader)
+    at = json.loads(json.dumps(before.latestOffset(before.initialOffset(), ALL)))
+    before.stop()
+    fill(client, "orders{1}", 2, first=4)
+    made = reader(real_redis)
+    end = made.latestOffset(at, ALL)
+    assert (ends(at)["orders{1}"], ends(end)["orders{1}"]) == ("3-0", "5-0")
+    assert sum(part.rows for wrapped in made.partitions(at, end) for part in wrapped.ranges) == 2
+    made.stop()
+
+
+def test_the_logical_name_places_all_partitions(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """The JSON of ``startingOffsets`` and ``endingOffsets`` may name the stream; the id of a partition outranks it."""
+    partition(real_redis, 3)
+    for at in range(3):
+        fill(client, f"orders{{{at}}}", 5)
+    places = {"startingOffsets": '{"orders": "2-0", "orders{1}": "4-0"}'}
+    made = reader(real_redis, **places)
+    assert ends(made.initialOffset()) == {"orders{0}": "2-0", "orders{1}": "4-0", "orders{2}": "2-0"}
+    made.stop()
+    given = {"url": real_redis.url, "partitionedStream": "orders", "endingOffsets": '{"orders": "4-0"}'} | places
+    source = MillstreamSource(given)
+    batch = source.reader(source.schema())
+    assert isinstance(batch, BatchReader)
+    parts = [part for wrapped in batch.partitions() for part in wrapped.ranges]
+    assert {(part.key, str(part.start), str(part.end)) for part in parts} == {
+        ("orders{0}", "2-0", "4-0"),
+        ("orders{2}", "2-0", "4-0"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"stream": "orders"}, "options 'stream' and 'partitionedStream' are both given"),
+        ({"streamPattern": "orders{*}"}, "options 'streamPattern' and 'partitionedStream' are both given"),
+        ({"startingOffsets": '{"others": "1-0"}'}, "names stream 'others', which this query does not read"),
+        ({"startingOffsets": '{"orders-x{1}": "1-0"}'}, "names stream 'orders-x{1}', which this query"),
+        ({"partitionedStream": ""}, "option 'partitionedStream' is '': it must not be empty"),
+    ],
+)
+def test_a_wrong_option_is_named(real_redis: ServerProcess, given: dict[str, str], says: str) -> None:
+    """Before any contact with the server."""
+    with pytest.raises(ConfigError, match=says.replace("{", r"\{")):
+        _ = MillstreamSource({"url": real_redis.url, "partitionedStream": "orders"} | given).parsed
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 5000,
+        b'{"stream": "others", "hash": "crc32", "generations": [{"g": 1, "keys": ["others{0}"]}]}',
+        b'{"stream": "orders", "hash": "crc32", "generations": [{"g": 1, "keys": ["secret"]}]}',
+        None,
+    ],
+)
+def test_a_damaged_descriptor_is_named_and_not_followed(
+    real_redis: ServerProcess, client: redis.Redis, value: bytes | None
+) -> None:
+    """Bytes that another client wrote there end the query, and none of the keys in them is read."""
+    if value is None:
+        client.lpush(KEY, "x")
+    else:
+        client.set(KEY, value)
+    made = reader(real_redis)
+    with pytest.raises(LayoutError, match=r"^millstream:\{orders\}:partitions does not describe a partitioned stream"):
+        made.initialOffset()
+    made.stop()
+
+
+def test_a_stream_that_is_not_partitioned_is_an_error(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """A plain stream, and a descriptor that vanishes under a query, are named with the option to use."""
+    fill(client, "orders", 3)
+    made = reader(real_redis)
+    with pytest.raises(NotFoundError, match=r"'orders' is not partitioned on .* plain stream by option 'stream'"):
+        made.initialOffset()
+    made.stop()
+
+
+def test_group_mode_reads_partitions_unless_workers_do(
+    real_redis: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups are made in all partitions, entries are claimed from each, and a group of workers is refused."""
+    monkeypatch.setattr("millstream.spark.group.planner.SCAN_SECONDS", 0.0)
+    partition(real_redis, 2)
+    given = {"mode": "group", "group": "lake", "queryName": "q", "startingOffsets": "earliest"}
+    fill(client, "orders{0}", 3)
+    source = MillstreamSource({"url": real_redis.url, "partitionedStream": "orders"} | given)
+    made: Any = source.streamReader(source.schema())
+    at = made.initialOffset()
+    fill(client, "orders{1}", 2)
+    client.xgroup_create("orders~2{0}", "lake", "0", mkstream=True)
+    fill(client, "orders~2{0}", 4)
+    second_generation(client, 1)
+    end = made.latestOffset(at, ALL)
+    held = sum(run.n for wrapped in made.partitions(at, end) for run in wrapped.runs)
+    assert held == 9
+    made.latestOffset(end, ALL)  # which acknowledges them
+    assert [client.xpending(key, "lake")["pending"] for key in ("orders{0}", "orders~2{0}")] == [0, 0]
+    made.stop()
+    client.hset("millstream:{orders}:members:lake", "w1", "1:0")
+    for which in ({"partitionedStream": "orders"}, {"stream": "orders{0},orders{1}"}):
+        source = MillstreamSource({"url": real_redis.url} | which | given)
+        made = source.streamReader(source.schema())
+        with pytest.raises(MillstreamError, match="workers share group 'lake' of the partitioned stream 'orders'"):
+            made.initialOffset()
+        made.stop()
