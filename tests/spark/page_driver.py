@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import millstream.spark
 from millstream.cli.main import main
 from millstream.client.payloads import envelope
+from support.partitioned import partition
 from support.registries import schema_registry
 from support.source import ROOT
 from support.waiting import eventually
@@ -166,6 +167,14 @@ def every_block(url: str, folder: Path) -> None:
     recovered = blocks.run("millstream.spark.recover", spark=spark)
     assert "RecoveryCounts(acked=0, released=10, dead=1, unjudged=0, deleted=0, taken=0)" in recovered["printed"]
     assert client.xlen("orders:dead") == 1
+
+    for stream in ("clicks", "visits"):
+        partition(url, stream, 2)
+    client.xadd("clicks{1}", {"user": "u7"})
+    clicks = blocks.run("partitionedStream", spark=spark, url=url)["clicks"]
+    blocks.run("import partition", clicks=clicks, url=url)
+    eventually(lambda: client.xlen("visits{0}") + client.xlen("visits{1}"), 60, what="the click is a visit")
+    stop_queries()
 
     pending = blocks.run('"pending"', spark=spark, url=url)
     assert "max(idle_ms)" in pending["printed"]

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from millstream.spark.recovery.recover import recover
     from millstream.spark.registering import register
     from millstream.spark.sessions.local import java_problem, session
+    from millstream.spark.write.partition import partition
 
-__all__ = ["archive", "java_problem", "recover", "register", "session", "watch"]
+__all__ = ["archive", "java_problem", "partition", "recover", "register", "session", "watch"]
 
 _HOMES = {
     "archive": "archiving.job",
     "java_problem": "sessions.local",
+    "partition": "write.partition",
     "recover": "recovery.recover",
     "register": "registering",
     "session": "sessions.local",

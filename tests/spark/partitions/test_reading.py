@@ -1,6 +1,5 @@
 """Partitioned streams as one source: all generations, offsets by partition, and errors that name the mend."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -8,10 +7,10 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from millstream import App
 from millstream.client.partitions.layout import LayoutError, descriptor_key
 from millstream.errors import ConfigError, MillstreamError, NotFoundError
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
+from support.partitioned import partition, second_generation
 from support.servers import ServerProcess
 from support.streams import fill
 
@@ -19,25 +18,6 @@ pytestmark = [pytest.mark.realserver]
 
 ALL = ReadAllAvailable()
 KEY = descriptor_key("orders")
-
-
-def partition(server: ServerProcess, number: int = 4) -> None:
-    """Make ``orders`` partitioned."""
-
-    async def declare() -> None:
-        app = App(server.url, registry=False)
-        await app.partition("orders", number, by="customer")
-        await app.close()
-
-    asyncio.run(declare())
-
-
-def second_generation(client: redis.Redis, number: int = 2, **more: Any) -> None:
-    """Add a generation to the descriptor, as a change of the number does."""
-    record = json.loads(str(client.get(KEY)))
-    keys = [f"orders~2{{{at}}}" for at in range(number)]
-    record["generations"].append({"g": 2, "n": number, "keys": keys, "from": [], "sealed": False} | more)
-    client.set(KEY, json.dumps(record))
 
 
 def reader(server: ServerProcess, **options: str) -> StreamReader:
@@ -58,14 +38,14 @@ def test_partitions_join_at_their_beginning(
 ) -> None:
     """A partition that gets its first entry later, a new generation and the plain stream before are read whole."""
     monkeypatch.setattr("millstream.spark.read.planner.SCAN_SECONDS", 0.0)
-    partition(real_redis)
+    partition(real_redis.url, "orders", 4)
     fill(client, "orders{0}", 3)
     fill(client, "orders{0}-not", 3)
     made = reader(real_redis)
     at = made.initialOffset()
     assert ends(at) == {"orders{0}": "3-0"}
     fill(client, "orders{2}", 2)
-    second_generation(client, **{"from": ["orders", "others"]})
+    second_generation(client, "orders", 2, **{"from": ["orders", "others"]})
     for key in ("orders~2{1}", "others"):
         fill(client, key, 4)
     end = made.latestOffset(at, ALL)
@@ -78,7 +58,7 @@ def test_partitions_join_at_their_beginning(
 
 def test_a_query_of_a_pattern_may_change_over(real_redis: ServerProcess, client: redis.Redis) -> None:
     """Offsets are by partition, so a checkpoint of ``streamPattern`` goes on as one of ``partitionedStream``."""
-    partition(real_redis, 2)
+    partition(real_redis.url, "orders", 2)
     for at in range(2):
         fill(client, f"orders{{{at}}}", 3)
     source = MillstreamSource({"url": real_redis.url, "streamPattern": "orders{*}", "startingOffsets": "earliest"})
@@ -96,7 +76,7 @@ def test_a_query_of_a_pattern_may_change_over(real_redis: ServerProcess, client:
 
 def test_the_logical_name_places_all_partitions(real_redis: ServerProcess, client: redis.Redis) -> None:
     """The JSON of ``startingOffsets`` and ``endingOffsets`` may name the stream; the id of a partition outranks it."""
-    partition(real_redis, 3)
+    partition(real_redis.url, "orders", 3)
     for at in range(3):
         fill(client, f"orders{{{at}}}", 5)
     places = {"startingOffsets": '{"orders": "2-0", "orders{1}": "4-0"}'}
@@ -169,7 +149,7 @@ def test_group_mode_reads_partitions_unless_workers_do(
 ) -> None:
     """Groups are made in all partitions, entries are claimed from each, and a group of workers is refused."""
     monkeypatch.setattr("millstream.spark.group.planner.SCAN_SECONDS", 0.0)
-    partition(real_redis, 2)
+    partition(real_redis.url, "orders", 2)
     given = {"mode": "group", "group": "lake", "queryName": "q", "startingOffsets": "earliest"}
     fill(client, "orders{0}", 3)
     source = MillstreamSource({"url": real_redis.url, "partitionedStream": "orders"} | given)
@@ -178,7 +158,7 @@ def test_group_mode_reads_partitions_unless_workers_do(
     fill(client, "orders{1}", 2)
     client.xgroup_create("orders~2{0}", "lake", "0", mkstream=True)
     fill(client, "orders~2{0}", 4)
-    second_generation(client, 1)
+    second_generation(client, "orders", 1)
     end = made.latestOffset(at, ALL)
     held = sum(run.n for wrapped in made.partitions(at, end) for run in wrapped.runs)
     assert held == 9

@@ -12,13 +12,14 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from millstream.client.partitions.layout import HIGHEST_ID, logical
 from millstream.errors import UsageError
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.model import keys
 from millstream.spark.model.offsets import ZERO, Id, parse_id
 from millstream.spark.write.commit_record import CommitRecord, CommitRecordStore, SinkRouter
 from millstream.spark.write.publish import PiecePublisher, last_generated
-from millstream.spark.write.server_errors import refused, wrong_type
+from millstream.spark.write.server_errors import refused, sealed, wrong_type
 from millstream.spark.write.staging import Part, not_increasing
 
 if TYPE_CHECKING:
@@ -161,7 +162,15 @@ class SinkCommit:
         for stream, kind in zip(streams, self._router.ask_all([("TYPE", stream) for stream in streams]), strict=True):
             if kind not in (b"stream", b"none"):
                 raise wrong_type(stream, kind, self._options)
+        self._check_open([stream for stream in streams if logical(stream) is not None])
         self._check_ids(parts)
+
+    def _check_open(self, partitions: Sequence[str]) -> None:
+        """Raise if a partition is sealed; rows that were decided upon could not go to another one."""
+        looked = self._router.ask([("XINFO", "STREAM", stream) for stream in partitions])
+        for stream, reply in zip(partitions, looked, strict=True):
+            if not isinstance(reply, ErrorReply) and str(last_generated(reply)) == HIGHEST_ID:
+                raise sealed(stream, self._options)
 
     def _check_ids(self, parts: Sequence[Part]) -> None:
         last: dict[str, Id] = {}

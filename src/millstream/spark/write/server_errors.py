@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from millstream.client.partitions.layout import is_sealed
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection.connection import ErrorReply, Reply
 
@@ -35,6 +36,8 @@ def refused(reason: Reply, options: "SinkOptions") -> UsageError:
     """The error to raise for an error reply: a ``ConfigError`` if an option is to be changed."""
     text = str(reason)
     cure = _CURES.get(text.split(" ", 1)[0])
+    if cure is None and is_sealed(UsageError(text)):
+        cure = "a stream was sealed after the batch was decided upon: unseal it, start this again, and then seal it"
     if cure is None:
         return UsageError(f"the server at {options.shown_url} refused a write: {text}")
     kind = ConfigError if cure.startswith(("option", "correct")) else UsageError
@@ -46,6 +49,14 @@ def raise_refused(replies: Iterable[Reply], options: "SinkOptions") -> None:
     for reply in replies:
         if isinstance(reply, ErrorReply):
             raise refused(reply, options)
+
+
+def sealed(stream: str, options: "SinkOptions") -> UsageError:
+    """The error for a target that takes no entries any more."""
+    return UsageError(
+        f"stream {stream!r} on {options.shown_url} is sealed, and this batch added nothing: the number of partitions "
+        "was changed. Start the query again: partition(...) then chooses among the new partitions"
+    )
 
 
 def wrong_type(stream: str, kind: bytes, options: "SinkOptions") -> ConfigError:

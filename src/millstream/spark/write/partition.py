@@ -1,0 +1,45 @@
+"""The partition of each row, by its key: the layout is read once, and Spark's own functions apply it."""
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from millstream.spark.options.common import find_url
+from millstream.spark.options.read import Options
+from millstream.spark.read.stream_info import StreamInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PLAIN = ("string", "binary", "tinyint", "smallint", "int", "bigint")
+_REAL = ("float", "double")
+
+
+def partition(stream: str, key: "Column | str", url: str | None = None) -> "Column":
+    """The key of the partition that gets a row, for the column ``stream`` of a write.
+
+    The partition is the same that ``App.publish(key=...)`` chooses. The layout is the one of now: a query whose
+    partitions are sealed later ends, and continues with the new layout when it is started again.
+
+    Args:
+        stream: Name of the partitioned stream.
+        key: Column of keys: text, bytes or numbers.
+        url: The server's URL; that of the environment unless given.
+
+    Raises:
+        NotFoundError: the stream is not partitioned.
+        LayoutError: the descriptor is not one of ours.
+    """
+    with closing(StreamInfo(Options(find_url({"url": url or ""})))) as info:
+        keys = info.layout(stream).keys
+    column = F.col(key) if isinstance(key, str) else key
+    # Spark knows the type when it analyses the query, and leaves out the branches of other types.
+    kind, wrong = F.typeof(column), f"partition({stream!r}) is invalid: "
+    # Java's text of a real number is not Python's.
+    text = F.when(kind.isin(*_REAL), F.udf(repr, "string")(column)).otherwise(column.cast("string"))
+    fault = F.when(column.isNull(), F.lit(f"{wrong}the key of a row is null. Filter such rows, or give them a key."))
+    refused = F.concat(F.lit(f"{wrong}its keys are "), kind, F.lit(", not text, bytes or numbers. Cast to string."))
+    fault = fault.when(~kind.isin(*_PLAIN, *_REAL), refused)
+    place = F.get(F.array(*map(F.lit, keys)), (F.crc32(text) % len(keys)).cast("int"))
+    return F.when(fault.isNotNull(), F.raise_error(fault)).otherwise(place)

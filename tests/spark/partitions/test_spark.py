@@ -1,0 +1,165 @@
+"""Partitioned streams through Spark: rows in the partition of their key, and each entry once whatever is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from pyspark.errors import PySparkException
+
+from millstream.client.partitions.layout import HIGHEST_ID, key_bytes
+from millstream.errors import NotFoundError
+from support.partitioned import partition as make_partitioned
+from support.partitioned import second_generation
+from support.servers import ServerProcess
+from support.streams import fill
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+Reading = Callable[..., "DataFrame"]
+
+KEYS: dict[str, list[Any]] = {
+    "string": [f"{'ü🙂c'[at % 3]}{at}" for at in range(300)] + [""],
+    "bigint": [*range(-200, 200), 2**63 - 1, -(2**63)],
+    "int": [-1, 0, 7],
+    "binary": [bytes([at, 255, 0]) for at in range(256)],
+    "double": [at / 7 - 3 for at in range(40)] + [0.0, -0.0, 1.0, 1e16, 1e-05, 123456789012.5, float("inf")],
+}
+"""More than a thousand keys, by Spark's type."""
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_rows_go_where_publish_puts_them(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", kind: str
+) -> None:
+    """The partition of a key is zlib's crc32 of the bytes that publish() makes of it, for each type of keys."""
+    from millstream.spark import partition
+
+    make_partitioned(real_redis.url, "orders", 16)
+    frame = spark.createDataFrame([(key,) for key in KEYS[kind]], f"key {kind}")
+    rows = frame.select("key", partition("orders", "key", real_redis.url).alias("stream")).collect()
+    expected = [f"orders{{{zlib.crc32(key_bytes(key)) % 16}}}" for key in KEYS[kind]]
+    assert [row.stream for row in rows] == expected
+
+
+def test_a_key_that_publish_would_refuse_is_an_error(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession"
+) -> None:
+    """A null, a type without a text of its own and a stream that is not partitioned are named with the mend."""
+    from millstream.spark import partition
+
+    make_partitioned(real_redis.url, "orders", 4)
+    frame = spark.sql("select if(id > 0, id, null) n, id > 0 flag from range(2)")
+    for column, says in (("n", "the key of a row is null"), ("flag", "its keys are boolean, not text, bytes or")):
+        with pytest.raises(PySparkException, match=rf"partition\('orders'\) is invalid: {says}"):
+            frame.select(partition("orders", column, real_redis.url)).collect()
+    with pytest.raises(NotFoundError, match="'others' is not partitioned on"):
+        partition("others", "n", real_redis.url)
+
+
+def test_a_sealed_partition_ends_the_write_before_it_adds_anything(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession"
+) -> None:
+    """The error reports to start the query again, which then writes to the new partitions."""
+    from millstream.spark import partition
+
+    make_partitioned(real_redis.url, "orders", 2)
+
+    def rows() -> "DataFrame":
+        return spark.sql("select id n from range(20)").select(
+            partition("orders", "n", real_redis.url).alias("stream"), "n"
+        )
+
+    def write(frame: "DataFrame") -> None:
+        frame.write.format("millstream").mode("append").option("url", real_redis.url).save()
+
+    write(rows())
+    added = [client.xlen(f"orders{{{at}}}") for at in range(2)]
+    assert sum(added) == 20
+    assert min(added) > 0
+    before = rows()
+    client.execute_command("XSETID", "orders{1}", HIGHEST_ID)
+    with pytest.raises(PySparkException, match=r"stream 'orders\{1\}' .* is sealed, .* Start the query again"):
+        write(before)
+    second_generation(client, "orders", 3)
+    write(rows())
+    assert [client.xlen(f"orders{{{at}}}") for at in range(2)] == added
+    assert sum(client.xlen(f"orders~2{{{at}}}") for at in range(3)) == 20
+
+
+COPY = """
+import sys
+
+import millstream.spark
+from millstream.spark import partition
+
+
+def copy(spark, url, folder):
+    given = {"partitionedStream": "orders", "startingOffsets": "earliest", "maxEntriesPerTrigger": "1500", "url": url}
+    source = spark.readStream.format("millstream").options(**given).load().selectExpr("fields['n'] n")
+    rows = source.select(partition("copy", "n", url).alias("stream"), "n")
+    checkpoint = {"checkpointLocation": folder, "url": url}
+    return rows.writeStream.format("millstream").options(**checkpoint)
+
+
+if __name__ == "__main__":
+    spark = millstream.spark.session("killed", quick=True, master="local[2]", spark__log__level="OFF")
+    copy(spark, *sys.argv[1:]).start().awaitTermination()
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_copy_has_each_entry_once(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A query between two partitioned streams is killed amid a batch with the entries of a new generation.
+
+    It is started again from its checkpoint, with more entries there. Each entry is in the partition of its key, once.
+    """
+    make_partitioned(real_redis.url, "orders", 4)
+    make_partitioned(real_redis.url, "copy", 3)
+    for at in range(4):
+        fill(client, f"orders{{{at}}}", 2000, first=1 + 2000 * at)
+    checkpoint = tmp_path / "checkpoint"
+    words = [sys.executable, "-c", COPY, real_redis.url, str(checkpoint)]
+    with (tmp_path / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+        )
+
+    def under_way(least: int) -> Path | None:
+        assert driver.poll() is None, (tmp_path / "driver.log").read_text(errors="replace")[-3000:]
+        logs = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit() and int(path.name) >= least]
+        newest = max(logs, key=lambda path: int(path.name), default=None)
+        return None if newest is None or (checkpoint / "commits" / newest.name).exists() else newest
+
+    try:
+        eventually(lambda: under_way(1), 120, what="a second batch begins")
+        second_generation(client, "orders", 2)
+        fill(client, "orders~2{1}", 3000, first=8001)
+        found = eventually(
+            lambda: (batch := under_way(1)) and "orders~2{1}" in batch.read_text() and batch,
+            120,
+            what="a batch with entries of the new generation begins",
+        )
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(timeout=30)
+    assert not (checkpoint / "commits" / found.name).exists(), "the kill came too late to prove anything"
+    fill(client, "orders~2{0}", 1000, first=11_001)
+    scope: dict[str, Any] = {"__name__": "copy"}
+    exec(COPY, scope)
+    scope["copy"](spark, real_redis.url, str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    copied = {at: [int(fields["n"]) for _, fields in client.xrange(f"copy{{{at}}}")] for at in range(3)}
+    assert sorted(number for each in copied.values() for number in each) == list(range(1, 12_001))
+    assert all(zlib.crc32(str(number).encode()) % 3 == at for at, each in copied.items() for number in each)

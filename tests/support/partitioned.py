@@ -1,0 +1,30 @@
+"""Partitioned streams for tests that need no app of their own."""
+
+import asyncio
+import json
+from typing import Any
+
+import redis
+
+from millstream import App
+from millstream.client.partitions.layout import descriptor_key
+
+
+def partition(url: str, stream: str, number: int) -> None:
+    """Make a stream partitioned."""
+
+    async def declare() -> None:
+        app = App(url, registry=False)
+        await app.partition(stream, number, by="customer")
+        await app.close()
+
+    asyncio.run(declare())
+
+
+def second_generation(client: redis.Redis, stream: str, number: int, **more: Any) -> None:
+    """Add a generation to the descriptor, as a change of the number does."""
+    key = descriptor_key(stream)
+    record = json.loads(client.get(key) or b"")
+    keys = [f"{stream}~2{{{at}}}" for at in range(number)]
+    record["generations"].append({"g": 2, "n": number, "keys": keys, "from": [], "sealed": False} | more)
+    client.set(key, json.dumps(record))
