@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from millstream.cli.main import main
 from millstream.spark.archiving.directory import Folder
 from support.archives import held
+from support.partitioned import partition
 from support.servers import ServerProcess
 from support.source import ROOT
 from support.waiting import eventually
@@ -54,7 +55,7 @@ def test_everything_on_the_page_runs(
     """Archived once and until SIGTERM, from Python too, read with the stream, replayed in three ways."""
     text = (ROOT / "docs/archive.md").read_text()
     blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
-    assert [language for language, _ in blocks] == ["sh", "python", "", "sh"], "one of these is not run here"
+    assert [language for language, _ in blocks] == ["sh", "python", "", "sh", "sh"], "one of these is not run here"
     texts = {"/data": str(tmp_path), "redis://127.0.0.1:6400/0": real_redis.url}
     texts["redis://test:6379/0"] = real_redis.url.replace("/0", "/1")
 
@@ -91,7 +92,11 @@ def test_everything_on_the_page_runs(
     )
     files = [file for file in Folder(tmp_path / "archive").read().files if file.stream == "orders"]
     assert all(shape.fullmatch(file.path) for file in files), files
-    again, since, fast = here(blocks[3][1]).splitlines()
+    partition(real_redis.url, "clicks", 2)
+    add("clicks{1}", 3, 0)
+    run(here(blocks[3][1]))
+    assert len(held(tmp_path / "archive", "clicks{1}")) == 3
+    again, since, fast = here(blocks[4][1]).splitlines()
     other = redis.Redis.from_url(texts["redis://test:6379/0"], decode_responses=True)
     with other:
         for line, where, stream, count in ((again, client, "orders:again", 25), (since, other, "orders", 25)):

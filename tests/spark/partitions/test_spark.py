@@ -1,5 +1,6 @@
 """Partitioned streams through Spark: rows in the partition of their key, and each entry once whatever is killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
+from millstream.cli.main import main
 from millstream.client.partitions.layout import HIGHEST_ID, key_bytes
 from millstream.errors import NotFoundError
 from support.partitioned import partition as make_partitioned
@@ -163,3 +166,37 @@ def test_a_killed_copy_has_each_entry_once(
     copied = {at: [int(fields["n"]) for _, fields in client.xrange(f"copy{{{at}}}")] for at in range(3)}
     assert sorted(number for each in copied.values() for number in each) == list(range(1, 12_001))
     assert all(zlib.crc32(str(number).encode()) % 3 == at for at, each in copied.items() for number in each)
+
+
+def test_an_archive_has_all_partitions_as_one_table(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", reading: Reading, tmp_path: Path
+) -> None:
+    """Each run takes the partitions that the layout then has; a sealed one is archived to its end and then done."""
+    root = str(tmp_path / "a")
+    words = ["archive", real_redis.url, "--partitioned", "orders", "--to", root, "--once", "--partition", "month"]
+    make_partitioned(real_redis.url, "orders", 2)
+    fill(client, "orders{0}", 300)
+    fill(client, "orders-x{0}", 10)
+    assert CliRunner().invoke(main, words).exit_code == 0
+    fill(client, "orders{1}", 200, first=301)
+    for at in range(2):
+        client.execute_command("XSETID", f"orders{{{at}}}", HIGHEST_ID)
+    second_generation(client, "orders", 1)
+    fill(client, "orders~2{0}", 100, first=501)
+    done = CliRunner().invoke(main, [*words, "-o", "json"])
+    assert done.exit_code == 0, done.output
+    rows = {row["stream"]: row for row in json.loads(done.stdout)}
+    counts = {stream: (row["archived"], row["total"], row["left"]) for stream, row in rows.items()}
+    assert counts == {"orders{0}": (0, 300, 0), "orders{1}": (200, 200, 0), "orders~2{0}": (100, 100, 0)}
+    again = CliRunner().invoke(main, [*words, "-o", "json"])
+    assert [row["archived"] for row in json.loads(again.stdout)] == [0, 0, 0]
+    assert spark.read.parquet(root).groupBy("stream").count().count() == 3
+    fill(client, "orders~2{0}", 50, first=601)
+    whole = reading(real_redis.url, partitionedStream="orders", archive=root)
+    assert {(row.stream, row["count"]) for row in whole.groupBy("stream").count().collect()} == {
+        ("orders{0}", 300),
+        ("orders{1}", 200),
+        ("orders~2{0}", 150),
+    }
+    refused = CliRunner().invoke(main, [*words, "orders"])
+    assert (refused.exit_code, "one of the three" in refused.stderr) == (2, True)

@@ -61,6 +61,7 @@ _OUTLOOK = (
     metavar="GLOB",
     help="Archive the streams that match this pattern (as in SCAN MATCH) instead of STREAMS.",
 )
+@click.option("--partitioned", metavar="NAME", help="Archive the partitions of this stream, of all its generations.")
 @click.option(
     "--format",
     "kind",
@@ -108,6 +109,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     streams: tuple[str, ...],
     to: Path | str,
     pattern: str | None,
+    partitioned: str | None,
     kind: str | None,
     partition: str | None,
     schema: str | None,
@@ -151,6 +153,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/lake --format delta --partition day
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/ice --format iceberg --schema 'item string, qty int'
       millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
+      millstream archive redis://127.0.0.1:6400/0 --partitioned orders --to /data/archive --once
       millstream archive redis://127.0.0.1:6400/0 orders --to s3://bucket/orders --format delta
 
     \b
@@ -172,7 +175,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     with exits("millstream archive"):
         server, streams = server_and_rest(() if url is None else (url, *streams))
         seconds = span("--every", every, "s") / 1000
-        _check(streams, pattern, seconds, batch, file_size)
+        _check((streams, pattern, partitioned), seconds, batch, file_size)
         if kind in FORMATS[1:]:
             check_extra("lake", f"--format {kind}")
         from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - needs Arrow, an extra
@@ -195,6 +198,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
             skip_lost=skip_lost,
             target_bytes=file_size << 20,
             wanted=wanted,
+            partitioned=partitioned,
         )
         if dry_run:
             _look(settings, Output(shown or form))
@@ -202,10 +206,10 @@ def archive(  # noqa: PLR0917 - click passes every option by name
             _run(settings, master, Output(shown or form))
 
 
-def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: int, file_size: int) -> None:
-    if bool(streams) == bool(pattern):
-        raise UsageError("give either STREAMS or --stream-pattern")
-    if any("," in stream for stream in streams):
+def _check(which: tuple[tuple[str, ...], str | None, str | None], every: float, batch: int, file_size: int) -> None:
+    if sum(map(bool, which)) != 1:
+        raise UsageError("give exactly one of STREAMS, --stream-pattern and --partitioned")
+    if any("," in stream for stream in which[0]):
         raise UsageError("separate the streams with spaces; a key with a comma is not supported")
     if not every or batch < 1 or file_size < 1:
         raise UsageError("--every, --batch and --file-size must be greater than 0")

@@ -140,8 +140,7 @@ def look(settings: ArchiveSettings) -> list[Outlook]:
     store = ArchiveStore(settings)
     if store.folder.storage.exists(MANIFEST):
         store.manifest = store.folder.read()
-    which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
-    with closing(StreamInfo(opts.parse(which | {"url": settings.url}))) as info:
+    with closing(StreamInfo(opts.parse(settings.source))) as info:
         states = info.states(info.keys())
         store.inspect(states, info.entries)
         return [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
@@ -288,9 +287,7 @@ class _ArchiveRun:
         ) from None
 
     def _start(self) -> "StreamingQuery":
-        source = self._spark.readStream.format("millstream").option("url", self._settings.url)
-        for name, value in self._options().items():
-            source = source.option(name, value)
+        source = self._spark.readStream.format("millstream").options(**self._options())
         writer = (
             source.schema(SOURCE_SCHEMA)
             .load()
@@ -304,13 +301,12 @@ class _ArchiveRun:
     def _options(self) -> dict[str, str]:
         """The options of the read: the end of the archive, stream by stream."""
         settings = self._settings
-        which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
-        common = which | {
+        common = settings.source | {
             "maxEntriesPerTrigger": str(settings.per_batch),
             "failOnDataLoss": "false" if settings.skip_lost else "true",
         }
         self._total = sum(one.archived for one in self._store.report())
-        with closing(StreamInfo(opts.parse(common | {"url": settings.url}))) as info:
+        with closing(StreamInfo(opts.parse(common))) as info:
             there = info.keys()
             states = info.states(there)
             self._store.inspect(states, info.entries)
@@ -326,8 +322,10 @@ class _ArchiveRun:
                 if settings.once:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         self._named, self._still = frozenset(there), frozenset(self._store.still)
-        if settings.pattern is None or self._store.still:  # a pattern would take in those that stand still
-            common.pop("streamPattern", None)
+        if settings.streams or self._store.still:  # a pattern would take in those that stand still
+            common = {
+                name: value for name, value in common.items() if name not in {"streamPattern", "partitionedStream"}
+            }
             common["stream"] = ",".join(there)
         common["maxEntriesPerTrigger"] = str(batch_size(settings.per_batch, self._total, parts))
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
@@ -384,12 +382,10 @@ class _ArchiveRun:
         return self._still != self._store.still.keys()
 
     def _has_new_streams(self) -> bool:
-        """True if the pattern has streams that a query by names does not read."""
-        if self._settings.pattern is None or not self._store.still:
+        """True if there are streams that a query by names does not read."""
+        if self._settings.streams or not self._store.still:
             return False
-        with closing(
-            StreamInfo(opts.parse({"streamPattern": self._settings.pattern, "url": self._settings.url}))
-        ) as info:
+        with closing(StreamInfo(opts.parse(self._settings.source))) as info:
             return not self._named.union(self._store.still).issuperset(info.keys())
 
     def _tell_progress(self) -> None:

@@ -49,7 +49,7 @@ class ArchiveSettings:
     """The task of an archive job."""
 
     url: str = field(repr=False)  # The server's URL
-    streams: tuple[str, ...]  # Keys; empty with a pattern
+    streams: tuple[str, ...]  # Keys; empty with a pattern or a partitioned stream
     to: Path | str  # The archive's place: a directory, or the URL of a place in an object store
     pattern: str | None = None  # Glob of keys instead
     once: bool = False  # End when everything that was there at the start is archived
@@ -61,6 +61,13 @@ class ArchiveSettings:
     target_bytes: int = TARGET_BYTES  # Approximate size of a file
     wanted: Wanted = field(default_factory=Wanted)  # The form of the archive
     retain_ms: int = RETAIN_MS  # Time that merged files stay, if the archive has tables
+    partitioned: str | None = None  # Name of a partitioned stream instead
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The options of a read of these streams."""
+        named = {"stream": ",".join(self.streams), "streamPattern": self.pattern, "partitionedStream": self.partitioned}
+        return {"url": self.url} | {name: value for name, value in named.items() if value}
 
 
 @dataclass
@@ -385,11 +392,9 @@ class ArchiveStore:
                 self._publish([stream])
 
     def _matching(self) -> list[str]:
-        if self._settings.pattern is None or self.manifest.shape.format == "parquet":
+        if self._settings.streams or self.manifest.shape.format == "parquet":
             return []
-        with closing(
-            StreamInfo(opts.parse({"url": self._settings.url, "streamPattern": self._settings.pattern}))
-        ) as info:
+        with closing(StreamInfo(opts.parse(self._settings.source))) as info:
             return info.keys()
 
     def _follow_table(self, stream: str) -> bool:
