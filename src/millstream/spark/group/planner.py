@@ -61,8 +61,8 @@ class GroupPlanner:
     def connect(self) -> None:
         """Make the first contact, which fails at once, while later ones are tried again."""
         self._info.states(self._streams())
-        names = sorted({self._plain.partitioned, *map(logical, self._pending_entries)} - {None})
-        members = [members_key(name, self._options.group) for name in names if name is not None]
+        names = sorted(filter(None, {self._plain.partitioned, *map(logical, self._pending_entries)}))
+        members = [members_key(name, self._options.group) for name in names]
         for name, there in zip(names, self._router.ask([("EXISTS", key) for key in members]), strict=True):
             if there == 1:
                 raise ConfigError(
