@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from millstream import App, EntryLostError, Message, Nack, StreamSub, failpoints, once
+from millstream.cli.main import main
 from millstream.client.partitions import lease as leases
 from millstream.client.partitions.layout import LayoutError
 from millstream.client.partitions.lease import PartitionLease
@@ -511,3 +513,21 @@ async def test_the_command_line_lists_the_owners(fleet: Fleet) -> None:
     assert [row.lag for row in rows] in ([row.entries for row in rows], [None] * 4)
     with pytest.raises(NotReadableError, match="is not partitioned"):
         await partition_owners(fleet.apps[0]._shared(), "plain", "g")  # noqa: SLF001 - as above
+
+
+async def test_metrics_and_the_command_line_name_the_partitions(fleet: Fleet) -> None:
+    """A scrape counts the partitions of each handler; ``worker show`` lists those that a process owns."""
+    app = fleet.app()
+    async with app.running():
+        await aeventually(lambda: len(owned(app)) == 4)
+        text = (await app.metrics())[0].decode()
+        assert 'millstream_partitions_owned{group="g",handler="handle",stream="orders"} 4.0' in text
+        assert 'millstream_partitions_taken_total{group="g",handler="handle",stream="orders"} 4.0' in text
+        assert 'redis_stream_length{db="db0",stream="orders{3}"} 0.0' in text
+        heartbeat = app._heartbeat  # noqa: SLF001 - its next beat is seconds away
+        assert heartbeat is not None
+        await heartbeat.begin()
+        shown = await asyncio.to_thread(
+            CliRunner().invoke, main, ["worker", "show", heartbeat.id, "--url", fleet.url, "-o", "json"]
+        )
+    assert json.loads(shown.output)["subscribers"][0]["partitions"] == "0, 1, 2, 3"

@@ -41,6 +41,7 @@ _SUBSCRIBERS = (
     Column("handler"),
     Column("stream"),
     Column("group"),
+    Column("partitions", "prose", rank=10),
     Column("consumer", rank=7),
     Column("slots", "count", rank=8),
     Column("running", "count"),
@@ -115,7 +116,8 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
         whole["last_error"] = error.get("error")
         whole["last_error_ms"] = error.get("at_ms")
         whole["last_error_entry"] = error.get("entry")
-        rows = [[sub.get(column.name) for column in _SUBSCRIBERS] for sub in facts["subscribers"]]
+        subscribers = [{**sub, "partitions": _partitions(sub.get("partitions"))} for sub in facts["subscribers"]]
+        rows = [[sub.get(column.name) for column in _SUBSCRIBERS] for sub in subscribers]
         jobs = [
             [sub["handler"], sub["stream"], job["id"], job["since_ms"], _for(facts, job), job["deliveries"]]
             for sub in facts["subscribers"]
@@ -123,6 +125,11 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
         ]
         tables = [Table("subscribers", _SUBSCRIBERS, rows), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
         Output(form).report(whole, tables, _TIMES)
+
+
+def _partitions(numbers: object) -> str | None:
+    """The partitions that a subscriber owns; None for a plain stream."""
+    return ", ".join(map(str, numbers)) if isinstance(numbers, list) else None
 
 
 async def _one(line: "Line", wanted: str) -> dict[str, Any]:

@@ -77,6 +77,14 @@ WORKER: dict[str, Declared] = {
         "gauge", "Entries that wait for a permit, in hand or put aside.", (*_HANDLER, "limit")
     ),
     "millstream_limit_in_use": Declared("gauge", "Slots of entries that run.", (*_HANDLER, "limit")),
+    "millstream_partitions_owned": Declared("gauge", "Partitions that this worker owns.", _HANDLER),
+    "millstream_partitions_taken": Declared("counter", "Partitions that this worker took.", _HANDLER),
+    "millstream_partitions_lost": Declared(
+        "counter", "Partitions lost: the lease ended, or another had the partition.", _HANDLER
+    ),
+    "millstream_partition_held_keys": Declared(
+        "gauge", "Keys whose entries wait for a failed one, with hold=True.", _HANDLER
+    ),
     "millstream_later_waiting": Declared("gauge", "Entries that wait for their time.", ("stream",)),
     "millstream_later_overdue_seconds": Declared(
         "gauge", "Seconds for which the first of them has been due; 0 while none is.", ("stream",)

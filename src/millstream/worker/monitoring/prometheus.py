@@ -19,7 +19,7 @@ from millstream.worker.limits.limiter import facts_of
 from millstream.worker.monitoring.group_metrics import collect
 from millstream.worker.monitoring.later_metrics import later_metrics
 from millstream.worker.monitoring.metrics import family
-from millstream.worker.partitions.loop import Runner
+from millstream.worker.partitions.loop import PartitionedLoop, Runner
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -60,6 +60,14 @@ class MetricsError(MillstreamError):
 
     What to do: pip install 'millstream[metrics]'.
     """
+
+
+_PARTITIONED: dict[str, Callable[[PartitionedLoop], int]] = {
+    "millstream_partitions_owned": lambda loop: len(loop.partitions),
+    "millstream_partitions_taken": lambda loop: loop.ownership.counts.taken,
+    "millstream_partitions_lost": lambda loop: loop.ownership.counts.lost,
+    "millstream_partition_held_keys": lambda loop: loop.held_keys,
+}
 
 
 async def scrape(
@@ -131,6 +139,12 @@ def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
             for one in facts_of(loop.limiters):
                 limited.add_metric([*_labels(loop), str(one["name"])], one[name])
         yield limited
+    partitioned = [loop for loop in loops if isinstance(loop, PartitionedLoop)]
+    for name, count_of in _PARTITIONED.items() if partitioned else ():
+        figures = family(name)
+        for one in partitioned:
+            figures.add_metric(_labels(one), count_of(one))
+        yield figures
 
 
 def _labels(loop: Runner) -> list[str]:

@@ -109,6 +109,11 @@ class PartitionedLoop:
         return sorted(self.ownership.parts)
 
     @property
+    def held_keys(self) -> int:
+        """Keys whose entries wait for a failed one."""
+        return sum(part.holding.held_up for part in self.parts if part.holding is not None)
+
+    @property
     def whole(self) -> bool:
         """True if it owns, and reads, every partition."""
         parts = self.parts
