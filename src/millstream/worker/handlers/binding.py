@@ -15,8 +15,9 @@ The whole entry is its fields, unless it has the single field ``data`` with a JS
 import contextlib
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin, is_typeddict
 
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import bound_by_name, hints_of, name_of
@@ -27,7 +28,6 @@ from millstream.worker.handlers.convert import (
     bare,
     builder,
     constraints,
-    is_mapping,
     is_structured,
     wants_text,
 )
@@ -45,7 +45,7 @@ class _Parameter:
     structured: bool  # It takes the whole entry, or JSON
     text: bool  # Text or bytes, so JSON stays text
     anything: bool  # No annotation
-    of_texts: bool  # A mapping of texts, whose field ``data`` may hold text that looks like JSON
+    keeps_data: bool  # A field ``data`` has a place in it
     optional: bool  # None is allowed, and stands for a missing field
     default: Any
 
@@ -114,7 +114,7 @@ class Binder:
                     structured=is_structured(annotation),
                     text=wants_text(annotation) and not is_structured(annotation),
                     anything=annotation is Any,
-                    of_texts=is_mapping(annotation) and get_args(bare(annotation)) == (str, str),
+                    keeps_data=_keeps_data(annotation),
                     optional=admits_none(annotation) and annotation is not Any,
                     default=parameter.default,
                 )
@@ -236,11 +236,22 @@ def _of_entry(parameter: _Parameter, body: Any, fields: Sequence[bytes]) -> Any:
     try:
         return _convert(parameter, body)
     except PayloadError as error:
-        # A type whose fields all have defaults would take any field, and so run with none of its values
-        if parameter.of_texts and _is_data(fields):
+        if _is_data(fields) and parameter.keeps_data:
             with contextlib.suppress(PayloadError):
                 return _convert(parameter, {_DATA: fields[1]})
         raise error from error.__cause__
+
+
+def _keeps_data(annotation: Any) -> bool:
+    """True for a mapping, and for a class with a part ``data``; any other would drop the field, and hide the fault."""
+    annotation = bare(annotation)
+    kind = get_origin(annotation) or annotation
+    if kind in (Union, types.UnionType):
+        return any(map(_keeps_data, get_args(annotation)))
+    if not isinstance(kind, type):
+        return False
+    named = any(_DATA in inspect.get_annotations(one) for one in kind.__mro__)
+    return named or (issubclass(kind, Mapping) and not is_typeddict(kind))
 
 
 def _is_data(fields: Sequence[bytes]) -> bool:
