@@ -116,7 +116,7 @@ def test_two_of_the_same_do_not_mix(both: ServerProcess, client: redis.Redis, ar
             told.append(replay(what))
         return False
 
-    with pytest.raises(ReplayError, match="was moved to 2000-7 by somebody else"):
+    with pytest.raises(ReplayError, match="was moved to 2000-7 by another program"):
         replay(what, stop=stop)
     assert told[0].finished
     assert len({fields[b"was"] for _, fields in client.xrange("t")}) == client.xlen("t") == 1200
@@ -256,7 +256,7 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
         (["--where", "kind"], "--where kind: FIELD=VALUE"),
         (["--speed", "fast"], "--speed fast: full, or a factor"),
         (["--speed", "0"], "--speed 0: full, or a factor"),
-        (["--since", "1h"], "--since 1h: name the moment itself"),
+        (["--since", "1h"], "--since 1h: give a time (ISO, or milliseconds since 1970), not a span"),
         (["--ids", "keep", "--id-field", "x"], "--id-field is for --ids new"),
         (["--since", "soon"], "--since: 'soon' is no time"),
         (["--until", "9999999999999d"], "--until: '9999999999999d' is no time: it must not be longer than a hundred"),

@@ -123,7 +123,7 @@ def test_a_hash_that_goes_while_it_is_read_is_no_row(
 
 def test_the_server_that_is_not_there_is_named() -> None:
     """At planning, in one line."""
-    with pytest.raises(NotReachedError, match=r"option 'url': cannot talk to redis://127.0.0.1"):
+    with pytest.raises(NotReachedError, match=r"option 'url': cannot connect to redis://127.0.0.1"):
         read(f"redis://127.0.0.1:{free_port()}/0")
 
 

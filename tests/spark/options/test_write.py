@@ -60,7 +60,7 @@ def test_a_query_may_have_a_name() -> None:
         (GOOD | {"retention.ms": "1"}, "'retention.ms': did you mean 'retention'[?] .* a length of time such as 7d"),
         (GOOD | {"maxlenght": "1"}, "unknown option 'maxlenght': did you mean 'maxLen'"),
         (GOOD | {"zzz": "1"}, "unknown option 'zzz': the options are url, stream, maxLen"),
-        (GOOD | {"path": "x"}, r"save\(\) takes no path"),
+        (GOOD | {"path": "x"}, r"save\(\) does not take a path"),
         (GOOD | {"stream": ""}, "option 'stream' is ''"),
         (GOOD | {"maxLen": "0"}, "option 'maxLen' is '0': it must be a whole number of at least 1"),
         (GOOD | {"minId": "x"}, "option 'minId' is 'x': 'x' is not an entry id"),

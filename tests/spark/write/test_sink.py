@@ -533,7 +533,7 @@ def test_a_record_that_somebody_forged_removes_and_sends_nothing(
     both_client.set("secret", "kept")
     one = staged(both, numbers(0, 3))
     both_client.set(keys.record("q"), json.dumps({"version": version, "parts": [part]}))
-    with pytest.raises(UsageError, match="last batch in millstream:sink:q was changed by somebody else"):
+    with pytest.raises(UsageError, match="last batch in millstream:sink:q was changed by another program"):
         commit(both, 1, one)
     assert both_client.get("secret") == "kept"
     assert not both_client.exists("out")
