@@ -134,7 +134,7 @@ def test_unix_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
         assert wire.ask("PING") == b"PONG"
     other = tmp_path / "file"
     other.write_text("precious")
-    refused(serve("--port", 0, "--memory", "--unixsocket", other, cwd=tmp_path), 1, "no socket")
+    refused(serve("--port", 0, "--memory", "--unixsocket", other, cwd=tmp_path), 1, "exists and is not a socket")
     assert other.read_text() == "precious"
 
 

@@ -143,7 +143,7 @@ def test_addresses_for_people() -> None:
     [
         (PermissionError(13, "Permission denied"), "above 1023"),
         (OSError(99, "Cannot assign requested address"), "--host"),
-        (socket.gaierror(-2, "Name or service not known"), "is not known"),
+        (socket.gaierror(-2, "Name or service not known"), "the host name 'host' is unknown"),
         (OSError(5, "Input/output error"), "Input/output error"),
     ],
 )

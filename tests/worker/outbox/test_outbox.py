@@ -262,7 +262,11 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "no stream": (lambda one: outbox.add(one, "", {"a": 1}), ConfigError, "stream=''"),
     "half a letter": (lambda one: outbox.add(one, "\ud800", {"a": 1}), ConfigError, "stream="),
     "NUL": (lambda one: outbox.add(one, "a\0", {"a": 1}), ConfigError, "without NUL"),
-    "bytes": (lambda one: outbox.add(one, b"s", {"a": 1}), ConfigError, "is a text"),  # type: ignore[arg-type] # as without a type checker
+    "bytes": (
+        lambda one: outbox.add(one, b"s", {"a": 1}),
+        ConfigError,
+        "it must be text of 1 to 500 characters without NUL",
+    ),  # type: ignore[arg-type] # as without a type checker
     "too long": (lambda one: outbox.add(one, "s" * 501, {"a": 1}), ConfigError, "1 to 500"),
     "a key": (lambda one: outbox.add(one, "s", {"a": 1}, key=""), ConfigError, "key=''"),
     "a delay": (lambda one: outbox.add(one, "s", {"a": 1}, delay="soon"), ConfigError, "delay"),
