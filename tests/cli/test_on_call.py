@@ -72,7 +72,7 @@ def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
     """Which worker, at which line, with its one entry: the others were handed back."""
     person.does("Find the stuck consumer, and why")
     shown = person.types("group", "show", "jobs", "render")
-    assert re.search(rf"the worker {re.escape(crew.worker('stuck'))} stands still at\s+crew.py:", shown)
+    assert re.search(rf"the worker {re.escape(crew.worker('stuck'))} is blocked at\s+crew.py:", shown)
     assert re.search(r"^stuck +1 ", shown, re.MULTILINE)
 
 

@@ -4,9 +4,11 @@ import json
 import re
 import shlex
 import signal
+import sys
 import time
 import urllib.request
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -109,9 +111,11 @@ def test_each_command_in_the_text_has_its_options(text: str) -> None:
         for at, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
     ],
 )
-def test_each_program_can_be_written_down(text: str) -> None:
+def test_each_program_can_be_written_down(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and options are those there are: each block runs up to its registration."""
-    exec(compile(AROUND + text, "document", "exec"), {"__name__": "document"})
+    module = ModuleType("document")
+    monkeypatch.setitem(sys.modules, "document", module)  # frameworks look up the annotations of handlers there
+    exec(compile(AROUND + text, "document", "exec"), vars(module))
 
 
 def test_the_page_of_choices_is_right_about_retries() -> None:

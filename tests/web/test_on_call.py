@@ -104,9 +104,9 @@ def person(tab: "Page", console: ConsoleThread) -> Iterator[Person]:
 def test_the_stuck_consumer_is_found(crew: OnCall, person: Person) -> None:
     """The overview names the worker and the line where it stands; the group what it holds."""
     person.does("Find the stuck consumer, and why")
-    person.reads(f"the worker {crew.worker('stuck')} stands still at crew.py:")
+    person.reads(f"the worker {crew.worker('stuck')} is blocked at crew.py:")
     person.click("render")
-    person.reads("its event loop is blocked")
+    person.reads("its event loop does not run")
     row = person.page.locator("tr", has=person.page.locator("a.name", has_text="stuck"))
     assert row.locator("td").first.inner_text() == "1"
 
