@@ -20,6 +20,7 @@ from millstream import Retry
 from millstream.cli.main import main
 from millstream.cli.shared.output import EXIT_CODES
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.partitions.layout import described, descriptor_key, first_layout
 from support.ports import free_port
 from support.reader import Reader
 from support.readme import block
@@ -56,7 +57,7 @@ def inline() -> list[Any]:
 
 
 def something_happened(client: redis.Redis, now_ms: int) -> None:
-    """A group that is behind, pending entries of a consumer that is gone, some of them old, a dead letter."""
+    """A group that is behind, pending entries of a consumer that is gone, some old, a dead letter, partitions."""
     client.flushall()
     for number in range(1, 4):
         client.xadd("orders", {"amount": 100 * number}, id=f"{number}-0")
@@ -65,6 +66,8 @@ def something_happened(client: redis.Redis, now_ms: int) -> None:
     client.xgroup_create("orders", "billing", id="0")
     client.xreadgroup("billing", "web-1", {"orders": ">"}, count=2)
     client.xreadgroup("billing", "web-1", {"orders": "0"}, count=2)
+    client.set(descriptor_key("clicks"), described(first_layout("clicks", 2, None)))
+    client.xadd("clicks{1}", {"user": "u7"})
     letter: Any = DeadLetter(("amount", "x"), "orders", "1-0", "billing", "web-1", 5, "error", "E: x", "T", 1, 1001)
     client.execute_command("XADD", "orders:dead", "5-0", *pack(letter))
 

@@ -135,6 +135,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "console.shown": frozenset({"ops"}),  # how groups are shown
     "console.watching": frozenset({"client"}),  # the same question again and again
     "console.stream": frozenset({"ops", "client"}),
+    "console.balance": frozenset({"ops", "client"}),
     "console.group": frozenset({"ops", "client"}),
     "console.consumer": frozenset({"ops", "client"}),
     "console.owners": frozenset({"ops", "client"}),

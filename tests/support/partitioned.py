@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from typing import Any
 
 import redis
 
@@ -21,10 +20,11 @@ def partition(url: str, stream: str, number: int) -> None:
     asyncio.run(declare())
 
 
-def second_generation(client: redis.Redis, stream: str, number: int, **more: Any) -> None:
+def second_generation(client: redis.Redis, stream: str, number: int, *, sealed: bool = True) -> None:
     """Add a generation to the descriptor, as a change of the number does."""
     key = descriptor_key(stream)
     record = json.loads(client.get(key) or b"")
+    record["generations"][0]["sealed"] = sealed
     keys = [f"{stream}~2{{{at}}}" for at in range(number)]
-    record["generations"].append({"g": 2, "n": number, "keys": keys, "from": [], "sealed": False} | more)
+    record["generations"].append({"g": 2, "n": number, "keys": keys, "from": [], "sealed": False})
     client.set(key, json.dumps(record))

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
 from millstream.cli.main import main
-from millstream.client.partitions.layout import HIGHEST_ID, key_bytes
-from millstream.errors import NotFoundError
+from millstream.client.partitions.layout import HIGHEST_ID, descriptor_key, key_bytes
+from millstream.errors import NotFoundError, UsageError
 from support.partitioned import partition as make_partitioned
 from support.partitioned import second_generation
 from support.servers import ServerProcess
@@ -94,6 +94,11 @@ def test_a_sealed_partition_ends_the_write_before_it_adds_anything(
     client.execute_command("XSETID", "orders{1}", HIGHEST_ID)
     with pytest.raises(PySparkException, match=r"stream 'orders\{1\}' .* is sealed, .* Start the query again"):
         write(before)
+    second_generation(client, "orders", 3, sealed=False)
+    with pytest.raises(UsageError, match="the number of partitions of 'orders' is being changed"):
+        rows()
+    client.delete(descriptor_key("orders"), "orders")
+    make_partitioned(real_redis.url, "orders", 2)
     second_generation(client, "orders", 3)
     write(rows())
     assert [client.xlen(f"orders{{{at}}}") for at in range(2)] == added

@@ -23,6 +23,10 @@ _JOBS = ("millstream.ops.jobs.changes",)
 STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
+    "balance": (
+        "millstream.cli.console.balance:balance",
+        "Show the partitions of a stream by node: shares, lag, bytes, skew, slot moves.",
+    ),
     "find": ("millstream.cli.console.stream:find", "Find streams, groups and consumers by a part of their names."),
     "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
     "get": ("millstream.cli.entries.get:get", "Show one entry in full, and its state in each group."),

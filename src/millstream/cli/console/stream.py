@@ -6,6 +6,7 @@ from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, l
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.line import Line
+from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.streams.reading import overview, read_one
 from millstream.ops.streams.status import StreamsSeen, StreamStatus, refused_lines, search, stream_facts
@@ -174,3 +175,5 @@ def _whole(seen: StreamsSeen, before: StreamsSeen | None, form: str) -> None:
     output.report(facts, [table], _TIMES)
     for name, why in one.missing.items():
         output.say(f"{name} is not known: {why}")
+    if one.last_id == HIGHEST_ID:
+        output.say("It is sealed: no entry can be added. `millstream stream balance` shows a partitioned stream.")

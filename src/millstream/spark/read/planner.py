@@ -227,10 +227,11 @@ class Planner:
     def _check_gone(self, key: str, at: Position) -> None:
         """Raise if a stream is gone that may have had unread entries.
 
-        Streams that are found by a pattern come and go. Nothing is lost if a stream is gone that was read to its end.
+        A sealed stream that was read to its end cannot have had more. Streams that are found by a pattern come and go.
+        Nothing is lost if a stream is gone that was read to its end.
         """
         reason = offsets.went_back(key, at, None)
-        if reason is None:
+        if reason is None or at.id == Id(offsets.MAX_PART, offsets.MAX_PART):
             return
         end = self._ends.pop(key, None)
         if not self._options.streams and end is not None and end <= at.n:

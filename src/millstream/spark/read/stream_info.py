@@ -93,10 +93,9 @@ class StreamInfo:
         return sorted(_key_text(name) for name in found)
 
     def _partitions(self, stream: str) -> list[str]:
-        """The partitions of all generations that are there, and the plain stream that they follow."""
-        generations = self.layout(stream).generations
-        keys = {key for one in generations for key in (*one.keys, *(each for each in one.parents if each == stream))}
-        return [key for key, state in self.states(sorted(keys)).items() if state is not None]
+        """The partitions of all generations that are there."""
+        keys = sorted(key for one in self.layout(stream).generations for key in one.keys)
+        return [key for key, state in self.states(keys).items() if state is not None]
 
     def layout(self, stream: str) -> PartitionLayout:
         """The layout of a partitioned stream."""

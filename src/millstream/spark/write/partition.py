@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from millstream.errors import UsageError
 from millstream.spark.options.common import find_url
 from millstream.spark.options.read import Options
 from millstream.spark.read.stream_info import StreamInfo
@@ -30,9 +31,12 @@ def partition(stream: str, key: "Column | str", url: str | None = None) -> "Colu
     Raises:
         NotFoundError: the stream is not partitioned.
         LayoutError: the descriptor is not one of ours.
+        UsageError: the number of partitions is being changed.
     """
     with closing(StreamInfo(Options(find_url({"url": url or ""})))) as info:
-        keys = info.layout(stream).keys
+        *before, now = info.layout(stream).generations
+    if not all(one.sealed for one in before):
+        raise UsageError(f"the number of partitions of {stream!r} is being changed: start this again when that is over")
     column = F.col(key) if isinstance(key, str) else key
     # Spark knows the type when it analyses the query, and leaves out the branches of other types.
     kind, wrong = F.typeof(column), f"partition({stream!r}) is invalid: "
@@ -41,5 +45,5 @@ def partition(stream: str, key: "Column | str", url: str | None = None) -> "Colu
     fault = F.when(column.isNull(), F.lit(f"{wrong}the key of a row is null. Filter such rows, or give them a key."))
     refused = F.concat(F.lit(f"{wrong}its keys are "), kind, F.lit(", not text, bytes or numbers. Cast to string."))
     fault = fault.when(~kind.isin(*_PLAIN, *_REAL), refused)
-    place = F.get(F.array(*map(F.lit, keys)), (F.crc32(text) % len(keys)).cast("int"))
+    place = F.get(F.array(*map(F.lit, now.keys)), (F.crc32(text) % len(now.keys)).cast("int"))
     return F.when(fault.isNotNull(), F.raise_error(fault)).otherwise(place)
