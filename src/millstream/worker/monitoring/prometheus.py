@@ -136,8 +136,8 @@ def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
     for name in _LIMITS:
         limited = family(f"millstream_limit_{name}")
         for loop in loops:
-            for one in facts_of(loop.limiters):
-                limited.add_metric([*_labels(loop), str(one["name"])], one[name])
+            for facts in facts_of(loop.limiters):
+                limited.add_metric([*_labels(loop), str(facts["name"])], facts[name])
         yield limited
     partitioned = [loop for loop in loops if isinstance(loop, PartitionedLoop)]
     for name, count_of in _PARTITIONED.items() if partitioned else ():
