@@ -87,8 +87,11 @@ TABLES = (
     "expired",  # it has forgotten the states with merged files that are about to be removed
 )
 
+#: A change of the number of partitions.
+PARTITIONS = ("repartition",)  # between any two of its steps
+
 #: Every failpoint there is. A name outside it is a mistake of the test, which would wait for ever.
-POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE, *TABLES})
+POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE, *TABLES, *PARTITIONS})
 
 _actions: dict[str, Callable[[], None]] = {}
 

@@ -11,9 +11,11 @@ from millstream.ops.pending import changes as pending
 from millstream.ops.pending import dead, undo
 from millstream.ops.schedules import changes as schedules
 from millstream.ops.streams import changes as streams
+from millstream.ops.streams import repartitioning
 from millstream.ops.workers import changes as workers
 
-_MODULES = (groups, removals, pending, dead, undo, streams, letters, workers, later, schedules, jobs, limits)
+_CHANGES = (groups, removals, pending, dead, undo, streams, repartitioning, letters, workers)
+_MODULES = (*_CHANGES, later, schedules, jobs, limits)
 _NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker", "later", "schedule", "job", "limit")
 
 BY_NAME = dict(sorted(REGISTERED.items(), key=lambda found: _NOUNS.index(found[1].noun)))

@@ -196,7 +196,7 @@ class App(Declaring, Publishing):
                 loop.start()
             self._heartbeat.start()
             if self.movers:
-                self._mover = mover = Mover(lambda: line, lambda: heartbeat.scheduled)
+                self._mover = mover = Mover(lambda: line, lambda: heartbeat.scheduled, self._sending().hand_over)
                 self._mover.start()
                 self._scheduler = Scheduler(
                     lambda: line, self._declared(), self._on_schedule, lambda: bool(mover.counts)

@@ -16,6 +16,7 @@ from millstream.client.connect import async_client
 from millstream.client.jobs import record
 from millstream.client.later import schedule
 from millstream.client.line import Line
+from millstream.client.partitions.changing import planned
 from millstream.client.partitions.declared import declare
 from millstream.client.url import check_shared, find_url
 from millstream.errors import ConfigError, UsageError
@@ -433,6 +434,25 @@ class Publishing:
             Disconnected: no answer came; call it again.
         """
         await declare(self._shared(), stream, number, by)
+
+    async def repartition(self, stream: str, number: int, *, by: str | None = None) -> None:
+        """Change the number of partitions of a stream, or make partitions of a plain one, while it is in use.
+
+        The old streams are sealed: their entries stay, and new ones go to new streams. A group is given a new partition
+        once it has handled all earlier entries of the partition's keys. So entries of a key keep their order, and
+        publishing does not pause. A call that was ended on its way goes on when it is made again.
+
+        Args:
+            stream: its name.
+            number: of partitions, 1 to 1024.
+            by: the field that has an entry's key, of a plain stream; a partitioned one keeps its own.
+
+        Raises:
+            UsageError: the arguments are invalid, another change is under way, or Spark keeps rows for the stream.
+            ResponseError: the server is full, or refused a command, or scripts.
+            Disconnected: no answer came; call it again.
+        """
+        await (await planned(self._shared(), stream, number, by)).run(self._shared())
 
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""

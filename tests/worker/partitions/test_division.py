@@ -22,7 +22,7 @@ def test_members_that_join_one_by_one_end_with_their_shares(members: int) -> Non
     divisions: dict[str, Division] = {}
     for round_ in range(members + 6):
         if round_ < members:
-            owned[f"m{round_}"], divisions[f"m{round_}"] = set(), Division(16, f"m{round_}")
+            owned[f"m{round_}"], divisions[f"m{round_}"] = set(), Division(range(16), f"m{round_}")
         for me, division in divisions.items():
             mine = owned[me]
             for _ in range(division.surplus(owned, mine)):
@@ -36,7 +36,7 @@ def test_members_that_join_one_by_one_end_with_their_shares(members: int) -> Non
 
 def test_what_nobody_takes_is_taken_beyond_the_share() -> None:
     """A member that takes nothing leaves its share without an owner for three looks only."""
-    division = Division(8, "me")
+    division = Division(range(8), "me")
     mine: set[int] = set(division.wanted({"me": (), "frozen": ()}, ()))
     assert len(mine) == 4
     for _ in range(FREE_LOOKS - 2):

@@ -9,7 +9,7 @@ import click
 from millstream.cli.shared.lazy import LazyGroup, NounGroup, Rows
 from millstream.cli.shared.output import EXIT_LIST
 
-_STREAMS = ("millstream.ops.streams.changes",)
+_STREAMS = ("millstream.ops.streams.changes", "millstream.ops.streams.repartitioning")
 _GROUPS = ("millstream.ops.groups.changes", "millstream.ops.groups.removals")
 _PENDING = ("millstream.ops.pending.changes", "millstream.ops.pending.dead")
 _UNDO = ("millstream.ops.pending.undo",)

@@ -89,7 +89,9 @@ local function busy(group)
     local facts = {}
     for at = 1, #row, 2 do facts[row[at]] = row[at + 1] end
     if facts.name == group then
-      return facts.pending > 0 or #redis.call('XRANGE', stream, '(' .. facts['last-delivered-id'], '+', 'COUNT', 1) > 0
+      local last = facts['last-delivered-id']
+      if last == '18446744073709551615-18446744073709551615' then return facts.pending > 0 end
+      return facts.pending > 0 or #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1) > 0
     end
   end
   return false
@@ -101,7 +103,7 @@ local function unpacked(text)
   if not to then _, to, expires, group = string.find(text, '^(%-)(!?):') end
   if not to then return nil end
   local words, at = {}, to + 1
-  while at <= #text do
+  while at <= #text and string.sub(text, at, at) ~= '=' do
     local _, colon, size = string.find(text, '^(%d+):', at)
     if not colon or colon + tonumber(size) > #text then return nil end
     words[#words + 1] = string.sub(text, colon + 1, colon + tonumber(size))

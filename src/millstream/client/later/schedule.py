@@ -3,7 +3,8 @@
 ::
 
     millstream:{bills}:later:due       sorted set: schedule id -> due time, milliseconds since 1970
-    millstream:{bills}:later:content   hash: schedule id -> "<expiry in ms or ->:<length>:<word>...", the words of XADD
+    millstream:{bills}:later:content   hash: schedule id -> "<expiry in ms or ->:<length>:<word>...", the words of XADD;
+                                       "=<key>" after them if its publisher gave the key that chooses a partition
     millstream:{bills}:later:placed    hash: recurring schedule -> last time placed; paused:<name> while it is paused
     millstream:{bills}:later:mover     string, lives a second: the worker whose turn it is to look
     millstream:later                   set: the streams that have, or had, schedules
@@ -56,6 +57,7 @@ class Schedule:
         fields: names and values of the entry, in turn.
         expires_ms: the time after which it is dropped, in milliseconds since 1970; None for never.
         trim: words that trim the stream when it is added.
+        key: that its publisher gave to choose a partition; None for the stream's own field.
     """
 
     stream: str
@@ -64,6 +66,7 @@ class Schedule:
     fields: tuple[bytes, ...]
     expires_ms: int | None = None
     trim: tuple[str, ...] = ()
+    key: bytes | None = None
 
     @property
     def at(self) -> datetime:
@@ -164,10 +167,10 @@ def checked_id(name: str, given: object, option: str = "id") -> str:
     return str(given)
 
 
-def packed(words: Sequence[bytes | str | int]) -> bytes:
-    """Words as one text, each with its length before it."""
+def packed(words: Sequence[bytes | str | int], key: bytes | None = None) -> bytes:
+    """Words as one text, each with its length before it; then the key that chooses a partition, if it was given."""
     parts = [word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape") for word in words]
-    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts) + (b"" if key is None else b"=" + key)
 
 
 def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes | None) -> Schedule:
@@ -175,7 +178,7 @@ def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes 
     shown, at_ms = ident.decode(errors="surrogateescape"), _whole(at)
     head, _, rest = (content or b"").partition(b":")
     words: list[bytes] = []
-    while rest:
+    while rest and not rest.startswith(b"="):
         size, colon, rest = rest.partition(b":")
         if not colon or not size.isdigit() or len(size) > 9 or int(size) > len(rest):
             return Schedule(stream, shown, at_ms, ())
@@ -188,7 +191,7 @@ def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes 
     star = words.index(b"*")
     trim = tuple(word.decode(errors="surrogateescape") for word in words[:star])
     expires = int(head) if head.isdigit() and len(head) < 20 else None
-    return Schedule(stream, shown, at_ms, tuple(words[star + 1 :]), expires, trim)
+    return Schedule(stream, shown, at_ms, tuple(words[star + 1 :]), expires, trim, rest[1:] if rest else None)
 
 
 def _whole(score: bytes | float | str) -> int:

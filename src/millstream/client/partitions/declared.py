@@ -47,11 +47,13 @@ async def declare(line: Line, stream: str, number: int, by: str | None) -> Parti
     found = await SCRIPT.call(line.near(key), (key, stream), (described(wanted), HIGHEST_ID))
     if found is None:
         raise UsageError(
-            f"partition({stream!r}) is invalid: the key {stream!r} is in use. Choose another name, or remove the key "
-            "once nothing needs its entries and groups."
+            f"partition({stream!r}) is invalid: the key {stream!r} is in use. Choose another name, or write "
+            f"repartition({stream!r}, {number}), which keeps its entries and groups and seals it."
         )
     layout = parse_layout(stream, found)
-    if layout is None or (len(layout.keys), layout.by) != (number, by):
+    # The number of a stream that was repartitioned is an operator's: a startup hook goes on with the first one
+    changed = layout is not None and layout.generations[-1].number > 1
+    if layout is None or layout.by != by or (len(layout.keys) != number and not changed):
         have = f"{len(layout.keys)} partitions by {layout.by!r}" if layout else "none"
         raise UsageError(
             f"partition({stream!r}, {number}, by={by!r}) is invalid: it has {have} already. Write these, or choose "

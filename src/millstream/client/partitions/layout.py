@@ -5,10 +5,14 @@
     millstream:{orders}:partitions     string: {"stream": "orders", "hash": "crc32", "by": "customer", "generations":
                                        [{"g": 1, "n": 16, "keys": ["orders{0}", ...], "from": [], "sealed": false}]}
     orders{0} ... orders{15}           the streams; partitions of one number share a slot of a cluster
-    orders                             empty, and sealed by the highest last id: an XADD there is an error
+    orders~2{0} ... orders~2{31}       the streams after a change of their number, and so on
+    orders                             sealed by the highest last id: an XADD there is an error. It is empty, or the one
+                                       stream of generation 0: a plain stream that was partitioned
 
-Any program finds the partition of a key: ``keys[crc32(utf8(key)) % n]`` of the last generation. The descriptor is any
-client's to write. One that is not as :func:`described` writes it is refused, and none of its keys is used.
+Any program finds the partition of a key: ``keys[crc32(utf8(key)) % n]`` of the last generation. While the number
+changes, the generation before it is not marked as sealed: the key's partition there takes the entry if it can. The
+descriptor is any client's to write. One that is not as :func:`described` writes it is refused, and none of its keys is
+used.
 """
 
 import json
@@ -43,10 +47,11 @@ class LayoutError(MillstreamError):
 class Generation:
     """The partitions of a stream between two changes of their number."""
 
-    number: int  # Counted from 1
+    number: int  # Counted from 1; 0 is the plain stream that was partitioned
     keys: tuple[str, ...]  # The partitions, in order
     parents: tuple[str, ...] = ()  # Keys of the streams that these follow
-    sealed: bool = False  # The next generation takes the new entries
+    sealed: bool = False  # All of its keys are sealed: the next generation takes the new entries
+    finished: bool = False  # All groups are done with it: it is there for other readers only
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,34 @@ class PartitionLayout:
         return any(key in one.keys for one in self.generations)
 
     def place(self, key: bytes) -> str:
-        """The partition of a key."""
+        """The partition of a key in the last generation."""
         return self.keys[zlib.crc32(key) % len(self.keys)]
+
+    def places(self, key: bytes, *, known: bool) -> tuple[str, ...]:
+        """The partitions that an entry is offered to, in turn: the first that is not sealed takes it.
+
+        One that its publisher may have added before, ``known``, is offered to those that would know it first.
+        """
+        number = zlib.crc32(key)
+        offered = [one for one in self.generations if not one.sealed or (known and not one.finished)]
+        return tuple(one.keys[number % len(one.keys)] for one in offered)
+
+    def parents(self, at: int) -> list[tuple[str, list[str]]]:
+        """Each partition of the generation at this place, and those before it that have earlier entries of its keys."""
+        keys, before = self.generations[at].keys, self.generations[at - 1].keys if at else ()
+        found = []
+        for number, key in enumerate(keys):
+            if before and len(keys) % len(before) == 0:
+                found.append((key, [before[number % len(before)]]))
+            else:
+                step = len(keys) if len(before) % len(keys) == 0 else 1
+                found.append((key, list(before[number % step :: step])))
+        return found
+
+    @property
+    def numbered(self) -> dict[int, str]:
+        """All partitions by a number that each keeps."""
+        return {one.number * MOST + at: key for one in self.generations for at, key in enumerate(one.keys)}
 
 
 def descriptor_key(stream: str) -> str:
@@ -78,6 +109,8 @@ def descriptor_key(stream: str) -> str:
 
 def part_key(stream: str, generation: int, number: int) -> str:
     """Key of one partition."""
+    if not generation:
+        return stream
     return f"{stream}{'' if generation == 1 else f'~{generation}'}{{{number}}}"
 
 
@@ -115,6 +148,7 @@ def described(layout: PartitionLayout) -> str:
     """The descriptor of a layout."""
     generations = [
         {"g": one.number, "n": len(one.keys), "keys": one.keys, "from": one.parents, "sealed": one.sealed}
+        | ({"finished": True} if one.finished else {})
         for one in layout.generations
     ]
     record = {"stream": layout.stream, "hash": "crc32", "by": layout.by, "generations": generations}
@@ -145,17 +179,18 @@ def _layout(stream: str, record: Any) -> PartitionLayout:
     generations = tuple(_generation(stream, row) for row in rows)
     numbers = [one.number for one in generations]
     _require(numbers == sorted(set(numbers)), "its generations are not in order")
+    _require(not generations[-1].sealed, "its last generation is sealed")
     return PartitionLayout(stream, by, generations)
 
 
 def _generation(stream: str, row: Any) -> Generation:
     _require(isinstance(row, Mapping), "a generation is not a record")
     number, keys, parents = row.get("g"), row.get("keys"), row.get("from", [])
-    _require(type(number) is int and 1 <= number <= MOST, "a generation's number is invalid")
-    _require(isinstance(keys, list) and 1 <= len(keys) <= MOST, "a generation has no keys")
+    _require(type(number) is int and 0 <= number <= MOST, "a generation's number is invalid")
+    _require(isinstance(keys, list) and 1 <= len(keys) <= (MOST if number else 1), "a generation has no keys")
     _require(keys == [part_key(stream, number, at) for at in range(len(keys))], "its keys are not those of partitions")
     _require(isinstance(parents, list) and all(isinstance(one, str) for one in parents), "its parents are not keys")
-    return Generation(number, tuple(keys), tuple(parents), row.get("sealed") is True)
+    return Generation(number, tuple(keys), tuple(parents), row.get("sealed") is True, row.get("finished") is True)
 
 
 def _require(holds: object, fault: str) -> None:
@@ -163,7 +198,7 @@ def _require(holds: object, fault: str) -> None:
         raise ValueError(fault)
 
 
-def is_sealed(error: Exception) -> bool:
+def is_sealed(error: Exception | bytes) -> bool:
     """True if an XADD was refused since its stream is sealed."""
     return _SEALED in str(error)
 

@@ -3,8 +3,8 @@
 -- take: KEYS: the owner, the fence counter. ARGV: 'take', consumer, milliseconds.
 --   Returns the new fence number; the text of the owner that has it.
 -- renew, give: KEYS: the owner. ARGV: the step, its text, milliseconds. Returns 1; 0 if another has it, or nobody.
--- meet: KEYS: the members. ARGV: 'meet', name, its partitions, milliseconds.
---   Returns names and partitions in turn, of members that met in this time.
+-- meet: KEYS: the members, the descriptor. ARGV: 'meet', name, its partitions, milliseconds.
+--   Returns the descriptor, then names and partitions in turn, of members that met in this time.
 -- probe: returns 1.
 if redis.replicate_commands then redis.replicate_commands() end
 local step = ARGV[1]
@@ -24,7 +24,7 @@ end
 local time, lasts = redis.call('TIME'), tonumber(ARGV[4])
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[1], ARGV[2], string.format('%.0f', now) .. ':' .. ARGV[3])
-local rows, met = redis.call('HGETALL', KEYS[1]), {}
+local rows, met = redis.call('HGETALL', KEYS[1]), {redis.call('GET', KEYS[2])}
 for at = 1, #rows, 2 do
   local met_at, parts = string.match(rows[at + 1], '^(%d+):([%d,]*)$')
   if met_at and math.abs(now - tonumber(met_at)) <= lasts then

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from millstream.client.later.scripts import ServerScript
 from millstream.client.line import Line
+from millstream.client.partitions.layout import PartitionLayout, descriptor_key, parse_layout
 from millstream.client.slots import beside, tag_of
 
 SCRIPT = ServerScript.beside("millstream.client.partitions", "lease.lua")
@@ -25,7 +26,7 @@ class PartitionLease:
     """A partition that a member of this process owns."""
 
     stream: str  # Key of the partition
-    number: int  # The partition's, from 0
+    number: int | None  # The partition's, from 0; None for a plain stream that was partitioned
     group: str
     consumer: str
     fence: int  # Grows with each owner
@@ -81,14 +82,20 @@ async def give(line: Line, lease: PartitionLease) -> None:
 
 async def meet(
     line: Line, stream: str, group: str, consumer: str, partitions: frozenset[int], lasts_ms: int
-) -> Mapping[str, frozenset[int]]:
-    """Tell the other members what this one owns; the partitions of each member that lives."""
+) -> tuple[Mapping[str, frozenset[int]], PartitionLayout | None]:
+    """Tell the other members what this one owns; the partitions of each member that lives, and the layout now.
+
+    Raises:
+        LayoutError: the descriptor is not one of ours.
+    """
     own = ",".join(map(str, sorted(partitions)))
-    flat = await SCRIPT.call(line, (members_key(stream, group),), ("meet", consumer, own, lasts_ms))
-    return {
-        name.decode(errors="surrogateescape"): frozenset(int(one) for one in row.split(b",") if 0 < len(one) < 6)
+    keys = members_key(stream, group), descriptor_key(stream)
+    descriptor, *flat = await SCRIPT.call(line, keys, ("meet", consumer, own, lasts_ms))
+    members = {
+        name.decode(errors="surrogateescape"): frozenset(int(one) for one in row.split(b",") if 0 < len(one) < 8)
         for name, row in zip(flat[::2], flat[1::2], strict=True)
     }
+    return members, parse_layout(stream, descriptor)
 
 
 async def leave(line: Line, stream: str, group: str, consumer: str) -> None:

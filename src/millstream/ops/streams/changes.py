@@ -12,7 +12,7 @@ from millstream.client.slots import beside, slot_of, tag_of
 from millstream.errors import UsageError
 from millstream.ops.actions import Together, Word, action
 from millstream.ops.asking import calls, is_missing
-from millstream.ops.making import ActionCall
+from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Stream, entry_id, instant, number
 from millstream.ops.payloads.editing import fields_from
 from millstream.ops.plan import (
@@ -29,6 +29,7 @@ from millstream.ops.plan import (
 )
 from millstream.ops.streams import reading as reading_streams
 from millstream.ops.streams.measuring import TrimFacts, TrimmedGroup, trim_facts
+from millstream.ops.streams.repartitioning import prepared_repartition
 from millstream.ops.streams.status import StreamStatus
 from millstream.ops.words import command_words, order
 
@@ -134,12 +135,15 @@ async def partition(
         str | None,
         Word("option", "FIELD", "Field that has an entry's key; a publish may give another.", hint="customer"),
     ] = None,
-) -> ChangePlan:  # fmt: skip
-    """Make STREAM of NUMBER streams, its partitions; the key of the name must not be in use.
+) -> ChangePlan | Prepared:  # fmt: skip
+    """Make STREAM of NUMBER streams, its partitions.
 
     An entry's key chooses its partition, and the workers of a group share the partitions: entries of one key are
     handled in order, by one worker. The key STREAM is sealed: a program that adds to it without the layout fails.
     Take 4 times the most workers that you will have, and at least 4 times the nodes of a cluster.
+
+    A stream that has entries or groups keeps them: workers handle these before those of the partitions. Start the
+    workers again afterwards, so that they read the partitions.
 
     \b
     Examples:
@@ -147,12 +151,13 @@ async def partition(
       millstream stream partition orders 64 --dry-run
     """
     layout = first_layout(stream, number, by)
-    if await find_layout(change.line, stream) is not None:
-        raise ChangeRefusedError(f"The stream {stream!r} is partitioned already: its number of partitions is fixed.")
-    if not await is_missing(change.line, stream):
+    found = await find_layout(change.line, stream)
+    if found is not None and all(one.sealed for one in found.generations[:-1]):
         raise ChangeRefusedError(
-            f"The key {stream!r} is in use. Choose another name, or remove the key once nothing needs it."
+            f"The stream {stream!r} is partitioned already. `millstream stream repartition` changes the number."
         )
+    if found is not None or not await is_missing(change.line, stream):
+        return await prepared_repartition(change, "stream partition", stream, number, by)
     return plan_partition(layout)
 
 

@@ -53,8 +53,8 @@ def xadd(
     return ("XADD", stream, *words, *trim, "*", *fields)
 
 
-def partition_of(layout: PartitionLayout, fields: list[bytes], key: str | bytes | float | None) -> str:
-    """The partition that gets an entry.
+def key_in(layout: PartitionLayout, fields: list[bytes], key: str | bytes | float | None) -> bytes:
+    """The key of an entry, which chooses its partition.
 
     Raises:
         UsageError: the entry has no key.
@@ -66,7 +66,7 @@ def partition_of(layout: PartitionLayout, fields: list[bytes], key: str | bytes 
             f"publish({layout.stream!r}) is invalid: the stream is partitioned, and the entry has no key. Write "
             f"key=...{field}."
         )
-    return layout.place(found)
+    return found
 
 
 def need_idmp(found: Capabilities) -> None:

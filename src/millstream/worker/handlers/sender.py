@@ -29,10 +29,10 @@ from millstream.client.later.scripts import ServerScript, Word
 from millstream.client.line import Command, Line, Reply, passes
 from millstream.client.open import open_line
 from millstream.client.partitions.declared import find_layout
-from millstream.client.partitions.layout import PartitionLayout, is_sealed
+from millstream.client.partitions.layout import PartitionLayout, is_sealed, key_bytes, logical
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
-from millstream.worker.handlers.publish import PRODUCER, partition_of, xadd
+from millstream.worker.handlers.publish import PRODUCER, key_in, xadd
 from millstream.worker.jobs.replies import ReplyHints
 
 #: Adds an entry unless its mark, or the marker of its unique name, names one that counts.
@@ -130,33 +130,51 @@ class Sender:
         if how.keep_ms is not None:
             fields = [*fields, *record.trailer(record.WantedResult(how.keep_ms, self.replies.name))]
         known = self._layouts.get(stream)
-        place = stream
         # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
-        if known is not None or how.key is not None or how.later is not None:
-            known = known or await self.layout(stream, needed=how.key is not None)
-            place = stream if known is None else partition_of(known, fields, how.key)
-        try:
-            return PlacedId(await self._add(place, fields, how), place)
-        except ResponseError as refused:
-            if not is_sealed(refused):
-                raise
+        if known is None and (how.key is not None or how.later is not None):
+            known = await self.layout(stream, needed=how.key is not None)
+        while True:
+            refused: ResponseError | None = None
+            for place in _places(stream, known, fields, how):
+                try:
+                    return PlacedId(await self._add(place, fields, how), place)
+                except ResponseError as error:
+                    if not is_sealed(error):
+                        raise
+                    refused = error
             found = await self.layout(stream)
-            if found is None or found == known:
-                raise
-        place = partition_of(found, fields, how.key)
-        return PlacedId(await self._add(place, fields, how), place)
+            if refused is not None and found == known:
+                raise refused
+            known = found
+
+    async def hand_over(self, one: schedule.Schedule) -> bool:
+        """Add the entry of a schedule that waits next to a sealed stream, once; False if no layout leads on from it.
+
+        Raises:
+            UsageError: the entry has no key.
+        """
+        stream = logical(one.stream)
+        if stream is None or await self.layout(stream) is None:
+            stream = one.stream
+            if await self.layout(stream) is None:
+                return False
+        mark = f"later:{one.stream}:{one.id}"
+        await self.add(stream, list(one.fields), How(one.trim, retry=_TRY, mark=mark, key=one.key))
+        return True
 
     async def layout(self, stream: str, *, needed: bool = False) -> PartitionLayout | None:
         """Ask for a stream's layout; None if it is not partitioned."""
         found = await find_layout(self.line, stream)
         if found is not None:
             self._layouts[stream] = found
-        elif needed:
+            return found
+        self._layouts.pop(stream, None)
+        if needed:
             raise UsageError(
                 f"publish({stream!r}, key=) is invalid: the stream is not partitioned. Omit key=, or partition it: "
                 f"`millstream stream partition {stream} 16`."
             )
-        return found
+        return None
 
     async def _add(self, stream: str, fields: list[bytes], how: How) -> str:
         trim, idempotent, given, later, unique, shared, *_ = how
@@ -249,7 +267,8 @@ class Sender:
         assert later is not None
         ident = given if given is not None else secrets.token_hex(8)
         expires = "" if later.when.expires_ms is None else later.when.expires_ms
-        content = schedule.packed((*how.trim, "*", *fields))
+        key = None if how.key is None else key_bytes(how.key)
+        content = schedule.packed((*how.trim, "*", *fields), key)
         return ident, ("add", ident, mark_ms, *later.when.words, int(later.replace), expires, content)
 
     async def add_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
@@ -258,8 +277,8 @@ class Sender:
         if known is None and any(how.key is not None or how.later is not None for how in hows):
             known = await self.layout(stream, needed=any(how.key is not None for how in hows))
         rows = list(zip(contents, hows, strict=True))
-        places = [stream if known is None else partition_of(known, fields, how.key) for fields, how in rows]
         if hows and hows[0].later is not None:
+            places = [_places(stream, known, fields, how)[0] for fields, how in rows]
             added: list[str] = [""] * len(rows)
             for place in dict.fromkeys(places):
                 here = [one for one, found in enumerate(places) if found == place]
@@ -268,17 +287,28 @@ class Sender:
                 for one, ident in zip(here, found_ids, strict=True):
                     added[one] = ident
             return added
-        replies = await self.line.calls(
-            [xadd(place, fields, how.trim, how.idempotent) for place, (fields, how) in zip(places, rows, strict=True)]
-        )
-        # Entries that a sealed stream refused go to where the stream's entries go by now
-        for at, (reply, (fields, how)) in enumerate(zip(replies, rows, strict=True)):
-            if isinstance(reply, ResponseError) and is_sealed(reply):
-                replies[at] = (await self.add(stream, fields, how)).encode()
-        for reply in replies:
+        replies: dict[int, Reply] = {}
+        left = list(range(len(rows)))
+        while left:
+            offers = {at: _places(stream, known, *rows[at]) for at in left}
+            # Those that a sealed stream refused go on together, so entries of one key keep their order
+            for turn in range(len(offers[left[0]])):
+                commands = [
+                    xadd(offers[at][turn], rows[at][0], rows[at][1].trim, rows[at][1].idempotent) for at in left
+                ]
+                sent = await self.line.calls(commands)
+                replies |= zip(left, sent, strict=True)
+                left = [at for at in left if isinstance(replies[at], ResponseError) and is_sealed(replies[at])]
+                if not left:
+                    break
+            found = await self.layout(stream) if left else known
+            if found == known:
+                break
+            known = found
+        for reply in replies.values():
             if isinstance(reply, ResponseError):
                 raise reply
-        return [str(reply, "ascii") for reply in replies]
+        return [str(replies[at], "ascii") for at in range(len(rows))]
 
     async def _add_batch_later(
         self, stream: str, contents: Sequence[list[bytes]], ids: Sequence[str | None], how: How
@@ -381,6 +411,16 @@ def _mark(stream: str, deadline: float | None, retry: float, how: How) -> tuple[
     if deadline is None:
         return beside(stream, "published", ""), 0
     return beside(stream, "published", secrets.token_hex(12)), round(retry * 1000) + _LONGER_MS
+
+
+def _places(stream: str, layout: PartitionLayout | None, fields: list[bytes], how: How) -> tuple[str, ...]:
+    """The streams that an entry is offered to, in turn."""
+    if layout is None:
+        return (stream,)
+    key = key_in(layout, fields, how.key)
+    if how.later is not None:
+        return (layout.place(key),)
+    return layout.places(key, known=(how.idempotent or how.unique or how.mark) is not None)
 
 
 def _share(deadline: float) -> float:

@@ -7,7 +7,8 @@ local function open(id)
     for at = 1, #row, 2 do group[row[at]] = row[at + 1] end
     if ARGV[4] == '' or group.name == ARGV[4] then
       asked = true
-      if #redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], id, 'COUNT', 1) > 0 then return true end
+      local all = group['last-delivered-id'] == '18446744073709551615-18446744073709551615'
+      if not all and #redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], id, 'COUNT', 1) > 0 then return true end
       if #redis.call('XPENDING', KEYS[1], group.name, id, id, 1) > 0 then return true end
     end
   end

@@ -10,14 +10,16 @@ import contextlib
 import logging
 import random
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from millstream.client.later import admin, schedule
-from millstream.client.later.schedule import BATCH, BATCH_BYTES, SCRIPT, TURN_MS
+from millstream.client.later.schedule import BATCH, BATCH_BYTES, SCRIPT, TURN_MS, Schedule
 from millstream.client.line import Disconnected, Line, passes
+from millstream.client.partitions.layout import is_sealed
+from millstream.errors import MillstreamError
 
 log = logging.getLogger("millstream.worker")
 
@@ -50,8 +52,14 @@ class ScheduledStream:
 class Mover:
     """Moves what is due over a line that others use as well."""
 
-    def __init__(self, line: Callable[[], Line], wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        line: Callable[[], Line],
+        wanted: Callable[[], bool] = lambda: True,
+        hand_over: Callable[[Schedule], Awaitable[bool]] | None = None,
+    ) -> None:
         self._line = line
+        self._hand_over = hand_over  # Adds the entry of a schedule elsewhere, since its stream is sealed
         self._wanted = wanted  # The server has schedules, as far as is known
         self._name = secrets.token_hex(6)
         self._watched: dict[str, ScheduledStream] = {}
@@ -143,7 +151,10 @@ class Mover:
         one.counts.skipped += skipped
         if dropped:
             log.warning("%s: %d schedules expired before they could be moved", stream, dropped)
-        refused = [word.decode(errors="replace") for word in reply[7:]]
+        rows = list(zip(reply[7::2], reply[8::2], strict=True))
+        sealed = [ident.decode(errors="surrogateescape") for ident, why in rows if is_sealed(why)]
+        handed = await self._to_others(stream, one, sealed) if sealed else frozenset()
+        refused = [word.decode(errors="replace") for row in rows if row[0] not in handed for word in row]
         one.counts.refused += len(refused) // 2
         if refused and not stopped:
             log.error(
@@ -159,7 +170,23 @@ class Mover:
             return bool(moved or dropped or skipped)
         one.failures = 0
         one.look_at = loop.time() + (turn / 1000 * random.uniform(1.0, 1.2) if turn > 0 else self._pause(left))
-        return bool(moved or dropped or skipped or refused)
+        return bool(moved or dropped or skipped or refused or handed)
+
+    async def _to_others(self, stream: str, one: ScheduledStream, ids: Iterable[str]) -> frozenset[bytes]:
+        """Add entries that a sealed stream refused to where its entries go by now; those that were added.
+
+        The server has put them aside for a minute. Their marks have them added once, also if a mover ends in between.
+        """
+        handed = set()
+        try:
+            for waits in await admin.found(one.line, stream, list(ids)):
+                if self._hand_over is not None and await self._hand_over(waits):
+                    await admin.cancel(one.line, stream, [waits.id])
+                    handed.add(waits.id.encode(errors="surrogateescape"))
+                    one.counts.moved += 1
+        except (MillstreamError, RedisError) as error:
+            self._refused(stream, error)
+        return frozenset(handed)
 
     @staticmethod
     def _again(one: ScheduledStream) -> float:

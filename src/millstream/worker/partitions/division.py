@@ -23,22 +23,22 @@ def share(number: int, members: Collection[str], me: str) -> int:
 class Division:
     """One member's part in the division."""
 
-    number: int  # The number of all partitions
+    all: Collection[int]  # The partitions to divide
     me: str  # Its name
     beyond: bool = True  # It also takes free ones beyond its share
     looks: dict[int, int] = field(default_factory=dict)  # Free partitions, and the looks in a row that they were free
 
     def surplus(self, members: Collection[str], owned: Collection[int]) -> int:
         """The number of partitions to give up."""
-        return max(len(owned) - share(self.number, members, self.me), 0)
+        return max(len(owned) - share(len(self.all), members, self.me), 0)
 
     def wanted(self, members: Mapping[str, Collection[int]], owned: Collection[int]) -> list[int]:
         """The partitions to take now; each call is one look."""
         claimed = {one for each in members.values() for one in each}
-        free = [one for one in range(self.number) if one not in claimed and one not in owned]
+        free = [one for one in self.all if one not in claimed and one not in owned]
         self.looks = {one: self.looks.get(one, 0) + 1 for one in free}
         # Members begin at different ones, so that they seldom want the same
         free.sort(key=lambda one: zlib.crc32(f"{self.me}:{one}".encode()))
-        room = max(share(self.number, members, self.me) - len(owned), 0)
+        room = max(share(len(self.all), members, self.me) - len(owned), 0)
         late = [one for one in free[room:] if self.beyond and self.looks[one] >= FREE_LOOKS]
         return free[:room] + late

@@ -43,7 +43,6 @@ class PartitionedLoop:
         self.subscription = copy.copy(subscription)
         if subscription.key is None and not subscription.batch:
             self.subscription.key = layout.by
-        self._layout = layout
         self._shared = shared
         sub, (consumer, _) = subscription.sub, subscription.consumer()
         self.member = Membership(
@@ -69,7 +68,7 @@ class PartitionedLoop:
         self._quiet = False
         self.paused: HandlerPause | None = None
         self.overrun: Callable[[Subscription, Work], None] = lambda *_: None
-        self.ownership = Ownership(layout.keys, self.member, shared.line, self._loop_of)
+        self.ownership = Ownership(layout, self.member, shared.line, self._loop_of, self._make_groups)
 
     def _loop_of(
         self, lease: PartitionLease, lost: Callable[[], None], renew: Callable[[], Awaitable[None]]
@@ -106,7 +105,8 @@ class PartitionedLoop:
     @property
     def partitions(self) -> list[int]:
         """Numbers of the partitions that are owned."""
-        return sorted(self.ownership.parts)
+        numbers = (part.lease.number for part in self.ownership.parts.values())
+        return sorted({number for number in numbers if number is not None})
 
     @property
     def held_keys(self) -> int:
@@ -116,8 +116,7 @@ class PartitionedLoop:
     @property
     def whole(self) -> bool:
         """True if it owns, and reads, every partition."""
-        parts = self.parts
-        return len(parts) == len(self._layout.keys) and all(part.progress().doing != "starting" for part in parts)
+        return self.ownership.whole and all(part.progress().doing != "starting" for part in self.parts)
 
     @property
     def stats(self) -> SubscriberStats:
@@ -191,8 +190,8 @@ class PartitionedLoop:
 
     async def prepare(self) -> None:
         """Find out whether the server can fence partitions, and make the group in each of them."""
-        member, keys = self.member, self._layout.keys
-        key = leases.owner_key(keys[0], member.group)
+        member = self.member
+        key = leases.owner_key(self.ownership.layout.keys[0], member.group)
         async with self._shared.guard:
             watched, _ = await self._shared.private.near(key).calls((("WATCH", key), ("UNWATCH",)))
         replies = await self._shared.line.calls((leases.SCRIPT.command((key,), ("probe",), whole=True),))
@@ -202,13 +201,19 @@ class PartitionedLoop:
                     f"{self.subscription.name}: the partitions of {member.stream!r} need {needs}, which the server "
                     f"refuses: {reply}. Allow it with EVALSHA, MULTI, EXEC and the keys millstream:*."
                 )
-        start = self.subscription.sub.start
-        made = await self._shared.line.calls(
-            [("XGROUP", "CREATE", one, member.group, start, "MKSTREAM") for one in keys]
-        )
-        for one, reply in zip(keys, made, strict=True):
-            if isinstance(reply, ResponseError) and not str(reply).startswith("BUSYGROUP") and not passes(reply):
-                raise FatalError(f"cannot make group {member.group} of {one}: {reply}")
+        await self._make_groups(self.ownership.layout)
+
+    async def _make_groups(self, layout: PartitionLayout) -> None:
+        """Make the group in each partition of a layout, the oldest first."""
+        start, group = self.subscription.sub.start, self.member.group
+        for one in layout.generations:
+            keys = () if one.finished else one.keys
+            made = await self._shared.line.calls([("XGROUP", "CREATE", key, group, start, "MKSTREAM") for key in keys])
+            for key, reply in zip(keys, made, strict=True):
+                if str(reply).startswith("BUSYGROUP"):
+                    start = "0"  # The group is older than the next generation, of which it gets all
+                elif isinstance(reply, ResponseError) and not passes(reply):
+                    raise FatalError(f"cannot make group {group} of {key}: {reply}")
 
     def start(self) -> None:
         """Begin to take partitions; the spare process takes none."""

@@ -17,6 +17,8 @@ from redis.exceptions import RedisError, ResponseError
 from millstream.client.leases import LeasePlan
 from millstream.client.line import Disconnected, Line
 from millstream.client.partitions import lease as leases
+from millstream.client.partitions.drained import to_read
+from millstream.client.partitions.layout import MOST, PartitionLayout
 from millstream.client.partitions.lease import PartitionLease
 from millstream.errors import MillstreamError
 from millstream.worker.partitions.division import Division
@@ -58,19 +60,22 @@ class Ownership:
 
     def __init__(
         self,
-        keys: tuple[str, ...],
+        layout: PartitionLayout,
         member: Membership,
         line: Line,
         make: Callable[[PartitionLease, Callable[[], None], Callable[[], Awaitable[None]]], SubscriberLoop],
+        changed: Callable[[PartitionLayout], Awaitable[None]],
     ) -> None:
-        self._keys = keys
+        self.layout = layout
+        self._changed = changed  # Makes the group in the new streams of a layout
+        self._keys: dict[int, str] = {}  # The partitions to read now
         self._member = member
         self._line = line  # To all nodes, for leases
         self._make = make
         self._lasts = member.min_idle
         self._plan = LeasePlan.known(member.min_idle)
         self._tasks: list[asyncio.Task[None]] = []
-        self._division = Division(len(keys), member.consumer)
+        self._division = Division((), member.consumer)
         self._members = 1
         self._warned = False
         self.wanted = True  # False while it is to own nothing
@@ -79,6 +84,11 @@ class Ownership:
         self.looked = False  # It has met the others, or tried to
         self.clean = True  # Every partition that was given up had all of its outcomes stored
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # A loop cannot go on
+
+    @property
+    def whole(self) -> bool:
+        """True if this member owns all partitions that are to be read."""
+        return bool(self._keys) and self.parts.keys() == self._keys.keys()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -128,12 +138,22 @@ class Ownership:
             self._give_up(keeps, _PATIENT)
             await self._leave()
             return
-        owned = frozenset(part.lease.number for part in keeps)
+        owned = frozenset(number for number, part in self.parts.items() if part in keeps)
         try:
-            members = await leases.meet(self._line, member.stream, member.group, member.consumer, owned, self._lasts)
+            members, layout = await leases.meet(
+                self._line, member.stream, member.group, member.consumer, owned, self._lasts
+            )
+            if layout is not None and layout != self.layout:
+                await self._changed(layout)
+                self.layout = layout
+            self._keys = self._division.all = await to_read(self._line, self.layout, member.group)
         finally:
             self.looked = True
         self._members = max(len(members), 1)
+        # Sealed ones that are read to their end
+        self._give_up([part for number, part in self.parts.items() if number not in self._keys], _PATIENT)
+        keeps = [part for part in keeps if not part.ending.is_set()]
+        owned = frozenset(number for number, part in self.parts.items() if part in keeps)
         surplus = self._division.surplus(members, owned)
         # Least busy first: those that are given up read nothing more until what runs has ended
         self._give_up(sorted(keeps, key=lambda part: part.loop.in_hand)[:surplus], _PATIENT)
@@ -149,13 +169,14 @@ class Ownership:
         fence = await leases.take(self._line, stream, member.group, member.consumer, self._lasts)
         if fence is None:
             return
-        lease = PartitionLease(stream, number, member.group, member.consumer, fence, self._lasts, asked)
+        shown = number % MOST if stream != self.layout.stream else None
+        lease = PartitionLease(stream, shown, member.group, member.consumer, fence, self._lasts, asked)
         part: OwnedPart
         loop = self._make(lease, lambda: self._lose(part), lambda: self._renew(part))
         part = self.parts[number] = OwnedPart(lease, loop)
         self.counts.taken += 1
         self._bound()
-        part.task = asyncio.create_task(self._own(part), name=f"millstream-owner-{stream}")
+        part.task = asyncio.create_task(self._own(number, part), name=f"millstream-owner-{stream}")
 
     def _give_up(self, parts: Iterable[OwnedPart], grace: float) -> None:
         for part in parts:
@@ -174,7 +195,7 @@ class Ownership:
 
     # -- one partition ----------------------------------------------------------------------------------------------
 
-    async def _own(self, part: OwnedPart) -> None:
+    async def _own(self, number: int, part: OwnedPart) -> None:
         """From the lease to its end."""
         try:
             await part.loop.prepare()
@@ -189,7 +210,7 @@ class Ownership:
             if not self.failed.done():
                 self.failed.set_exception(error)
         finally:
-            await self._end(part)
+            await self._end(number, part)
 
     async def _until_end(self, part: OwnedPart) -> None:
         """Wait until the partition is to be given up, and give it up; or until it is lost, or fails."""
@@ -213,7 +234,7 @@ class Ownership:
             stopping.cancel()
             await asyncio.gather(stopping, return_exceptions=True)
 
-    async def _end(self, part: OwnedPart) -> None:
+    async def _end(self, number: int, part: OwnedPart) -> None:
         lease = part.lease
         try:
             await part.loop.abandon()
@@ -222,7 +243,7 @@ class Ownership:
                     await leases.give(self._line, lease)
                 self.counts.given += 1
         finally:
-            del self.parts[lease.number]
+            del self.parts[number]
             self._bound()
 
     def _lose(self, part: OwnedPart) -> None:
