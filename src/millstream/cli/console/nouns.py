@@ -24,7 +24,7 @@ STREAM: Rows = {
     "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
     "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
     "balance": (
-        "millstream.cli.console.balance:balance",
+        "millstream.cli.partitions.balance:balance",
         "Show the partitions of a stream by node: shares, lag, bytes, skew, slot moves.",
     ),
     "find": ("millstream.cli.console.stream:find", "Find streams, groups and consumers by a part of their names."),
@@ -36,7 +36,7 @@ STREAM: Rows = {
 GROUP: Rows = {
     "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
     "show": ("millstream.cli.console.group:show", "Show one group: its lag, its consumers, advice."),
-    "owners": ("millstream.cli.console.owners:owners", "List the owners of a partitioned stream's partitions."),
+    "owners": ("millstream.cli.partitions.owners:owners", "List the owners of a partitioned stream's partitions."),
 }
 PENDING: Rows = {"ls": ("millstream.cli.console.pending:ls", "List pending entries: holder, idle time, deliveries.")}
 CONSUMER: Rows = {"ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: entries, idle times.")}

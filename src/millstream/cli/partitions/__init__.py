@@ -1,0 +1,1 @@
+"""The partitions of a stream on the command line."""
