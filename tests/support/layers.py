@@ -113,6 +113,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker.worker": frozenset({"worker", "client"}),
     "worker.job": frozenset({"ops"}),
+    "partitions.balance": frozenset({"client", "ops"}),
+    "partitions.owners": frozenset({"client", "ops"}),
     "worker.orders": frozenset({"worker", "client", "ops"}),
     "spark.sql": frozenset({"spark", "client"}),
     "spark.recover": frozenset({"spark", "client"}),
