@@ -35,6 +35,7 @@ from millstream.spark.write import staging
 from millstream.spark.write.sink import settle, stage
 from support.clock import own_clock
 from support.clusters import Three
+from support.partitioned import partition
 from support.ports import free_port
 from support.sentinels import Watched
 from support.servers import ServerProcess, redis_server
@@ -125,6 +126,19 @@ def test_streams_of_every_node_by_name_and_by_pattern(three: Three, client: Any)
     batch = source.reader(source.schema())
     assert isinstance(batch, BatchReader)
     assert rows(batch, batch.partitions()) == wanted
+
+
+def test_a_partitioned_stream_is_read_from_every_node(three: Three, client: Any) -> None:
+    """Its layout is on one node and its partitions on all three."""
+    partition(three.url, "orders", 8)
+    keys = [f"orders{{{at}}}" for at in range(8)]
+    assert len({three.owner(key).port for key in keys}) == 3
+    for key in keys:
+        fill(client, key, 20)
+    made = MillstreamSource({"url": three.url, "partitionedStream": "orders"})
+    batch = made.reader(made.schema())
+    assert isinstance(batch, BatchReader)
+    assert rows(batch, batch.partitions()) == sum((numbered(key, 1, 20) for key in keys), Counter[tuple[str, str]]())
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -156,6 +156,24 @@ def test_a_damaged_descriptor_is_named_and_not_followed(
     made.stop()
 
 
+def test_the_rights_that_the_reference_names_are_enough(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """GET in addition to those of any read; without it the error names it."""
+    partition(real_redis.url, "orders", 2)
+    fill(client, "orders{1}", 5)
+    given = {"url": real_redis.url.replace("redis://", "redis://a:p@"), "partitionedStream": "orders"}
+    may = ["+echo", "+xinfo", "+xrange", "+get"]
+    try:
+        client.acl_setuser("a", enabled=True, reset=True, passwords=["+p"], keys=["*"], commands=may)
+        source = MillstreamSource(given)
+        made = source.reader(source.schema())
+        assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) == 5
+        client.acl_setuser("a", enabled=True, commands=["-get"])
+        with pytest.raises(MillstreamError, match=r"'get'"):
+            source.reader(source.schema()).partitions()
+    finally:
+        client.acl_deluser("a")
+
+
 def test_a_stream_that_is_not_partitioned_is_an_error(real_redis: ServerProcess, client: redis.Redis) -> None:
     """A plain stream, and a descriptor that vanishes under a query, are named with the option to use."""
     fill(client, "orders", 3)
