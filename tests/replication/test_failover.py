@@ -83,7 +83,7 @@ def test_the_log_says_who_changed_a_role(
     for start, count in (
         ("REPLICAOF NO ONE: this server is a primary from offset", 1),
         (f"REPLICAOF: this server follows 127.0.0.1:{port_of(first)} from here on (by default at 127.0.0.1:", 1),
-        (f"FAILOVER: who writes waits until 127.0.0.1:{port_of(second)} holds all (by default at 127.0.0.1:", 1),
+        (f"FAILOVER: writers wait until 127.0.0.1:{port_of(second)} has caught up (by default at 127.0.0.1:", 1),
         ("PSYNC FAILOVER, its primary hands over: this server is a primary from offset", 1),
         ("failover: the replica is the primary now, and this server follows it", 1),
     ):

@@ -125,7 +125,7 @@ def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.R
         ({"stream": "s", "url": "http://127.0.0.1"}, "ConfigError: option 'url' must start with one of redis://"),
         (
             {"stream": "s", "url": "redis://127.0.0.1:1/0"},
-            "NotReachedError: option 'url': cannot talk to redis://127.0.0.1:1/0",
+            "NotReachedError: option 'url': cannot connect to redis://127.0.0.1:1/0",
         ),
         ({"stream": "s", "schema": "id int"}, "ConfigError: schema: column 'id' says where an entry comes from"),
     ],

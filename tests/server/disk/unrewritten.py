@@ -28,7 +28,7 @@ def main() -> None:
         given_up = [line for line in server.log.read_text().splitlines() if "rewriting the log was cancelled" in line]
         assert len(given_up) == 1, given_up
         assert f"cannot make the snapshot {home / 'data'}/snapshot-" in given_up[0], given_up
-        assert ".snap: No space left on device; free some space there; not before" in given_up[0], given_up
+        assert ".snap: No space left on device; free some space there; the next try is in" in given_up[0], given_up
         (home / "ballast").unlink()
         assert rewritten(wire) == "ok"
 

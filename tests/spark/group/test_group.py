@@ -565,7 +565,7 @@ def test_a_consumer_with_a_hostile_number_is_none_of_a_querys(digits: str) -> No
     [
         ({"group": "grop"}, "option 'group': stream 's' has no group 'grop'; correct the name"),
         ({"stream": "nope"}, "option 'stream': 'nope' does not exist on redis://"),
-        ({"url": "redis://127.0.0.1:1/0"}, "option 'url': cannot talk to redis://127.0.0.1:1/0"),
+        ({"url": "redis://127.0.0.1:1/0"}, "option 'url': cannot connect to redis://127.0.0.1:1/0"),
         ({"minIdleTime": "99999999999d"}, "option 'minIdleTime' is .* hundred years"),
     ],
 )

@@ -503,7 +503,7 @@ def test_the_command_settles_by_one_verdict(
     leave(client, 12, fresh=2)
     words = ["recover", "s", "--group", "g", "--min-idle", "30m", "--url", server.url, "-o", "json"]
     asked = CliRunner().invoke(main, [*words, "--verdict", "ack"])
-    assert (asked.exit_code, "say --yes to acknowledge" in asked.stderr) == (2, True)
+    assert (asked.exit_code, "use --yes to acknowledge" in asked.stderr) == (2, True)
     done = CliRunner().invoke(main, [*words, "--verdict", "release"])
     assert (done.exit_code, json.loads(done.stdout)) == (
         0, {"acked": 0, "released": 12, "dead": 0, "unjudged": 0, "deleted": 0, "taken": 0},

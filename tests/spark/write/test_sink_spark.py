@@ -141,7 +141,7 @@ def test_a_failed_job_leaves_nothing(
             {"stream": "out", "maxlength": "5"},
             "ConfigError: unknown option 'maxlength': did you mean 'maxLen'?",
         ),
-        (["id n"], {}, "ConfigError: option 'stream' is missing: say .option('stream', 'orders'), or give each row"),
+        (["id n"], {}, "ConfigError: option 'stream' is missing: set .option('stream', 'orders'), or give each row"),
         (["id"], {"stream": "out"}, "ConfigError: column 'id' is of type bigint and must be an entry id"),
         (["id n"], {"stream": "text"}, "ConfigError: option 'stream': 'text' on redis://"),
         (["id n"], {"stream": "out", "url": "redis://127.0.0.1:1/0"}, "NotReachedError: option 'url': cannot connect"),
