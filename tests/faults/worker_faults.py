@@ -267,4 +267,13 @@ FAULTS = (
         "if link is not None: ...",
         "tests/ops/test_server_advice.py::test_a_replica_of_nobody_needs_a_person",
     ),
+    Fault(
+        "a-partition-before-its-parents",
+        "A partition is read once all that may have earlier entries of its keys are drained.",
+        "client/partitions/drained.py",
+        "to_read",
+        "ready = all(done[one] for one in parents)",
+        "ready = True",
+        "tests/worker/partitions/test_repartition.py::test_a_partition_waits_for_its_own_parents_only[redis]",
+    ),
 )

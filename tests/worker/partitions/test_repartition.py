@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from millstream.worker.partitions.loop import PartitionedLoop
 from support import needs
 from support.accounts import user
 from support.servers import ServerProcess
+from support.source import ROOT
 from support.waiting import aeventually
 
 SERVERS = ["redis", "millstream", *needs.OTHERS]
@@ -394,3 +396,21 @@ def test_an_operator_changes_the_number(server: ServerProcess, client: redis.Red
     assert "can be withdrawn" in run("unseal", "orders", "--yes", code=5)
     run("repartition", "orders", code=2)
     run("repartition", "orders", "4", "--finish", code=2)
+
+
+async def test_the_documented_rights_are_enough(server: ServerProcess, app: App, client: redis.Redis) -> None:
+    """The page lists the rights that a change and its end need."""
+    page = (ROOT / "docs/how-to/repartition.md").read_text()
+    words = re.findall(r"`(\+eval [^`]+)`", page)[0]
+    await app.publish("orders", {"key": "k1", "n": 1})
+    client.xgroup_create("orders", "g", "$")
+    rights = ("~orders*", "~millstream:*", "+@connection", "+info", "+xtrim", *words.split())
+    with user(client, *rights) as name:
+        weak = App(server.url.replace("redis://", f"redis://{name}"))
+        for number in (2, 3):
+            await weak.repartition("orders", number, by="key")
+        await finish(weak._shared(), "orders")  # noqa: SLF001 - the app's own line
+        await weak.repartition("orders", 4)
+        await withdraw(weak._shared(), "orders")  # noqa: SLF001 - as above
+        await weak.close()
+    await app.publish("orders", {"key": "k1", "n": 1})

@@ -282,8 +282,10 @@ class Intake(SubscriberPart):
         """Put what came into the buffer, or hand it back if it came too late to be run."""
         if not found:
             return
-        # The read was under way when the pause or the isolated run was asked for
-        if self._gate.wanted or (self.held_up and not self._member.no_ack):
+        # The read was under way when the pause, the isolated run or the end was asked for. Earlier entries of its keys
+        # may be handed back already.
+        late = self.held_up or self._buffer.closed.is_set()
+        if self._gate.wanted or (late and not self._member.no_ack):
             for held in found:
                 self._buffer.give_back(held)
         else:
