@@ -211,8 +211,15 @@ def key_bytes(key: object) -> bytes:
     """
     if isinstance(key, bytes):
         return key
-    if isinstance(key, str):
-        return key.encode("utf-8", "surrogateescape")
-    if isinstance(key, int | float) and not isinstance(key, bool):
-        return repr(key).encode()
+    try:
+        if isinstance(key, str):
+            return key.encode("utf-8", "surrogateescape")
+        if isinstance(key, int) and not isinstance(key, bool):
+            return int.__repr__(key).encode()  # A member of an IntEnum and a float of NumPy have a repr of their own
+        if isinstance(key, float):
+            return float.__repr__(key).encode()
+    except ValueError as error:  # A lone surrogate, or a number of thousands of digits
+        raise UsageError(
+            f"publish(key=) is invalid: {error}. Write a shorter number, or text that UTF-8 has."
+        ) from None
     raise UsageError(f"publish(key={key!r}) is invalid: a key is text, bytes or a number. Write key=str(...).")
