@@ -6,6 +6,7 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from millstream.errors import UsageError
 from millstream.worker.partitions.loop import PartitionedLoop
 from support import needs
 from support.accounts import user
+from support.clusters import Three
 from support.servers import ServerProcess
 from support.source import ROOT
 from support.waiting import aeventually
@@ -414,3 +416,22 @@ async def test_the_documented_rights_are_enough(server: ServerProcess, app: App,
         await withdraw(weak._shared(), "orders")  # noqa: SLF001 - as above
         await weak.close()
     await app.publish("orders", {"key": "k1", "n": 1})
+
+
+async def test_a_cluster_changes_the_number_too(tmp_path: Path) -> None:
+    """A plain stream on one node becomes partitions on three, and then twice as many: every key in order."""
+    with Three(tmp_path) as three:
+        app, work = App(three.url, registry=False), Work(three.url)
+        await publish(app, 0, 20)
+        await app.publish("orders", {"key": "later", "n": 0}, delay=0.1)
+        await app.repartition("orders", 4, by="key")
+        await publish(app, 20, 20)
+        one, two = work.app(), work.app()
+        async with one.running(), two.running():
+            await publish(app, 40, 20)
+            await app.repartition("orders", 8)
+            await publish(app, 60, 20)
+            await aeventually(lambda: work.count == 81, 60)
+        assert work.ordered()
+        assert await finish(app._shared(), "orders") == 5  # noqa: SLF001 - the app's own line
+        await app.close()

@@ -132,7 +132,7 @@ class Sender:
         known = self._layouts.get(stream)
         # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
         if known is None and (how.key is not None or how.later is not None):
-            known = await self.layout(stream, needed=how.key is not None)
+            known = await self._layout_for(stream, how)
         while True:
             refused: ResponseError | None = None
             for place in _places(stream, known, fields, how):
@@ -142,10 +142,21 @@ class Sender:
                     if not is_sealed(error):
                         raise
                     refused = error
-            found = await self.layout(stream)
+            found = await self._layout_for(stream, how)
             if refused is not None and found == known:
                 raise refused
             known = found
+
+    async def _layout_for(self, stream: str, how: How) -> PartitionLayout | None:
+        """Ask for a stream's layout, for as long as the publish is to be tried."""
+        seconds = 0.0 if how.retry is None else times.configured("publish(retry=", how.retry, "s")
+        deadline, pauses = asyncio.get_running_loop().time() + seconds, iter(_PAUSES)
+        while True:
+            try:
+                return await self.layout(stream, needed=how.key is not None)
+            except Disconnected:
+                if not await _pause(deadline, next(pauses, _PAUSES[-1])):
+                    raise
 
     async def hand_over(self, one: schedule.Schedule) -> bool:
         """Add the entry of a schedule that waits next to a sealed stream, once; False if no layout leads on from it.
