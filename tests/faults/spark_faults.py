@@ -56,8 +56,8 @@ FAULTS = (
     Fault(
         "pending-not-held",
         "Nothing a group has not acknowledged is trimmed.",
-        "spark/archiving/trim.py",
-        "SCRIPT",
+        "spark/archiving/trim.lua",
+        "",
         "if group['pending'] > 0 then",
         "if group['pending'] < 0 then",
         f"{ARCHIVE}::test_what_a_group_needs_stays",

@@ -158,8 +158,8 @@ FAULTS = (
     Fault(
         "published-twice",
         "A publish with `retry` is added once.",
-        "worker/handlers/sender.py",
-        "SCRIPT",
+        "worker/handlers/unique.lua",
+        "",
         "if id then return id end",
         "",
         "tests/worker/handlers/test_publishing.py::test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once[redis]",
@@ -195,8 +195,8 @@ FAULTS = (
     Fault(
         "once-again",
         "An effect by `once` is there once, however often the entry is delivered.",
-        "worker/handlers/idempotency.py",
-        "SCRIPT",
+        "worker/handlers/once.lua",
+        "",
         "if before == 'done' then return 0 end",
         "",
         "tests/worker/handlers/test_idempotency.py::test_an_effect_is_there_once_however_often_the_entry_is_delivered",

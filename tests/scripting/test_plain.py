@@ -211,7 +211,7 @@ def test_a_worker_acknowledges_by_plain_commands(client: Client, monkeypatch: py
     client.call("XADD", "s", "1-3", "f", "v")
     found = ordinary_calls(client, monkeypatch)
     words = ("g", "d", "1", "1-2", "1-2", "", "60", "", "0", "2", "XACK", "g", "0", "1", "1-2")
-    assert client.call("EVAL", MOVE, 1, "s", *words) == [[], 1, None, None]
+    assert client.call("EVAL", MOVE, 1, "s", *words) == [[], 1, None, None, None]
     assert found == []
 
 

@@ -180,7 +180,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     assert frame(console, "/dead.json") == FRAME | dict.fromkeys(["letters", "streams", "streams_found", "unknown"])
     lists = "workers vanished pauses strange"
     found = {"found": dict.fromkeys(lists.split()), "unknown": None}
-    assert frame(console, "/workers.json") == FRAME | dict.fromkeys(lists.split()) | found
+    assert frame(console, "/workers.json") == FRAME | dict.fromkeys(lists.split()) | found | {"limits": None}
 
 
 def test_the_overview_does_not_call_good_what_it_marks(console: ConsoleThread, client: redis.Redis) -> None:

@@ -22,7 +22,7 @@ _LIMITS = (
     Column("by_key", title="by key", rank=2),
     Column("in_use", "count", "in use"),
     Column("granted", "count", "used", rank=3),
-    Column("refused", "count"),
+    Column("refused", "count", rank=6),
     Column("waiting", "count"),
     Column("workers", "count", rank=4),
     Column("handlers", rank=5),

@@ -15,8 +15,8 @@ _GROUPS = (
     Column("state"),
     Column("ended_ms", "time", "ended", rank=2),
     Column("cancelled_ms", "time", "cancelled", rank=1),
-    Column("progress", "prose"),
-    Column("value", "prose"),
+    Column("progress", "prose", rank=3),
+    Column("value", "prose", rank=4),
     Column("error", "prose"),
 )
 
