@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
+from millstream.errors import UsageError
 from millstream.printable import printable
 
 Kind = Literal["text", "prose", "count", "bytes", "time", "span"]
@@ -181,4 +182,6 @@ def said(refusal: Exception) -> str:
     """A server's refusal in its words; a key that another node of a cluster has ends each question in the same way."""
     if type(refusal).__name__ != "MovedError":  # redis-py's; its text lacks the code
         return str(refusal)
-    return "the URL names one node of a Redis Cluster, and another has this key: use redis+cluster://HOST:PORT"
+    raise UsageError(
+        "the URL names one node of a Redis Cluster, and another has the key: use redis+cluster://HOST:PORT"
+    ) from refusal

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from millstream import times
 from millstream.client.jsontext import TooDeepError
 from millstream.client.jsontext import parse as parse_json
-from millstream.client.partitions.layout import logical
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError
 from millstream.glob import matcher
@@ -69,6 +68,8 @@ class Options:
 
     def reads(self, key: str) -> bool:
         """True if a stream is one of this read."""
+        from millstream.client.partitions.layout import logical  # noqa: PLC0415 - it brings redis, and Spark only looks
+
         if self.partitioned is not None:
             return self.partitioned in {key, logical(key)}
         return key in self.streams if self.streams else matcher((self.pattern or "*").encode())(key.encode())
