@@ -125,9 +125,18 @@ class Tasks:
 
     def end(self) -> None:
         for process in self.started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # Workers are sessions of their own: one that just starts would take an entry of the next test
+            for pid in (process.pid, *children(process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
             process.communicate(timeout=30)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started; none if it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    return []
 
 
 @pytest.fixture
