@@ -103,7 +103,7 @@ async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Red
     client.hset(placed, "night", first - 6 * 3_600_000)
     async with app.running(server.url):
         await aeventually(lambda: int(client.hget(placed, "night") or 0) >= first)
-        await aeventually(lambda: len(seen) == count)
+        await aeventually(lambda: len(seen) == count, 90)  # one after the other, each at a look of the mover
     assert len({fire.scheduled for fire in seen}) == count
 
 
