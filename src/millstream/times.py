@@ -94,3 +94,8 @@ def _number(text: str) -> int:
     if len(text) > 20:  # no entry's id goes so far
         raise ValueError(INSTANT)
     return int(text)
+
+
+def score_ms(score: bytes | str | float) -> int:
+    """A sorted set's score as milliseconds; any client may write one, also an infinite one."""
+    return int(min(max(float(score), 0), 2**53))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from millstream import App
 from millstream.cli.main import main
 from millstream.client.jobs import record
+from millstream.client.later.schedule import INDEX, due_key
 from support.servers import ServerProcess
 
 pytestmark = pytest.mark.realserver
@@ -65,3 +67,25 @@ def test_what_is_not_a_job_is_refused(server: ServerProcess, client: redis.Redis
     client.set(record.cancelled_key("orders", "billing"), "x")
     seen = json.loads(run(server, "show", "orders", job, "-o", "json").stdout)
     assert (seen["groups"][0]["state"], seen["groups"][0]["progress"]) == ("queued", None)
+
+
+@pytest.mark.parametrize("mark", ["inf", "-inf", "1e300", "-1"])
+def test_times_that_no_program_of_ours_wrote_are_shown(server: ServerProcess, client: redis.Redis, mark: str) -> None:
+    """Any client may write the keys of a job: a table and JSON come out all the same."""
+    client.xgroup_create("orders", "billing", mkstream=True)
+    client.xgroup_create("orders", "audit")
+    job = published(server, result="1h")
+    client.zadd(record.cancelled_key("orders", "billing"), {job: float(mark)})
+    client.hset(record.result_key("orders", job), "audit", '{"state":"done","value":1,"at_ms":1%s}' % ("0" * 40))
+    for form in ("table", "json"):
+        assert "billing" in run(server, "show", "orders", job, "-o", form).stdout
+
+
+def test_other_lists_survive_infinite_scores(server: ServerProcess, client: redis.Redis) -> None:
+    """The index of workers and the due times of schedules are sorted sets that any client may write, too."""
+    client.zadd("millstream:workers", {"ghost": math.inf})
+    client.zadd(due_key("orders"), {"never": math.inf})
+    client.sadd(INDEX, "orders")
+    for words in (("worker", "ls"), ("later", "ls")):
+        done = CliRunner().invoke(main, [*words, "--url", server.url])
+        assert done.exit_code == 0, done.output

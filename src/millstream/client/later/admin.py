@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from millstream.client.later import schedule
 from millstream.client.later.schedule import INDEX, SCRIPT, Schedule, When
 from millstream.client.line import Line
+from millstream.times import score_ms
 
 _PAGE = 200
 
@@ -22,7 +23,7 @@ async def waiting(line: Line, stream: str) -> tuple[int, int | None]:
     for reply in (count, first):
         if isinstance(reply, Exception):
             raise reply
-    return int(count), int(float(first[1])) if first else None
+    return int(count), score_ms(first[1]) if first else None
 
 
 async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIterator[Schedule]:

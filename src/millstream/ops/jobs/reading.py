@@ -8,7 +8,7 @@ from millstream.ops.asking import NotReadableError, calls, checked, refusal
 from millstream.ops.entries.reading import find
 from millstream.ops.entries.status import EntryFound
 from millstream.ops.jobs.status import GroupJob, JobSeen
-from millstream.ops.words import text_of
+from millstream.times import score_ms
 
 _STATES = {"undelivered": "queued", "pending": "running", "passed": "unknown"}
 
@@ -38,7 +38,7 @@ async def job_of(line: Line, found: EntryFound) -> JobSeen:
         end = record.parse_result(rows.get(one.group))
         state = _STATES[one.state] if end is None else str(end["state"])
         progress = record.parse_progress(rows.get(f"progress:{one.group}"))
-        since = None if mark is None or refusal(mark) or end is not None else int(float(text_of(mark)))
+        since = None if mark is None or refusal(mark) or end is not None else score_ms(mark)
         groups.append(GroupJob(one.group, state, end, progress, since))
     now = int(seconds) * 1000 + int(micros) // 1000
     return JobSeen(stream, entry, now, None if wanted is None else wanted.keep_ms, tuple(groups))

@@ -9,6 +9,7 @@ from millstream.ops.plan import ChangeRefusedError, FactCheck, as_fact
 from millstream.ops.words import text_of
 from millstream.ops.workers.status import VanishedWorker, WorkersSeen, worker_status
 from millstream.texts import said
+from millstream.times import score_ms
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.registry import protocol
 
@@ -27,7 +28,7 @@ async def read_workers(line: Line) -> WorkersSeen:
     except MillstreamError as error:
         return WorkersSeen(at_ms, why=str(error))
     known = {facts["id"] for facts in found}
-    index = [(text_of(name), int(float(score))) for name, score in zip(flat[::2], flat[1::2], strict=True)]
+    index = [(text_of(name), score_ms(score)) for name, score in zip(flat[::2], flat[1::2], strict=True)]
     gone = [VanishedWorker(*row) for row in index if row[0] not in known and at_ms - row[1] > protocol.TTL_MS]
     alive = tuple(worker_status(facts, ordered.get(facts["id"])) for facts in found)
     return WorkersSeen(at_ms, alive, tuple(gone), tuple(pauses), tuple(strange))
