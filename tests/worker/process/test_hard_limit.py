@@ -14,6 +14,7 @@ from support.groups import pending
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
 
+# The sleeps are the handlers' own work, shorter and longer than the limit: nothing of the test waits by them
 APP = """
 import os, threading, time
 from millstream import App, Message, Retry, StreamSub

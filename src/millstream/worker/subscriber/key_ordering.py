@@ -56,6 +56,9 @@ class KeyOrdering:
         if key is None:
             await self._run(held)
             return
+        await self._in_turn(key, held)
+
+    async def _in_turn(self, key: Hashable, held: Held) -> None:
         if key in self._queues:
             # counted, since an entry that was lost and delivered again may wait here beside its former self
             self._pushed += 1
@@ -139,16 +142,7 @@ class HoldingOrder(KeyOrdering):
         self._again = again  # Takes an entry whose turn it is by now
         self._keys: dict[Hashable, _KeyState] = {}
 
-    async def run(self, held: Held) -> None:
-        """Run the entry and what waits for it, if it is its key's turn; else keep it."""
-        try:
-            key = self._key_of(held)
-        except PayloadError as error:
-            self._unfit(held, error)
-            return
-        if key is None:
-            await self._run(held)
-            return
+    async def _in_turn(self, key: Hashable, held: Held) -> None:
         state = self._keys.setdefault(key, _KeyState())
         state.add(held.id)
         if state.running or state.first() != held.id:
