@@ -33,6 +33,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     quiet.keep_format(session.config)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The first tier imports no file of the second: each of five processes imports what it collects."""
+    is_first = "not full" in config.option.markexpr
+    return True if is_first and tiers.is_full(collection_path.relative_to(config.rootpath).as_posix()) else None
+
+
 def pytest_itemcollected(item: pytest.Function) -> None:
     """The tier of a test is marked before ``-m`` selects."""
     if item.get_closest_marker("either_server") and "millstream" in item.callspec.params.values():

@@ -33,7 +33,9 @@ SLOW = (
     "tests/server/load/test_kills.py",
     "tests/web/test_browser.py",
     "tests/node/test_crash.py",
+    "tests/worker/process/test_spare.py",
     "tests/worker/registry/test_registry.py",
+    "tests/worker/later/test_schedules.py",
     "tests/architecture/test_installing.py",
     "tests/conformance/test_transcripts.py",
     "tests/engine/test_machine.py",
@@ -42,7 +44,6 @@ SLOW = (
     "tests/server/disk/test_full_disk.py",
     "tests/client/test_sentinel.py",
     "tests/deploy/test_running.py",
-    "tests/worker/test_failures_told.py",
 )
 """Files that take ten seconds or more for few tests, the longest first. Begun last, they would run alone."""
 

@@ -22,6 +22,8 @@ FULL = (
     "tests/spark/archive/test_objects.py",
     "tests/spark/archive/test_objects_kills.py",
     "tests/spark/archive/test_tables.py",
+    "tests/spark/group/test_group_spark.py",
+    "tests/spark/read/test_triggers.py",
     "tests/spark/test_at_home.py",
     "tests/worker/test_tutorial.py",
     # the same tasks again, as a person on call does them by keys and links
@@ -93,6 +95,11 @@ SPARK = frozenset(
 
 OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})
 """Further versions of a server that a test has run on already."""
+
+
+def is_full(file: str) -> bool:
+    """Report a file all of whose tests are in the second tier."""
+    return file.startswith(tuple(name for name in FULL if "::" not in name))
 
 
 def mark(item: pytest.Function) -> None:
