@@ -160,7 +160,7 @@ GROUP_FIELDS = [
 ]  # fmt: skip
 PINNED: dict[tuple[str, ...], list[str]] = {
     ("stream", "ls"): [
-        "key", "length", "groups", "lag", "lag_at_least", "lag_at_most", "undelivered_age_ms", "pending",
+        "key", "partitions", "length", "groups", "lag", "lag_at_least", "lag_at_most", "undelivered_age_ms", "pending",
         "pending_age_ms", "unowned", "last_entry_ms", "entries_added", "added_per_second",
     ],
     ("stream", "show", "orders"): [

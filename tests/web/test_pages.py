@@ -119,8 +119,8 @@ def shape(value: object) -> object:
 
 FRAME = dict.fromkeys(["page", "server", "at_ms", "trouble", "commands_sent"])
 STREAM_NAMES = """
-    key length groups lag lag_at_least lag_at_most undelivered_age_ms pending pending_age_ms unowned first_entry
-    last_entry last_entry_ms entries_added max_deleted_id added_per_second
+    key partitions length groups lag lag_at_least lag_at_most undelivered_age_ms pending pending_age_ms unowned
+    first_entry last_entry last_entry_ms entries_added max_deleted_id added_per_second
 """
 STREAM = dict.fromkeys(STREAM_NAMES.split()) | {"missing": {}}
 GROUP = dict.fromkeys(column.name for column in GROUPS)
@@ -157,7 +157,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     looked = dict.fromkeys(["looked_at", "looked_up_to", "more"])
     stream = FRAME | STREAM | {"groups": [GROUP], "entries": [entry]} | looked
     waiting = ["stream", "waiting", "first_ms", "due_in_ms", "overdue_ms", "problem"]
-    stream |= {"scheduled": dict.fromkeys(waiting) | {"first": None}}
+    stream |= {"partition_list": None, "scheduled": dict.fromkeys(waiting) | {"first": None}}
     assert frame(console, "/stream.json?key=shapes") == stream
     pending = dict.fromkeys(
         ["id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone"]

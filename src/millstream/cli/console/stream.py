@@ -8,12 +8,14 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.client.line import Line
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.groups.status import GroupRate, rates
+from millstream.ops.streams.partitioned import overview_by_stream
 from millstream.ops.streams.reading import overview, read_one
 from millstream.ops.streams.status import StreamsSeen, StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.words import milliseconds
 
 _STREAMS = (
     Column("key"),
+    Column("partitions", "count", rank=9),
     Column("length", "count"),
     Column("groups", "count", rank=3),
     Column("lag", "count", "worst lag"),
@@ -44,26 +46,30 @@ _SORTS = ("key", "lag", "age", "pending", "length")
 @click.argument("pattern", required=False)
 @click.option("--sort", type=click.Choice(_SORTS), default="key", help="Sort order: by key, or the worst value first.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of streams shown. Default: all.")
+@click.option("--all", "parts", is_flag=True, help="Show each partition of a partitioned stream. Default: their sum.")
 @watch_option
 @url_option
 @output_option
-def ls(pattern: str | None, sort: str, limit: int | None, watch: float | None, url: str | None, form: str) -> None:
+def ls(
+    *, pattern: str | None, sort: str, limit: int | None, parts: bool, watch: float | None, url: str | None, form: str
+) -> None:
     """List the streams of a server, or those whose key matches PATTERN (as in SCAN MATCH).
 
-    `worst lag` is the largest number of entries that a group has not received yet. If the server does not know it, it
-    is `unknown` with its minimum and maximum; `millstream group show` explains it. `behind by` is the age of the oldest
-    entry that a group has not received.
+    A partitioned stream is one row with the sums of its partitions. `worst lag` is the largest number of entries that a
+    group has not received yet. If the server does not know it, it is `unknown` with its minimum and maximum;
+    `millstream group show` explains it. `behind by` is the age of the oldest entry that a group has not received.
 
     \b
     Examples:
       millstream stream ls
       millstream stream ls 'orders*' --sort lag --limit 20
+      millstream stream ls --all                           each partition of a partitioned stream
       millstream stream ls --watch                         every 2 seconds, with entries added a second
       millstream stream ls -o json | jq '.[] | select(.lag == null) | .key'
     """
 
     async def work(line: Line) -> StreamsSeen:
-        return await overview(line, pattern, limit=limit if sort == "key" else None)
+        return await (overview if parts else overview_by_stream)(line, pattern, limit=limit if sort == "key" else None)
 
     def show(seen: StreamsSeen, before: StreamsSeen | None) -> None:
         _list(seen, before, sort, limit, form)
@@ -110,6 +116,7 @@ def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int |
         added = rates(before, seen)[0]
     found = sorted(seen.streams, key=lambda one: _rank(one, sort, seen.at_ms))[:limit]
     wanted = (*_FOR_PEOPLE, *(("added_per_second",) if before is not None else ()))
+    wanted = (*wanted, *(("partitions",) if any(one.partitions is not None for one in found) else ()))
     columns = picked(_STREAMS, wanted, form)
     rows = [_row(one, seen.at_ms, added.get(one.key), form) for one in found]
     output = Output(form)

@@ -67,9 +67,14 @@ class PartitionLayout:
         """Keys of the partitions that take new entries."""
         return self.generations[-1].keys
 
+    @property
+    def every_key(self) -> tuple[str, ...]:
+        """Keys of the partitions of all generations, the oldest first."""
+        return tuple(key for one in self.generations for key in one.keys)
+
     def has(self, key: str) -> bool:
         """True if a stream is one of its partitions."""
-        return any(key in one.keys for one in self.generations)
+        return key in self.every_key
 
     def place(self, key: bytes) -> str:
         """The partition of a key in the last generation."""

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
-from millstream.client.partitions.lease import owner_key, parse_owner
-from millstream.ops.asking import NotReadableError, calls, checked, refusal
+from millstream.ops.asking import NotReadableError
+from millstream.ops.streams.partitioned import read_owners
+from millstream.ops.streams.reading import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +34,14 @@ async def partition_owners(line: Line, stream: str, group: str) -> list[Partitio
         raise NotReadableError(
             f"the stream {stream!r} is not partitioned: `millstream consumer ls` shows a group's consumers"
         )
+    seen = await read(line, layout.keys, ages=False)
+    owners = await read_owners(line, layout.keys, [group])
+    there = {one.key: one for one in seen.streams}
     found = []
     for number, key in enumerate(layout.keys):
-        own = owner_key(key, group)
-        value, left, length, groups = await calls(
-            line.near(key), (("GET", own), ("PTTL", own), ("XLEN", key), ("XINFO", "GROUPS", key))
-        )
-        holder = parse_owner(checked(value, key))
-        facts = _facts(groups, group) if refusal(groups) is None else {}
-        found.append(
-            PartitionOwner(
-                number,
-                key,
-                holder[0] if holder is not None else None,
-                holder[1] if holder is not None else None,
-                int(left) if holder is not None and int(checked(left, key)) >= 0 else None,
-                int(checked(length, key)),
-                facts.get(b"lag"),
-                int(facts.get(b"pending", 0) or 0),
-            )
-        )
+        one = there.get(key)
+        owner: tuple[str | None, int | None, int | None] = owners.get((key, group), (None, None, None))
+        known = None if one is None else next((each for each in one.groups if each.name == group), None)
+        lag, pending = (None, 0) if known is None else (known.lag.entries, known.pending)
+        found.append(PartitionOwner(number, key, *owner, 0 if one is None else one.length, lag, pending))
     return found
-
-
-def _facts(rows: list[list[object]], group: str) -> dict[object, int | None]:
-    """The figures of one group; empty if it is not there."""
-    for row in rows:
-        facts = dict(zip(row[::2], row[1::2], strict=True))
-        if facts.get(b"name") == group.encode(errors="surrogateescape"):
-            return {name: value for name, value in facts.items() if isinstance(value, int | None)}
-    return {}

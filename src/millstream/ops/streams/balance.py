@@ -110,7 +110,7 @@ async def read_balance(line: Line, stream: str) -> StreamBalance:
     nodes = await line.nodes()
     (rows,) = await calls(nodes[0], [("CLUSTER", "SLOTS")])
     slots = Slots() if refusal(rows) is not None else Slots.of_reply(rows, ("", 0))
-    keys = [key for one in layout.generations for key in one.keys]
+    keys = layout.every_key
     seen = await read(line, keys, ages=False)
     sizes = dict(zip(keys, await calls(line, [("MEMORY", "USAGE", key) for key in keys]), strict=True))
     known = {one.key: one for one in seen.streams}

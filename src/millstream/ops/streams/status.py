@@ -138,6 +138,7 @@ class StreamStatus:
     # Groups by name; empty also where they could not be read, and then ``missing`` has ``"groups"``
     groups: tuple[GroupStatus, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)  # Fact that the server did not tell -> why, in words
+    partitions: int | None = None  # Partitions that it is the sum of; None for a stream of the server
 
     @property
     def worst_lag(self) -> Lag | None:
@@ -318,6 +319,7 @@ def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Fact
     unowned = [group.unowned for group in stream.groups]
     return {
         "key": stream.key,
+        "partitions": stream.partitions,
         "length": stream.length,
         "groups": len(stream.groups) if known else None,
         "lag": None if lag is None else lag.entries,

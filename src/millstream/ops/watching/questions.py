@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from millstream.client.line import Line
+from millstream.client.partitions.layout import PartitionLayout
 from millstream.ops.findings.advice import Advice, Case
 from millstream.ops.findings.reading import read_case, read_cases
 from millstream.ops.findings.status import servers_advice, worst_groups
@@ -19,6 +20,7 @@ from millstream.ops.server.status import ServerStatus
 from millstream.ops.spark.reading import archive, read_queries
 from millstream.ops.spark.status import ArchiveSeen, QueriesSeen
 from millstream.ops.streams import reading as streams
+from millstream.ops.streams.partitioned import candidates, folded, read_layouts
 from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.watching.watch import Reading, ServerWatch
 from millstream.worker.registry import protocol
@@ -48,6 +50,19 @@ async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
         return seen
 
     return await watch.read("overview", work)
+
+
+async def layouts_reading(watch: ServerWatch, seen: StreamsSeen) -> dict[str, PartitionLayout]:
+    """The layouts of the partitioned streams among these; nothing is sent where no key looks like a partition."""
+    wanted = tuple(sorted(candidates(stream.key for stream in seen.streams)))
+    if not wanted:
+        return {}
+    return (await watch.read(("layouts", wanted), lambda line: read_layouts(line, wanted))).value
+
+
+def by_stream(reading: Reading[StreamsSeen], layouts: Mapping[str, PartitionLayout]) -> Reading[StreamsSeen]:
+    """A reading of streams with one row for each partitioned stream, as is the one before it."""
+    return reading.mapped(lambda seen: folded(seen, layouts))
 
 
 async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:

@@ -25,6 +25,7 @@ from millstream.ops.watching.servers import ConsoleServer
 from millstream.printable import without_secrets
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 FRESH = 0.9
 """Seconds for which a reading is always good enough: pages are refreshed once a second."""
@@ -64,6 +65,11 @@ class Reading(Generic[T]):
     # The same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None for the
     # first one
     before: "Reading[T] | None" = None
+
+    def mapped(self, change: "Callable[[T], U]") -> "Reading[U]":
+        """The same reading of facts that are computed from these, with the one before it."""
+        before = None if self.before is None else self.before.mapped(change)
+        return Reading(change(self.value), self.at_ms, self.took, self.commands, self.sent, self.trouble, before)
 
     @property
     def over_ms(self) -> int:

@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from millstream.ops.findings.partitions import uneven_streams
 from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
 from millstream.ops.streams.status import StreamStatus, refused_lines, search, stream_facts
 from millstream.ops.watching.questions import (
     Rates,
     all_queries,
+    by_stream,
     everything,
+    layouts_reading,
     on_servers,
     rates_of,
     server_standing,
@@ -41,19 +44,21 @@ class StreamRow:
 async def overview_page(asked: Asked) -> WebPage:
     """All streams."""
     reading = await everything(asked.watch)
+    layouts = await layouts_reading(asked.watch, reading.value)
+    parts, parts_done = reading.value, rates_of(reading)
+    reading = by_stream(reading, layouts)
     seen, done = reading.value, rates_of(reading)
     sort = asked.words.get("sort", "worst")
     found = sorted_streams(seen, sort)
     first = (asked.count("page", 1, 1 + len(found) // STREAMS) - 1) * STREAMS
     rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + STREAMS]]
     whole = totals(seen, done[0])
-    looked = await worst_cases(asked.watch, seen, done)
+    looked = await worst_cases(asked.watch, parts, parts_done)
     queries = await all_queries(asked.watch)
     servers = await server_standing(asked.watch)
     await note_recurring(asked)
-    noted = findings(
-        asked, looked.value, [*on_servers(servers), *lost_queries(queries.value, seen), *letters_waiting(seen)]
-    )
+    besides = [*on_servers(servers), *lost_queries(queries.value, parts), *letters_waiting(seen)]
+    noted = findings(asked, looked.value, [*besides, *uneven_streams(parts, layouts)])
     urgent = [one for one in noted if one.advice.level != "hint"]
     facts: Facts = {
         "totals": whole,

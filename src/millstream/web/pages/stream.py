@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.every import ACTIONS, BY_NAME
 from millstream.ops.groups.status import group_facts
 from millstream.ops.later.status import schedule_facts, stream_schedules_facts
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
-from millstream.ops.streams.status import stream_facts
+from millstream.ops.streams.partitioned import PartitionedStream, read_partitioned
+from millstream.ops.streams.status import StreamStatus, stream_facts
 from millstream.ops.watching.questions import all_queries, archive_reading, rates_of, stream_reading
-from millstream.ops.words import EntryView, milliseconds, name, rate
+from millstream.ops.words import EntryView, Facts, milliseconds, name, rate
 from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import (
@@ -43,20 +45,26 @@ async def stream_page(asked: Asked) -> WebPage:
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
     state = await stream_reading(asked.watch, key)
+    whole = await asked.watch.read(("partitions", key), lambda line: read_partitioned(line, key))
     later = await asked.watch.read(("scheduled", key), lambda line: scheduled(line, key))
     question = ("entries", key, wanted, sought)
     entries = await asked.watch.read(question, lambda line: listed_entries(line, key, wanted, sought))
-    seen, found, views = state.value, entries.value, entries.value.entries
+    found, views = entries.value, entries.value.entries
     queries = await all_queries(asked.watch)
     path = asked.settings.archive
     archived = [] if path is None else [await archive_reading(asked.watch, path)]
-    stream, (added, group_rates) = seen.streams[0], rates_of(state)
+    seen, parted = state.value, whole.value
+    if parted is not None:
+        state = whole.mapped(lambda one: seen if one is None else one.seen)
+    seen, (added, group_rates) = state.value, rates_of(state)
+    stream = seen.streams[0]
     groups = [group_row(asked, each, group_rates.get((key, each.name)), seen.at_ms) for each in stream.groups]
     payloads = [EntryPayload(view.fields) for view in views]
     rates = asked.watch.history.rates(key)
     facts = {
         **stream_facts(stream, seen.at_ms, added.get(key)),
         "groups": [group_facts(one.group, seen.at_ms, one.rate) for one in groups],
+        "partition_list": None if parted is None else [_partition(parted, one) for one in parted.parts.streams],
         "entries": [
             {"id": view.id, "added_ms": milliseconds(view.id), "fields": payload_facts(payload)}
             for view, payload in zip(views, payloads, strict=True)
@@ -71,6 +79,8 @@ async def stream_page(asked: Asked) -> WebPage:
         "closed": await closed_actions(asked, key),
         "actions_here": _ACTIONS,
         "stream": stream,
+        "parted": parted,
+        "sealed_id": HIGHEST_ID,
         "groups": groups,
         "now": seen.at_ms,
         "added": added.get(key),
@@ -97,8 +107,31 @@ async def stream_page(asked: Asked) -> WebPage:
         "files": [(kind, asked.link(f"/stream.{kind}", **_here(asked))) for kind in KINDS],
         **paging(found, wanted),
     }
-    shell = [command_line(asked, "stream show", key), command_line(asked, "stream tail", key, options=sought.words)]
+    shell = [command_line(asked, "stream show" if parted is None else "stream balance", key)]
+    shell += [command_line(asked, "stream tail", key, options=sought.words)]
     return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, later, entries, queries, *archived))
+
+
+def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:
+    """One partition."""
+    owners = {group.name: parted.owners.get((part.key, group.name)) for group in part.groups}
+    return {
+        "key": part.key,
+        "sealed": part.last_id == HIGHEST_ID,
+        "length": part.length,
+        "share": parted.share[part.key],
+        "groups": [
+            {
+                "group": group.name,
+                "lag": group.lag.entries,
+                "pending": group.pending,
+                "owner": None if (owner := owners[group.name]) is None else owner[0],
+                "fence": None if owner is None else owner[1],
+                "lease_ms": None if owner is None else owner[2],
+            }
+            for group in part.groups
+        ],
+    }
 
 
 def _here(asked: Asked) -> dict[str, str]:

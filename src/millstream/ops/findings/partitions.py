@@ -1,0 +1,42 @@
+"""Findings about partitioned streams."""
+
+from collections.abc import Mapping
+
+from millstream.client.partitions.layout import PartitionLayout
+from millstream.ops.findings.advice import Advice
+from millstream.ops.findings.status import LOOKED_AT
+from millstream.ops.streams.balance import skew
+from millstream.ops.streams.status import StreamsSeen
+from millstream.ops.words import command_words, name
+
+SKEW = 3.0
+"""The busiest partition over the mean from which on a stream is uneven."""
+
+_ADDED = 1_000  # entries ever added below which an uneven spread is chance
+
+_SEALED_MS = 3_600_000
+"""Age of what a group has not finished in a partition that takes no entries any more."""
+
+
+def uneven_streams(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> list[Advice]:
+    """Partitioned streams whose entries are in few of their partitions, or with old entries in sealed partitions."""
+    there = {one.key: one for one in seen.streams}
+    found = []
+    for stream, layout in layouts.items():
+        added = {key: there[key].entries_added or 0 if key in there else 0 for key in layout.keys}
+        uneven = skew(added.values())
+        if uneven is not None and uneven > SKEW and sum(added.values()) >= _ADDED:
+            busiest = max(added, key=lambda key: added[key])
+            says = f"one of {len(added)} partitions has {uneven:.1f} times the entries of the mean: {name(busiest)}"
+            remedy = command_words("stream balance", stream)
+            found.append(Advice("uneven-partitions", "warning", stream, None, says, {"skew": uneven}, remedy))
+        sealed = [key for one in layout.generations[:-1] for key in one.keys if key in there and not one.finished]
+        for group in (group for key in sealed for group in there[key].groups):
+            late = max(group.oldest_undelivered.age(seen.at_ms) or 0, group.oldest_pending.age(seen.at_ms) or 0)
+            if late >= _SEALED_MS:
+                says = "the group has not finished a partition from before the number of partitions changed"
+                where = (group.stream, group.name)
+                evidence = {"lag": group.lag.entries, "pending": group.pending, "oldest_ms": late}
+                remedy = command_words("group show", *where)
+                found.append(Advice("sealed-not-finished", "warning", *where, says, evidence, remedy))
+    return found[:LOOKED_AT]

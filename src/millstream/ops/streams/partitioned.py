@@ -1,0 +1,178 @@
+"""A partitioned stream as one: the sums of its partitions, and the worst of their groups."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from millstream.client.line import Line
+from millstream.client.partitions.layout import (
+    HIGHEST_ID,
+    LayoutError,
+    PartitionLayout,
+    descriptor_key,
+    logical,
+    parse_layout,
+)
+from millstream.client.partitions.lease import owner_key, parse_owner
+from millstream.ops.asking import calls, checked, explained, refusal
+from millstream.ops.streams.reading import names, read
+from millstream.ops.streams.status import GroupStatus, Lag, StreamsSeen, StreamStatus, oldest
+from millstream.ops.words import order
+
+
+async def read_layouts(line: Line, streams: Iterable[str]) -> dict[str, PartitionLayout]:
+    """The layouts of those streams that are partitioned.
+
+    A stream is left out if its descriptor is damaged or this user may not read it: its partitions are streams then.
+    """
+    wanted = sorted(set(streams))
+    replies = await calls(line, [("GET", descriptor_key(stream)) for stream in wanted])
+    found = {}
+    for stream, reply in zip(wanted, replies, strict=True):
+        with suppress(LayoutError):
+            layout = None if refusal(reply) is not None else parse_layout(stream, reply)
+            if layout is not None:
+                found[stream] = layout
+    return found
+
+
+def candidates(keys: Iterable[str]) -> set[str]:
+    """The streams of which some key may be a partition, by its form."""
+    return {whole for key in keys if (whole := logical(key)) is not None}
+
+
+async def overview_by_stream(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
+    """Streams with their groups, a partitioned stream as one whose name fits."""
+    there = await names(line, pattern)
+    layouts = await read_layouts(line, candidates(there) if pattern is None else {*candidates(there), *there})
+    layouts = {stream: layout for stream, layout in layouts.items() if pattern is None or stream in there}
+    parts = {key: stream for stream, layout in layouts.items() for key in layout.every_key}
+    rows = sorted({parts.get(key, key) for key in there})
+    asked = [key for row in rows[:limit] for key in ((row,) if row not in layouts else {row, *layouts[row].every_key})]
+    seen = await read(line, asked)
+    refused = {key: why for key, why in seen.refused.items() if why != explained("no such key", key)}
+    seen = replace(seen, refused=refused, more=limit is not None and len(rows) > limit)
+    return folded(seen, layouts)
+
+
+async def read_owners(
+    line: Line, keys: Sequence[str], groups: Iterable[str]
+) -> dict[tuple[str, str], tuple[str, int, int]]:
+    """The owner of each partition in each group, where there is one: consumer, fence, milliseconds until it ends."""
+    places = [(key, group) for group in groups for key in keys]
+    asked = [(word, owner_key(*place)) for place in places for word in ("GET", "PTTL")]
+    replies = await calls(line, asked)
+    found = {}
+    for place, value, left in zip(places, replies[::2], replies[1::2], strict=True):
+        holder = parse_owner(checked(value, place[0]))
+        if holder is not None and (ends := checked(left, place[0])) >= 0:
+            found[place] = (*holder, ends)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedStream:
+    """A partitioned stream with all its partitions, read at one moment."""
+
+    layout: PartitionLayout  # Its partitions by generation
+    parts: StreamsSeen  # Those that exist
+    status: StreamStatus  # Their sum
+    owners: Mapping[tuple[str, str], tuple[str, int, int]]  # As read_owners returns them
+
+    @property
+    def seen(self) -> StreamsSeen:
+        """The stream alone, as a stream that is not partitioned is seen."""
+        return replace(self.parts, streams=(self.status,))
+
+    @property
+    def share(self) -> dict[str, float]:
+        """The part of the entries that each partition has, from 0 to 1."""
+        return {one.key: one.length / self.status.length if self.status.length else 0.0 for one in self.parts.streams}
+
+
+async def read_partitioned(line: Line, stream: str) -> PartitionedStream | None:
+    """A partitioned stream with its owners; None if it is not one."""
+    layout = (await read_layouts(line, [stream])).get(stream)
+    if layout is None:
+        return None
+    parts = await read(line, layout.every_key)
+    whole = _sum(stream, parts.streams, len(layout.keys))
+    owners = await read_owners(line, layout.every_key, [group.name for group in whole.groups])
+    return PartitionedStream(layout, parts, whole, owners)
+
+
+def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> StreamsSeen:
+    """The streams with one row for each partitioned stream of which all keys were read."""
+    there = {one.key: one for one in seen.streams}
+    whole: dict[str, StreamStatus] = {}
+    gone: set[str] = set()
+    for stream, layout in layouts.items():
+        keys = {stream, *layout.every_key}  # A sealed stream of the same name is there too
+        if (parts := [one for key, one in there.items() if key in keys]) and not keys & seen.refused.keys():
+            whole[stream] = _sum(stream, parts, len(layout.keys))
+            gone |= keys
+    kept = [one for one in seen.streams if one.key not in gone]
+    return replace(seen, streams=tuple(sorted([*kept, *whole.values()], key=lambda one: one.key)))
+
+
+def _sum(stream: str, parts: Sequence[StreamStatus], number: int) -> StreamStatus:
+    groups: dict[str, list[GroupStatus]] = {}
+    for part in parts:
+        for group in part.groups:
+            groups.setdefault(group.name, []).append(group)
+    added = [one.entries_added for one in parts]
+    return StreamStatus(
+        key=stream,
+        length=sum(one.length for one in parts),
+        last_id=max((one.last_id for one in parts if one.last_id != HIGHEST_ID), key=order, default=HIGHEST_ID),
+        first_entry_id=_edge(min, (one.first_entry_id for one in parts)),
+        last_entry_id=_edge(max, (one.last_entry_id for one in parts)),
+        entries_added=_total(added),
+        max_deleted_id=_edge(max, (one.max_deleted_id for one in parts)),
+        groups=tuple(_group(stream, held) for _, held in sorted(groups.items())),
+        missing={fact: why for one in parts for fact, why in one.missing.items()},
+        partitions=number,
+    )
+
+
+def _group(stream: str, parts: Sequence[GroupStatus]) -> GroupStatus:
+    held: dict[str, int] = {}
+    for one in parts:
+        for consumer, pending in (one.held or {}).items():
+            held[consumer] = held.get(consumer, 0) + pending
+    return GroupStatus(
+        stream=stream,
+        name=parts[0].name,
+        consumers=max(one.consumers for one in parts),  # A process has the same name in each of its partitions
+        pending=sum(one.pending for one in parts),
+        last_delivered_id=min((one.last_delivered_id for one in parts), key=order),
+        entries_read=_total(one.entries_read for one in parts),
+        lag=_lag([one.lag for one in parts]),
+        unowned=_total(one.unowned for one in parts),
+        oldest_pending=oldest(one.oldest_pending for one in parts),
+        oldest_undelivered=oldest(one.oldest_undelivered for one in parts),
+        held=held,
+        delayed=_total(one.delayed for one in parts if one.pending),
+    )
+
+
+def _lag(parts: Sequence[Lag]) -> Lag:
+    unknown = next((one for one in parts if one.reason is not None), None)
+    return Lag(
+        entries=_total(one.entries for one in parts),
+        server=_total(one.server for one in parts),
+        reason=None if unknown is None else unknown.reason,
+        at_least=sum(one.at_least for one in parts),
+        at_most=_total(one.at_most for one in parts),
+        why="" if unknown is None else unknown.why,
+    )
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    known = list(numbers)
+    return None if None in known else sum(number or 0 for number in known)
+
+
+def _edge(choose: Callable[..., str], ids: Iterable[str | None]) -> str | None:
+    """The lowest or highest of the ids that are there."""
+    return choose((one for one in ids if one is not None), key=order, default=None)

@@ -1,0 +1,72 @@
+"""A partitioned stream on the command line: one row with the sums of its partitions."""
+
+import json
+from typing import Any
+
+import redis
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from millstream.client.partitions.layout import HIGHEST_ID, descriptor_key
+from support.partitioned import partition, second_generation
+from support.servers import ServerProcess
+
+
+def rows(url: str, *words: str) -> dict[str, dict[str, Any]]:
+    """The streams as programs read them, by key."""
+    done = CliRunner().invoke(main, ["stream", "ls", *words, "-o", "json", "--url", url])
+    assert done.exit_code == 0, done.output
+    return {row["key"]: row for row in json.loads(done.stdout)}
+
+
+def fill(server: ServerProcess, client: redis.Redis) -> None:
+    """Three partitions with 1, 2 and 3 entries and a group that has read the first of each, beside a plain stream."""
+    partition(server.url, "orders", 3)
+    client.xadd("plain{7}", {"n": 1})
+    for at in range(3):
+        key = f"orders{{{at}}}"
+        client.xgroup_create(key, "billing", "0", mkstream=True)
+        for number in range(at + 1):
+            client.xadd(key, {"n": number}, id=f"{number + 1}-{at}")
+        client.xreadgroup("billing", f"worker-{at}", {key: ">"}, count=1)
+
+
+def test_a_partitioned_stream_is_one_row(server: ServerProcess, client: redis.Redis) -> None:
+    """Its figures are the sums of its partitions; a key that only looks like a partition stays a stream."""
+    fill(server, client)
+    found = rows(server.url)
+    assert set(found) == {"orders", "plain{7}"}
+    one = found["orders"]
+    assert (one["partitions"], one["length"], one["entries_added"], one["groups"]) == (3, 6, 6, 1)
+    assert (one["lag"], one["pending"], found["plain{7}"]["partitions"]) == (3, 3, None)
+    assert set(rows(server.url, "--all")) == {"orders", "plain{7}", *(f"orders{{{at}}}" for at in range(3))}
+    assert "PARTITIONS" in CliRunner().invoke(main, ["stream", "ls", "--url", server.url]).stdout
+
+
+def test_a_pattern_that_fits_the_name_shows_the_whole(server: ServerProcess, client: redis.Redis) -> None:
+    """The sums are never those of some partitions; a pattern of partitions shows these."""
+    fill(server, client)
+    for pattern in ("orders", "ord*"):
+        assert [(key, row["length"]) for key, row in rows(server.url, pattern).items()] == [("orders", 6)]
+    assert set(rows(server.url, "orders{[01]}")) == {"orders{0}", "orders{1}"}
+    assert set(rows(server.url, "--limit", "1")) == {"orders"}
+
+
+def test_all_generations_are_in_the_sum(server: ServerProcess, client: redis.Redis) -> None:
+    """The number is that of the partitions that take new entries; a plain stream that was partitioned counts too."""
+    fill(server, client)
+    client.execute_command("XSETID", "orders{0}", HIGHEST_ID)
+    second_generation(client, "orders", 4)
+    client.xadd("orders~2{1}", {"n": 9})
+    one = rows(server.url)["orders"]
+    assert (one["partitions"], one["length"]) == (4, 7)
+
+
+def test_a_strange_descriptor_hides_no_stream(server: ServerProcess, client: redis.Redis) -> None:
+    """A descriptor that is damaged or of another type leaves the partitions as streams of their own."""
+    fill(server, client)
+    key = descriptor_key("orders")
+    for write in (("SET", key, b"\xff{"), ("DEL", key), ("XADD", key, "*", "a", "1")):
+        client.delete(key)
+        client.execute_command(*write)
+        assert {f"orders{{{at}}}" for at in range(3)} <= set(rows(server.url))

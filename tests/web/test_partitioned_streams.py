@@ -1,0 +1,66 @@
+"""A partitioned stream on the pages: one row of the overview, and a page with its partitions and their owners."""
+
+import time
+
+import redis
+
+from millstream.client.partitions.layout import HIGHEST_ID
+from millstream.client.partitions.lease import owner_key
+from millstream.server.thread import ServerThread
+from support.console import ConsoleThread
+from support.partitioned import partition, second_generation
+
+
+def fill(data: ServerThread, client: redis.Redis) -> None:
+    """Two partitions and a group that has read one entry of the second, which has an owner."""
+    partition(data.url, "orders", 2)
+    for at in range(2):
+        client.xgroup_create(f"orders{{{at}}}", "billing", "0", mkstream=True)
+        for number in range(1 + 2 * at):
+            client.xadd(f"orders{{{at}}}", {"n": number})
+    client.xreadgroup("billing", "worker-7", {"orders{1}": ">"}, count=1)
+    client.set(owner_key("orders{1}", "billing"), "worker-7:4", px=60_000)
+
+
+def test_a_partitioned_stream_is_one_row_and_a_page(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """The row has the sums; the page shows each partition with its share, lag and owner, and leads to it."""
+    fill(data, client)
+    (row,) = console.ask("/overview.json").facts["streams"]
+    assert (row["key"], row["partitions"], row["length"], row["lag"]) == ("orders", 2, 4, 3)
+    text = console.ask("/").text
+    assert ("2 partitions" in text, "/stream?key=orders#partitions" in text, "1 stream " in text) == (True, True, True)
+    page = console.ask("/stream.json?key=orders").facts
+    assert (page["length"], page["groups"][0]["lag"], page["groups"][0]["pending"]) == (4, 3, 1)
+    first, second = page["partition_list"]
+    assert (first["share"], first["groups"][0]["owner"]) == (0.25, None)
+    assert second["groups"][0] == second["groups"][0] | {"owner": "worker-7", "fence": 4, "lag": 2, "pending": 1}
+    text = console.ask("/stream?key=orders").text
+    assert all(word in text for word in ("Stream of 2 partitions", "no owner", "worker-7", "/stream?key=orders%7B1%7D"))
+    assert console.ask("/stream.json?key=orders%7B1%7D").facts["partition_list"] is None
+
+
+def test_uneven_and_sealed_partitions_are_findings(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis
+) -> None:
+    """A busiest partition above three times the mean, and old entries in a partition that takes no more."""
+    fill(data, client)
+    client.execute_command("XSETID", "orders{1}", HIGHEST_ID)
+    second_generation(client, "orders", 4)
+    with client.pipeline() as pipe:
+        for number in range(1_200):
+            pipe.xadd("orders~2{3}", {"n": number})
+        pipe.execute()
+    console.forget()
+    codes = {one["code"]: one for one in console.ask("/overview.json").facts["findings"]}
+    assert (
+        codes["uneven-partitions"]["says"] == "one of 4 partitions has 4.0 times the entries of the mean: orders~2{3}"
+    )
+    assert "sealed-not-finished" not in codes
+    client.delete("orders{0}")
+    client.xgroup_create("orders{0}", "billing", "0", mkstream=True)
+    client.xadd("orders{0}", {"n": 1}, id=f"{int(time.time() * 1000) - 7_200_000}-0")
+    console.forget()
+    codes = {one["code"]: one for one in console.ask("/overview.json").facts["findings"]}
+    assert (codes["sealed-not-finished"]["stream"], codes["sealed-not-finished"]["group"]) == ("orders{0}", "billing")
