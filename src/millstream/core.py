@@ -16,9 +16,12 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from millstream._native import PlainRunner as PlainRunner  # noqa: PLC0414 - the type checker exports it so
 
 T = TypeVar("T", bound=Callable[..., Any])
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from millstream import core
 from millstream.commands.context.context import Origin
 from millstream.node.journal import not_logged
-from millstream.node.plain import NOTHING, PlainRun, PlainRunner
+from millstream.node.plain import NOTHING, PlainRun
 from millstream.node.queued import append_plain
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
@@ -51,7 +51,7 @@ class Batches:
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
         waits = sessions.waits
         places = waits.lines.by_place, waits.claimers.by_place
-        self._runner: PlainRunner | None = None
+        self._runner: core.PlainRunner | None = None
         self._slow: list[tuple[bytes, int]] = []
         # Runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`
         self.call: Callable[[bytes], object] = _not_plain

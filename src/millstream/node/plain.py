@@ -1,14 +1,8 @@
-"""The native core's runner of plain commands, and the result of a run; see :mod:`millstream.node.batch`."""
+"""The result of a run of plain commands in the native core; see :mod:`millstream.node.batch`."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from millstream import core
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.engine.keyspace import Database
-
 
 NAMES: tuple[str, ...] = () if core.native is None else core.native.PLAIN_COMMANDS
 """The commands that have plain forms: none without the native core, whose table they are."""
@@ -44,46 +38,3 @@ class PlainRun(NamedTuple):
 
 NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None, soft=False, whole=0)
 """A run of no commands."""
-
-
-class PlainRunner(Protocol):
-    """Runs plain commands: the interface of ``PlainRunner`` in the native core (``_core/runner.c``)."""
-
-    records: bool  # Changes go into records, for a log or for replicas
-    # Commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs them
-    # empties it, and a script's are not plain while it holds :data:`SLOW_MAX`
-    slow: list[tuple[bytes, int]]
-
-    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:
-        """Run plain commands from the head of ``data`` on."""
-        ...
-
-    def obey(self, db: "Database", data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:
-        """Run plain commands of a primary, of ``data`` from ``at`` on; without replies.
-
-        A command that is not plain stays where it is, but of a transaction of which commands were run: there it is
-        taken, and in ``words``.
-        """
-        ...
-
-    def begin(
-        self, db: "Database", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
-    ) -> None:
-        """Begin a run, of :meth:`call` from here on until :meth:`end`."""
-        ...
-
-    def call(self, data: bytes) -> object:
-        """Run a command; its reply as a value of the script's, under RESP2. None: it was not run.
-
-        A status is True and its text. A small array is True, False, its shape and its leaves. The shape has two bytes
-        for each array: its number of items, and 0x8000 if some are arrays; then each other item has 0xffff.
-        """
-        ...
-
-    def end(self) -> PlainRun:
-        """The outcome of all calls since :meth:`begin`; without replies."""
-        ...
-
-    def drain(self) -> list[tuple[str, int, int]]:
-        """Name, calls and nanoseconds of each command since this was last asked."""
-        ...

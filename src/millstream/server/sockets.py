@@ -21,7 +21,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from millstream import core
 
@@ -42,32 +42,30 @@ Event = tuple[int, "bytes | int | None", int]
 """A descriptor; the bytes read, an ``errno``, or None for nothing; its events from the epoll."""
 
 
-class _Calls(Protocol):
-    """The calls to the native core in a turn."""
+ReadReady = Callable[["select.epoll"], Iterator[Event]]
+"""Reads the bytes that have come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
 
-    def read_ready(self, poll: "select.epoll") -> Iterator[Event]:
-        """Read the bytes that have come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
+SendEach = Callable[[list[Any]], None]
+"""Sends to each descriptor the bytes after it, and puts the result in the place of the two.
 
-    def send_each(self, replies: list[Any]) -> None:
-        """Send to each descriptor the bytes after it, and put the result in the place of the two.
-
-        That is how many bytes the kernel took, the ``errno`` below zero, or None without memory for a number.
-        """
+That is the number of bytes that the kernel took, the ``errno`` below zero, or None without memory for a number.
+"""
 
 
-def native_calls() -> _Calls | None:
-    """The native core, if it has the calls: in Python, they cost more than those of the loop."""
-    return cast("_Calls", core.native) if hasattr(core.native, "read_ready") else None
+def native_calls() -> tuple[ReadReady, SendEach] | None:
+    """The native core's calls of a turn, if it has them: in Python, they cost more than those of the loop."""
+    native: Any = core.native
+    return (native.read_ready, native.send_each) if hasattr(native, "read_ready") else None
 
 
 class Sockets:
     """The sockets of one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: "Server", calls: _Calls) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: "Server", calls: tuple[ReadReady, SendEach]) -> None:
         self.loop = loop  # As given
         self.in_turn = False  # True if written bytes wait for the end of the turn
         self._turns = turns
-        self._calls = calls
+        self._read_ready, self._send_each = calls
         self._poll = select.epoll()
         self._open: dict[int, SocketTransport] = {}
         self._answered: list[SocketTransport | None] = []  # in this turn; None: it has seen to that itself
@@ -96,7 +94,7 @@ class Sockets:
         wall_time, opened = self._turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
         answers: list[Answer] = []
-        found = self._calls.read_ready(self._poll)  # from here on memory may end for one client, not for all
+        found = self._read_ready(self._poll)  # from here on memory may end for one client, not for all
         self.in_turn = True
         try:
             for fd, data, events in found:
@@ -140,7 +138,7 @@ class Sockets:
             each = zip(answers, counts, strict=True)
         except MemoryError:
             return False
-        self._calls.send_each(counts)
+        self._send_each(counts)
         total = 0
         for (_, replies, transport), count in each:
             try:
@@ -164,7 +162,7 @@ class Sockets:
         except MemoryError:  # before anything is sent; sent bytes must be noted
             self.loop.call_soon(self._answer)
             return
-        self._calls.send_each(replies)
+        self._send_each(replies)
         for transport, count in each:
             if transport is not None:
                 try:

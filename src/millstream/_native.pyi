@@ -1,0 +1,46 @@
+"""Types of the native core that have no double in Python."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millstream.commands.context.config import Config
+from millstream.engine.keyspace import Database
+from millstream.node.plain import PlainRun
+
+class PlainRunner:
+    """Runs plain commands (``_core/runner.c``)."""
+
+    def __init__(
+        self, config: Config, waiting: Mapping[Any, Any], claimers: Mapping[Any, Any], records: bool, /
+    ) -> None: ...
+
+    records: bool  # Changes go into records, for a log or for replicas
+    # Commands that took at least ``Config.slow_from``, each as it was sent, with its nanoseconds; whoever runs them
+    # empties it, and a script's are not plain while it holds ``SLOW_MAX``
+    slow: list[tuple[bytes, int]]
+
+    def run(self, db: Database, data: bytes, at: int, wall: int, resp: int) -> PlainRun:
+        """Run plain commands from the head of ``data`` on."""
+
+    def obey(self, db: Database, data: bytes, at: int, wall: int, is_open: bool) -> PlainRun:
+        """Run plain commands of a primary, of ``data`` from ``at`` on; without replies.
+
+        A command that is not plain stays where it is, but of a transaction of which commands were run: there it is
+        taken, and in ``words``.
+        """
+
+    def begin(self, db: Database, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]) -> None:
+        """Begin a run, of :meth:`call` from here on until :meth:`end`."""
+
+    def call(self, data: bytes) -> object:
+        """Run a command; its reply as a value of the script's, under RESP2. None: it was not run.
+
+        A status is True and its text. A small array is True, False, its shape and its leaves. The shape has two bytes
+        for each array: its number of items, and 0x8000 if some are arrays; then each other item has 0xffff.
+        """
+
+    def end(self) -> PlainRun:
+        """The outcome of all calls since :meth:`begin`; without replies."""
+
+    def drain(self) -> list[tuple[str, int, int]]:
+        """Name, calls and nanoseconds of each command since this was last asked."""
