@@ -1,6 +1,9 @@
 """A partitioned stream on the command line: one row with the sums of its partitions."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -70,3 +73,32 @@ def test_a_strange_descriptor_hides_no_stream(server: ServerProcess, client: red
         client.delete(key)
         client.execute_command(*write)
         assert {f"orders{{{at}}}" for at in range(3)} <= set(rows(server.url))
+
+
+def test_tail_shows_the_entries_of_all_partitions(server: ServerProcess, client: redis.Redis) -> None:
+    """They come in the order of their ids, each with its partition; a partition without a key is skipped."""
+    fill(server, client)
+    client.delete("orders{0}")
+    done = CliRunner().invoke(main, ["stream", "tail", "orders", "-o", "jsonl", "--url", server.url])
+    assert done.exit_code == 0, done.output
+    found = [(row["stream"], row["id"]) for row in map(json.loads, done.stdout.splitlines())]
+    one, two = "orders{1}", "orders{2}"
+    assert found == [(one, "1-1"), (two, "1-2"), (one, "2-1"), (two, "2-2"), (two, "3-2")]
+    done = CliRunner().invoke(main, ["stream", "tail", "orders", "--group", "billing", "--url", server.url])
+    assert [line.split("  ")[1] for line in done.stdout.splitlines()] == [one, two, two]
+
+
+def test_tail_follows_all_partitions(server: ServerProcess, client: redis.Redis) -> None:
+    """Also one that gets its first entry later."""
+    fill(server, client)
+    client.delete("orders{0}")
+    words = [Path(sys.executable).with_name("millstream"), "stream", "tail", "orders", "-n", "1", "-f", "-o", "jsonl"]
+    with subprocess.Popen([*words, "--url", server.url], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            assert json.loads(running.stdout.readline())["id"] == "3-2"
+            client.xadd("orders{0}", {"n": "late"})
+            row = json.loads(running.stdout.readline())
+        finally:
+            running.kill()
+    assert (row["stream"], row["fields"]) == ("orders{0}", {"n": "late"})

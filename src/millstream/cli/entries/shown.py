@@ -27,12 +27,12 @@ class EntryOutput:
     """The output of entries."""
 
     def __init__(
-        self, form: str, choice: EntryChoice, names: Sequence[str], *, many: bool = False, whole: bool = False
+        self, form: str, choice: EntryChoice, names: Sequence[str], *, streams: Sequence[str] = (), whole: bool = False
     ) -> None:
         self._form = form
         self._choice = choice
         self._names = tuple(names)
-        self._many = many
+        self._streams = streams  # The streams that were named; an entry of another one, a partition, says its stream
         self._cut = None if whole or not sys.stdout.isatty() else _CUT
 
     def show(self, entries: Iterable[EntryView]) -> None:
@@ -54,7 +54,7 @@ class EntryOutput:
         """An entry in one line, for people."""
         payload = self._choice.payload(entry)
         parts = [time_text(_time(entry)), entry.id]
-        if self._many:
+        if len(self._streams) > 1 or (self._streams and entry.stream not in self._streams):
             parts.insert(1, in_one_line(entry.stream))
         for name, value in values_of(payload, self._names):
             parts.append(f"{in_one_line(name)}={value_text(value, self._cut)}")

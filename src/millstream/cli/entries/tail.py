@@ -1,7 +1,7 @@
 """``millstream stream tail``: the last entries of streams, all since a time, and those that are being added."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -17,6 +17,7 @@ from millstream.ops.entries import reading as entries
 from millstream.ops.entries.reading import Arrived, follow, group_positions
 from millstream.ops.parameters import entry_id
 from millstream.ops.payloads.choice import EntryChoice
+from millstream.ops.streams.partitioned import read_layouts
 from millstream.ops.words import NEVER, EntryView
 
 _DEFAULT = 10
@@ -69,8 +70,9 @@ def tail(
 ) -> None:
     """Show the last entries of each STREAM, all in the order of their ids, with decoded values.
 
-    STREAM is a key. Groups are not changed. Values are shown as JSON, MessagePack, the workers' envelope, text or hex.
-    With --follow the command survives a restart of the server: it prints a note and continues after the last entry.
+    STREAM is a key, or a partitioned stream, which stands for all its partitions. Groups are not changed. Values are
+    shown as JSON, MessagePack, the workers' envelope, text or hex. With --follow the command survives a restart of the
+    server: it prints a note and continues after the last entry.
 
     \b
     Examples:
@@ -97,7 +99,7 @@ def tail(
             group=group,
             follow=follow,
         )
-        shown = EntryOutput(form, wanted.choice, names, many=len(wanted.streams) > 1, whole=full)
+        shown = EntryOutput(form, wanted.choice, names, streams=wanted.streams, whole=full)
         shown.show(_entries(url, wanted))
 
 
@@ -128,9 +130,14 @@ def _entries(url: str | None, wanted: TailRange) -> Iterator[EntryView]:
 async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, None]:
     """Yield the present entries, then the added ones; none is repeated, and none between the two is left out."""
     fits = wanted.choice.fits
-    last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow)
-    if missing := [stream for stream in wanted.streams if last[stream] == NEVER and wanted.follow]:
-        yield Arrived(said=f"nothing was ever added to {', '.join(missing)}; waiting for it")
+    wanted, parts = await _with_partitions(line, wanted)
+    last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow or bool(parts))
+    if not wanted.follow:  # A partition without an entry is not a key yet
+        last = {stream: at for stream, at in last.items() if at != NEVER or stream not in parts}
+        wanted = replace(wanted, streams=tuple(last))
+    missing = [stream for stream in wanted.streams if last[stream] == NEVER and wanted.follow]
+    if named := [stream for stream in missing if stream not in parts]:
+        yield Arrived(said=f"nothing was ever added to {', '.join(named)}; waiting for it")
     end = None if wanted.until is None else f"{max(wanted.until - 1, 0)}"
     starts = await _starts(line, wanted, [stream for stream in wanted.streams if stream not in missing])
     bounds = {stream: (start, end or last[stream]) for stream, start in starts.items()}
@@ -144,6 +151,14 @@ async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, No
     if wanted.follow:
         async for arrived in follow(line, last):
             yield Arrived(tuple(filter(fits, arrived.entries)), arrived.said)
+
+
+async def _with_partitions(line: Line, wanted: TailRange) -> tuple[TailRange, frozenset[str]]:
+    """The same with the partitions of each partitioned stream in its place; and the keys of these."""
+    layouts = await read_layouts(line, wanted.streams)
+    keys = [(stream,) if stream not in layouts else layouts[stream].every_key for stream in wanted.streams]
+    parts = frozenset(key for layout in layouts.values() for key in layout.every_key)
+    return replace(wanted, streams=tuple(dict.fromkeys(key for each in keys for key in each))), parts
 
 
 async def _starts(line: Line, wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
