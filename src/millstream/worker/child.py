@@ -26,8 +26,10 @@ from millstream.worker.monitoring.health import ALLOW_VARIABLE
 from millstream.worker.process.run import (
     ALONE,
     BESIDE,
+    DISMISSED,
     EXIT_CLEAN,
     EXIT_CONFIG,
+    EXIT_DISMISSED,
     EXIT_FATAL,
     FATAL,
     GRACE,
@@ -43,6 +45,9 @@ from millstream.worker.subscriber import isolation
 log = logger("millstream.worker")
 
 Found = TypeVar("Found")
+
+# Reports of an orderly end: by the exit code alone, an end that a handler forces would look the same
+_LAST_WORDS = {EXIT_FATAL: FATAL, EXIT_DISMISSED: DISMISSED}
 
 
 def main(target: str) -> int:
@@ -77,8 +82,8 @@ def main(target: str) -> int:
         health=_health(os.environ),
         health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
     )
-    if code == EXIT_FATAL:
-        _say(supervisor, FATAL)
+    if code in _LAST_WORDS:
+        _say(supervisor, _LAST_WORDS[code])
     return code
 
 

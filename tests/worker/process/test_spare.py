@@ -36,6 +36,8 @@ async def good(x: int) -> None:
 
 WAYS = {
     "exit": "if do == 'end': os._exit(1)",
+    "as dismissed": "if do == 'end': os._exit(3)",  # the codes by which a worker reports an end of its own
+    "as misconfigured": "if do == 'end': os._exit(78)",
     "kill": "if do == 'end': os.kill(os.getpid(), 9)",
     "block": "if do == 'end': time.sleep(3600)",
     "signal": "if do == 'end': os.kill(os.getpid(), 15); await asyncio.sleep(3600)",

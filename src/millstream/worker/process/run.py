@@ -54,6 +54,7 @@ BESIDE = b"beside\n"
 
 SPARE = b"spare\n"  # the spare process has work
 FATAL = b"fatal\n"  # a subscriber cannot go on, and the process ends in order
+DISMISSED = b"dismissed\n"  # it ends by an order; a handler may end the process with the same exit code
 
 
 STOP = b"stop\n"

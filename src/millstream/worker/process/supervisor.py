@@ -237,7 +237,8 @@ class Supervisor:
             return set()
         await self._stop([ended := asyncio.create_task(process.wait())])
         voice.kill()  # what it may have started
-        self._code = self._code or _at_stop(ended.result())
+        voice.hear_rest()
+        self._code = self._code or (0 if voice.dismissed else _at_stop(ended.result()))
         return set()
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
@@ -253,28 +254,31 @@ class Supervisor:
                 process = await self._spawn(slot)
             started, edition = time.monotonic(), self._edition
             code = await process.wait()
-            process = None
+            process, voice = None, self._voices[slot]
+            voice.hear_rest()
+            dismissed = code == EXIT_DISMISSED and (voice.dismissed or slot == _DRIVER)
             if self._stopping.is_set():
-                if _at_stop(code):
-                    self._voices[slot].kill()  # it could not end what it had started
+                if not dismissed and _at_stop(code):
+                    voice.kill()  # it could not end what it had started
                     log.error("%s ended with %s", _who(slot), _word(code))
                     self._code = self._code or _at_stop(code)
                 return
-            if code == EXIT_DISMISSED:
+            if dismissed:
                 self._dismiss(slot)
                 return
             if self.watched is not None:
                 await self._next_edition(slot, edition, code)
                 continue
-            voice = self._voices[slot]
-            voice.hear_rest()
             blocked = voice.killed
             # A crash while it runs entries uses up the tries of an entry: however many such ends there are, they are
             # progress. A mistake of every start, or of a subscriber that cannot go on, is none.
             charged = blocked or voice.alone or (READY in voice.said and not voice.fatal)
             early = time.monotonic() - started < _QUICK_SECONDS
             quick, ends = (quick + 1 if early and not charged else 0), (ends + 1 if early else 0)
-            if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
+            # A handler may end its process with any code: only an end that is not charged is a mistake of the start
+            if (code == EXIT_CONFIG and not charged) or (
+                code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT
+            ):
                 self._give_up(slot, code)
                 return
             if slot > _DRIVER:
@@ -350,7 +354,7 @@ def _at_start(code: int) -> int:
 
 def _at_stop(code: int) -> int:
     """The same at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
-    return 0 if code in (0, -signal.SIGTERM, EXIT_DISMISSED) else _at_start(code)
+    return 0 if code in (0, -signal.SIGTERM) else _at_start(code)
 
 
 def _who(slot: int) -> str:

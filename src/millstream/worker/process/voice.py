@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from millstream.worker.process.run import ALONE, BESIDE, FATAL, GRACE, KILL_AFTER, PIPELINES, READY, SPARE
+from millstream.worker.process.run import ALONE, BESIDE, DISMISSED, FATAL, GRACE, KILL_AFTER, PIPELINES, READY, SPARE
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
 #: Ticks without a report after which the process is asked to let its watchdog run.
@@ -41,6 +41,7 @@ class Voice:
         self.grace: float | None = None  # Seconds of the app's grace; None as long as the process has not reported it
         self.killed = False  # Its event loop stood still for too long, and it ends itself
         self.fatal = False  # A subscriber of it cannot go on
+        self.dismissed = False  # It ends by an order
         self.alone = False  # It runs an entry alone that is charged for its end
         self.silent = 0.0  # Seconds without a report, as far as we and the process could run
         asyncio.get_running_loop().add_reader(reports, self._read)
@@ -77,6 +78,8 @@ class Voice:
             self.alone = line == ALONE
         elif line == FATAL:
             self.fatal = True
+        elif line == DISMISSED:
+            self.dismissed = True
         elif line == SPARE:
             self._on_spare()
         elif line.startswith(GRACE):
