@@ -70,6 +70,7 @@ def test_an_entry_ends_one_worker_and_one_spare(
     assert len(ended) == 2, found
     letters: Any = client.xrange("bad:dead")
     assert letters[0][1]["_dead.reason"] == "overdue"
+    assert "the last one ended a process that ran it alone" in letters[0][1]["_dead.error"]
 
 
 def test_other_groups_go_on_while_an_entry_blocks_the_spare(

@@ -144,9 +144,12 @@ class Lanes(SubscriberPart):
         mode = self._failures.run_mode(held)
         if mode is RunMode.DEAD:
             limit = self._subscription.retry.limit
+            # The limit decides about most; an entry that ends a process also when it is alone is not tried so often
+            reason = f"{limit} tries are allowed"
+            if self._failures.died_alone(held):
+                reason = "the last one ended a process that ran it alone"
             self._outcomes.failed(
-                held,
-                DeliveryLimitError(f"delivered {held.deliveries} times without an outcome, {limit} tries are allowed"),
+                held, DeliveryLimitError(f"delivered {held.deliveries} times without an outcome: {reason}")
             )
         elif mode is RunMode.ALONE:
             # claimed by ourselves while it waited: charged already
