@@ -131,6 +131,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a pipeline": (lambda: Router().pipeline("s"), "belongs to an app"),
     "dependencies": (lambda: Router().dependencies, "app.dependencies"),
     "no stream": (lambda: untyped(Router()).subscriber(_handler), "needs a stream"),
+    "no times": (lambda: untyped(Router()).schedule(_handler), "needs times"),
     "no stream to publish to": (lambda: untyped(Router()).publisher(_handler), "needs a stream"),
     "an empty stream": (lambda: Router("p").publisher(""), "name of a stream"),
     "a middleware that is none": (lambda: untyped(Router)(middlewares=[7]), "7"),

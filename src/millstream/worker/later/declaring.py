@@ -90,6 +90,11 @@ class Declaring(Registering):
         Raises:
             ConfigError: an option is invalid, or the name is taken.
         """
+        if callable(cron):
+            raise ConfigError(
+                f'{name_of(cron)}: @app.schedule needs times. Write @app.schedule("0 3 * * *") or '
+                '@app.schedule(every="6h") above it.'
+            )
 
         def declare(name: str, stream: str, words: list[Any], group: str) -> None:
             table = timetable.timetable(
