@@ -54,7 +54,7 @@ async def test_running_gives_up_when_its_patience_is_over(real_redis: ServerProc
     nobody = f"redis://127.0.0.1:{free_port()}/0"
     for patience in (0, 0.3):
         app, seen = working(nobody)
-        with pytest.raises(Disconnected):
+        with pytest.raises(Disconnected, match=r"cannot connect to redis://.* start the server"):
             async with app.running(patience=patience):
                 pass
         assert seen == []

@@ -236,8 +236,11 @@ async def _start(app: RunnableApp, stopping: asyncio.Event) -> int | None:
     """Connect, trying for a while; an exit code if that was the end of it."""
     try:
         return None if await start_patiently(app.start, app.url, CONNECT_SECONDS, stopping) else EXIT_CLEAN
-    except (Disconnected, AccessDenied) as error:
-        log.critical("cannot reach %s: %s", without_password(app.url), error)
+    except Disconnected as error:
+        log.critical("%s", error)
+        return EXIT_UNREACHABLE
+    except AccessDenied as error:
+        log.critical("cannot log in to %s: %s. Give a valid user in the URL.", without_password(app.url), error)
         return EXIT_UNREACHABLE
 
 

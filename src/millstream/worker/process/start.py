@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
+from millstream.client.url import unreached
 from millstream.errors import Disconnected
 from millstream.logs import logger
 from millstream.printable import without_password
@@ -26,7 +27,7 @@ async def start_patiently(
             await start()
         except Disconnected as error:
             if patience is not None and time.monotonic() - began >= patience:
-                raise
+                raise Disconnected(unreached(url, error), sent=error.sent) from error
             if not said:
                 said = True
                 limit = "until it can be reached" if patience is None else f"for {patience:g} s"
