@@ -53,3 +53,24 @@ def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pyte
     assert done.exit_code == 3
     assert f"cannot connect to {nowhere.replace('secret', '***')} (" in done.stderr
     assert done.stderr.endswith("): start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["pending", "claim", "orders", "g", "1-0"], "--to CONSUMER is missing. Give it a value."),
+        (["stream", "tail", "-n"], "If it is a name, write -- before it."),
+        (["stream", "gaps", "-x"], "If it is a name, write -- before it."),
+    ],
+    ids=lambda found: found if isinstance(found, str) else found[-1],
+)
+def test_a_word_that_is_missing_or_taken_for_an_option_is_named(
+    server: ServerProcess, client: redis.Redis, words: list[str], reason: str
+) -> None:
+    """The error names the option with its value, or the way to give a name that begins with a dash."""
+    client.xadd("orders", {"n": 1}, id="1-0")
+    client.xgroup_create("orders", "g", 0)
+    client.xreadgroup("g", "c", {"orders": ">"})
+    done = CliRunner().invoke(main, words, env={"MILLSTREAM_URL": server.url})
+    assert done.exit_code == 2
+    assert reason in done.stderr

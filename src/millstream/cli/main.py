@@ -81,8 +81,15 @@ def _redacted() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.__dict__["message"] = without_secrets(error.message)  # final, for those who type
+        error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # final, for those who type
         raise
+
+
+def _dash(error: click.ClickException) -> str:
+    """The way to give a name that was taken for an option; nothing for an option that a command may well have."""
+    if not isinstance(error, click.NoSuchOption | click.BadOptionUsage):
+        return ""
+    return "" if error.option_name.startswith("--") else " If it is a name, write -- before it."
 
 
 class MainGroup(LazyGroup):

@@ -75,8 +75,11 @@ class Word:
         if text is None:
             if default is not Parameter.empty:
                 return default
-            raise UsageError(f"it needs {self.name}")
+            raise UsageError(f"{self._missing()} is missing. Give it a value.")
         return self._value(text)
+
+    def _missing(self) -> str:
+        return self.metavar or self.name if self.kind == "argument" else f"{self.option} {self.metavar}".rstrip()
 
     def _value(self, text: str) -> Any:
         if self.values and text not in self.values:
