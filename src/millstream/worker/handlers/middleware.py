@@ -91,7 +91,7 @@ def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]")
         raise ConfigError(f"middlewares={middlewares!r} is invalid: it must be a list. Write middlewares=[...].")
     for one in middlewares:
         if isinstance(one, type) or not (isinstance(one, Middleware) or callable(one)):
-            raise ConfigError(f"middleware {one!r}: an instance of Middleware, or a function (call_next, msg)")
+            raise ConfigError(f"middleware {one!r} is invalid. Give a Middleware() or a function (call_next, msg).")
         made.append(_with_usable_hooks(one) if isinstance(one, Middleware) else _Function(_usable(one, name_of(one))))
     return tuple(made)
 
@@ -190,7 +190,7 @@ class Timeout(Middleware):
     def __init__(self, seconds: float | str) -> None:
         self.seconds = times.configured("Timeout(", seconds, "s")
         if self.seconds <= 0:
-            raise ConfigError(f"Timeout({seconds!r}): more than 0 seconds")
+            raise ConfigError(f"Timeout({seconds!r}) is invalid. Give more than 0 seconds.")
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """One run, bounded.

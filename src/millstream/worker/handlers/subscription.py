@@ -163,7 +163,7 @@ class Subscription:
 
     def _check_options(self) -> None:
         if not isinstance(self.concurrency, int) or self.concurrency < 1:
-            raise ConfigError(f"{self.name}: subscriber(concurrency={self.concurrency!r}): a number of at least 1")
+            raise ConfigError(f"{self.name}: subscriber(concurrency={self.concurrency!r}) is invalid. Write 1 or more.")
         if not isinstance(self.retry, Retry):
             raise ConfigError(
                 f"{self.name}: subscriber(retry={self.retry!r}) is invalid. Write Retry(max_deliveries=5)."
@@ -182,12 +182,12 @@ class Subscription:
             ("on_ack", self.on_ack, ("keep", "delete")),
         ):
             if value not in allowed:
-                raise ConfigError(f"subscriber({option}={value!r}): one of {', '.join(allowed)}")
+                raise ConfigError(f"subscriber({option}={value!r}) is invalid. Write one of {', '.join(allowed)}.")
         if self.sub.no_ack and (self.ack != "auto" or self.read == "claimed"):
             raise ConfigError("StreamSub(no_ack=True) leaves nothing to ack or to claim")
         if self.batch and self.key is not None:
             raise ConfigError(
-                "subscriber(batch=True, key=...): a batch has entries of many keys; choose one of the two"
+                "subscriber(batch=True, key=...) is invalid: a batch has entries of many keys. Leave one out."
             )
         if self.hold and (self.batch or self.ack == "manual"):
             raise ConfigError(

@@ -47,7 +47,7 @@ class Retry:
         for name in ("base", "max_delay"):
             object.__setattr__(self, name, times.configured(f"Retry({name}=", getattr(self, name), "s"))
         if self.backoff not in get_args(Backoff):
-            raise ConfigError(f"Retry(backoff={self.backoff!r}): one of {', '.join(get_args(Backoff))}")
+            raise ConfigError(f"Retry(backoff={self.backoff!r}) is invalid. Write {', '.join(get_args(Backoff))}.")
         object.__setattr__(self, "on", _checked(self.on))
 
     @property
