@@ -122,6 +122,8 @@ def _default(argument: inspect.Parameter) -> str:
     value = argument.default
     if value is argument.empty or value is dataclasses.MISSING:
         return ""
+    if repr(value) == "<factory>":  # Of a dataclass; all of ours make an empty mapping
+        return "{}"
     return f"{type(value).__name__}()" if re.search(r"<.*(factory|object).*>", repr(value)) else repr(value)
 
 

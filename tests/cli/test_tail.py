@@ -132,7 +132,7 @@ def test_what_others_wrote_moves_no_cursor(server: ServerProcess, client: redis.
     [
         (["nowhere"], 4, "there is no stream 'nowhere'"),
         (["text"], 4, "the key 'text' holds no stream"),
-        (["s", "--since", "soon"], 2, "--since: 'soon' is no time"),
+        (["s", "--since", "soon"], 2, "--since: 'soon' is not a time"),
         (["s", "--since", "1h", "--after", "0"], 2, "each set the start"),
         (["s", "--follow", "--until", "1h"], 2, "give one of them"),
         (["s", "--after", "x"], 2, "is not an entry's id"),

@@ -24,7 +24,7 @@ def instant(option: str, word: str | None, *, fixed: bool = False) -> int | None
         found = times.instant(word, time.time_ns() // 1_000_000)
         relative = fixed and times.is_relative(word)
     except ValueError as reason:
-        raise UsageError(f"{option}: {word!r} is no time: {reason}") from None
+        raise UsageError(f"{option}: {word!r} is not a time: {reason}") from None
     if relative:
         raise UsageError(
             f"{option} {word}: give a time (ISO, or milliseconds since 1970), not a span: the same command must mean "

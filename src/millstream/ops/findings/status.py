@@ -41,7 +41,7 @@ def letters_waiting(seen: StreamsSeen) -> list[Advice]:
 def _letters(stream: StreamStatus, now_ms: int) -> Advice:
     """The finding that entries of a stream are dead."""
     newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
-    says = f"{plural(stream.length, 'entry was', 'entries were')} set aside as dead letters"
+    says = f"{plural(stream.length, 'dead letter')} of entries that no worker could handle"
     evidence = {"letters": stream.length, "newest_ms": newest}
     return Advice("dead-letters", "warning", stream.key, None, says, evidence, command_words("dead ls", stream.key))
 

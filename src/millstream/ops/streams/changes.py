@@ -94,7 +94,7 @@ async def trim(
         Together(
             _bound,
             (
-                Word("option", says="Keep the newest N entries.", name="maxlen", title="so many stay",
+                Word("option", says="Keep the newest N entries.", name="maxlen", title="entries to keep",
                      hint="100000", read=number(0), least=0),
                 Word("option", "ID", "Remove entries older than this id.", name="minid", title="or from this id on",
                      hint="1763721600000-0", read=entry_id, shown=True),
