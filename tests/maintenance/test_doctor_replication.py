@@ -152,7 +152,7 @@ def one(place: str, clock: float = 0, settings: dict[str, str | None] | None = N
             [one("a"), one("b", clock=-1099)],
             [],
         ),
-        (ServerWords("p", PRIMARY), [one("a", role="master")], [("warning", "a is no replica")]),
+        (ServerWords("p", PRIMARY), [one("a", role="master")], [("warning", "a is not a replica")]),
         (
             ServerWords("p", PRIMARY, {"repl-dialect": "8.2"}),
             [one("a"), one("b", redis_version="8.2.1"), one("c", millstream_version="1")],

@@ -293,7 +293,7 @@ def test_a_directory_of_something_else(tmp_path: Path, files: tuple[str, ...]) -
     with pytest.raises(StorageError, match="has no log"):
         list(dump(tmp_path, Choice()))
     assert [(found.level, found.what) for found in diagnose_directory(tmp_path) if found.check == "log"] == [
-        ("warning", f"{tmp_path} holds no log")
+        ("warning", f"{tmp_path} has no log")
     ]
 
 

@@ -234,7 +234,7 @@ def test_what_is_held_does_not_end_the_look_of_the_doctor(pair: Pair) -> None:
     assert found.pop("does not tell of claim, idmp; has xnack, xackdel, xdelex") == ("note", "capabilities")
     (unread,) = [what for what in found if what.startswith("not looked at: NOREPLICAS")]
     assert found[unread] == ("problem", "streams")
-    assert f"{pair.replica.url} is no replica" in found
+    assert f"{pair.replica.url} is not a replica" in found
     assert not [what for what in found if "stopped looking" in what]
     pair.thaw()
     pair.begin()

@@ -47,7 +47,7 @@ def test_what_is_no_address_is_said_so() -> None:
     """Too many words, and invalid base64."""
     with pytest.raises(AddressError, match="at most 80"):
         words_of(b"&".join(b"a=1" for _ in range(81)))
-    with pytest.raises(AddressError, match="key64 is no base64"):
+    with pytest.raises(AddressError, match="key64 is not base64"):
         words_of(b"key64=x")
 
 

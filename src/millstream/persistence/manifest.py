@@ -118,7 +118,7 @@ class Manifest:
         """The manifest that :meth:`facts` tells of."""
         made = facts["snapshot"]
         if made is not None and not (_is_plain(made["name"], made["last"]) and is_snapshot_name(made["name"])):
-            raise ValueError(f"{made['name']!r} is no snapshot")
+            raise ValueError(f"{made['name']!r} is not a snapshot")
         segments = _entries(facts["segments"])
         if not segments:
             raise ValueError("no log file is left")

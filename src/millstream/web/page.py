@@ -76,7 +76,7 @@ def _from_base64(name: str, value: str) -> str:
     try:
         return base64.urlsafe_b64decode(value.encode(errors="replace")).decode(errors="surrogateescape")
     except (binascii.Error, ValueError):
-        raise AddressError(f"{name} is no base64") from None
+        raise AddressError(f"{name} is not base64") from None
 
 
 class NoPageError(MillstreamError):

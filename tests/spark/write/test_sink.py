@@ -379,7 +379,7 @@ def test_ids_of_ones_own(both: ServerProcess, both_client: redis.Redis) -> None:
         ([["5-0", "5"]], None, "5-0 comes after 5-0"),
         ([["7-0"], ["6-0"]], None, "6-0 comes after 7-0"),
         ([["7-0", "8-0"]], "7-0", "7-0 comes after 7-0"),
-        ([["x"]], None, "'id' is 'x', which is no entry id"),
+        ([["x"]], None, "'id' is 'x', which is not an entry id"),
         ([["18446744073709551616-0"]], None, "greater than any entry id"),
         ([["0"]], None, "0-0, below every entry id"),
         ([[None]], None, "'id' is null"),

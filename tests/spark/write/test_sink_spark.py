@@ -145,7 +145,7 @@ def test_a_failed_job_leaves_nothing(
         (["id"], {"stream": "out"}, "ConfigError: column 'id' is of type bigint and must be an entry id"),
         (["id n"], {"stream": "text"}, "ConfigError: option 'stream': 'text' on redis://"),
         (["id n"], {"stream": "out", "url": "redis://127.0.0.1:1/0"}, "NotReachedError: option 'url': cannot connect"),
-        (["id n", "'x' id"], {"stream": "out"}, "UsageError: a row's column 'id' is 'x', which is no entry id"),
+        (["id n", "'x' id"], {"stream": "out"}, "UsageError: a row's column 'id' is 'x', which is not an entry id"),
     ],
 )
 def test_the_last_line_of_an_error_says_what_to_mend(

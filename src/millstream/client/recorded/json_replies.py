@@ -46,4 +46,4 @@ def reply_of(value: object, depth: int = 0) -> Reply:
                 return base64.b64decode(text, validate=True)
             except binascii.Error:
                 raise ValueError("its base64 is not valid") from None
-    raise ValueError("it has a value that is no reply")
+    raise ValueError("it has a value that is not a reply")

@@ -31,7 +31,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
         yield Finding(
             "problem",
             "directory",
-            f"{directory} is no directory",
+            f"{directory} is not a directory",
             "a server started on it would be empty",
             "give the directory that the server uses: see its first log lines, or `CONFIG GET dir`",
         )
@@ -50,7 +50,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
         yield Finding(
             "warning",
             "log",
-            f"{directory} holds no log",
+            f"{directory} has no log",
             "a server started on it would be empty",
             "if it should have one, give the server's directory: see its first log lines, or `CONFIG GET dir`",
         )

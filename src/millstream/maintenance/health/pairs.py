@@ -34,7 +34,7 @@ def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Ite
             yield Finding(
                 "warning",
                 _CHECK,
-                f"{each.place} is no replica",
+                f"{each.place} is not a replica",
                 "it was given as a replica, and has no data of this server",
                 "give the URLs of replicas of this server, or make it follow (REPLICAOF)",
             )

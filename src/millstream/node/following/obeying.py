@@ -177,7 +177,7 @@ def _row(words: list[bytes]) -> "Command | None":
     if row is None or row.handler is None or not row.takes(len(words)):
         raise NotHeldError(f"the primary has sent a command that does not exist here: {_text(words)}")
     if "write" not in row.flags and row.name != "publish":
-        raise NotHeldError(f"the primary has sent a command that is no change of data: {_text(words)}")
+        raise NotHeldError(f"the primary has sent a command that does not change data: {_text(words)}")
     return row
 
 

@@ -312,8 +312,8 @@ def _ids(column: pa.Array) -> list[Id]:
     if parts.null_count:
         wrong = column.filter(pc.is_null(parts))[0].as_py()
         raise UsageError(
-            f"a row's column 'id' is {wrong!r}, which is no entry id such as 1700000000000-0: drop the column to have "
-            "ids made, or rename it (withColumnRenamed('id', ...)) to write it as a field"
+            f"a row's column 'id' is {wrong!r}, which is not an entry id such as 1700000000000-0: drop the column to "
+            "have ids made, or rename it (withColumnRenamed('id', ...)) to write it as a field"
         )
     pairs = zip(parts.field(0).to_pylist(), parts.field(1).to_pylist(), strict=True)
     found = [Id(int(ms), int(seq or 0)) for ms, seq in pairs]

@@ -105,7 +105,7 @@ def _check(schema: Any) -> None:
     try:
         fastavro.parse_schema(schema)
     except Exception as reason:  # noqa: BLE001 - of several kinds, all of them about the schema
-        raise ConfigError(f"the schema is no valid Avro schema: {reason}") from None
+        raise ConfigError(f"the schema is not a valid Avro schema: {reason}") from None
 
 
 def decoded(values: pa.Array, schema: Any, kind: DataType, registry: str | None, *, permissive: bool) -> pa.Array:

@@ -43,7 +43,7 @@ class CommitRecord:
             rows = kept.get("rows")
             return cls(_number(kept["version"]), parts, None if rows is None else _number(rows))
         except (AttributeError, KeyError, TypeError) as reason:
-            raise ValueError(f"it is no record of a batch ({fault(reason)})") from None
+            raise ValueError(f"it is not a record of a batch ({fault(reason)})") from None
 
 
 def _part(kept: list[Any]) -> Part:
@@ -52,7 +52,7 @@ def _part(kept: list[Any]) -> Part:
         raise ValueError(f"{part.rows} rows are not in {part.pieces} pieces")
     for text in (part.key, part.stream):
         if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no key")
+            raise TypeError(f"{text!r} is not a key")
         text.encode()  # half of a surrogate pair, as JSON may hold, is in no key's name
     return part
 
@@ -102,15 +102,15 @@ class CommitRecordStore:
             return None if text is None else self._checked(CommitRecord.unpacked(text))
         except ValueError as reason:
             raise UsageError(
-                f"what is kept of this writer's last batch in {self.key} was changed by another program: {reason}. Its "
-                f"rows may be there or not; DEL {self.key} to have the batch written anew"
+                f"the record of this writer's last batch in {self.key} was changed by another program: {reason}. Its "
+                f"rows may be there or not; DEL {self.key} to have the batch written again"
             ) from None
 
     def _checked(self, record: CommitRecord) -> CommitRecord:
         """The record if all its keys are of this writer's staged rows: they are published from, and then removed."""
         for part in record.parts or ():
             if not keys.is_staged(part.key.encode(), self._writer):
-                raise ValueError(f"{part.key!r} is no key of rows that it staged")
+                raise ValueError(f"{part.key!r} is not a key of rows that it staged")
         return record
 
     def replace(self, record: CommitRecord) -> bool:

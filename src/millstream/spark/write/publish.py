@@ -116,8 +116,8 @@ class PiecePublisher:
 
     def _broken(self, what: str) -> UsageError:
         return UsageError(
-            f"{what}: DEL {self._records.key} to have the batch written anew; what was published of it stays, and will "
-            "be there twice"
+            f"{what}: DEL {self._records.key} to have the batch written again; its rows that were published stay, and "
+            "will be there twice"
         )
 
     def _step(self, part: Part, number: int, piece: Piece, following: _Step | None) -> tuple[bool, list[Reply] | None]:

@@ -153,7 +153,7 @@ def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
 
 def _id(name: str, text: str) -> str:
     if not _is_id(text):
-        raise NoPageError(f"{name} {text!r} is no entry's id")
+        raise NoPageError(f"{name} {text!r} is not an entry's id")
     return text
 
 
