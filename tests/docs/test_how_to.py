@@ -130,7 +130,7 @@ def test_the_page_of_choices_is_right_about_retries() -> None:
         return sum(unspread.delay(number, 1.0) for number in range(1, policy.max_deliveries))
 
     assert longest(Retry()) == 7.5
-    assert "over 8 seconds at most" in page
+    assert "for 8 seconds at most" in page
     assert round(longest(Retry(max_deliveries=20)) / 60) == 54
     assert "for 54 minutes at most" in page
 
