@@ -10,9 +10,9 @@ import redis
 
 from millstream import App, Limit, Message, StreamSub
 from millstream.client.limits.rate import RATES, keys
-from millstream.client.limits.script import SCRIPT
 from millstream.errors import ConfigError
 from millstream.worker.handlers.subscription import AckMode
+from millstream.worker.limits.asking import SCRIPT
 from support import needs
 from support.servers import ServerProcess
 from support.waiting import aeventually

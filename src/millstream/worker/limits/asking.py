@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
 
+from millstream.client.later.scripts import ServerScript
 from millstream.client.limits.rate import LEASE_MS, Rate, keys
-from millstream.client.limits.script import SCRIPT
 from millstream.client.line import Disconnected, Line, passes
 from millstream.worker.model.limit import Limit
 
 log = logging.getLogger("millstream.worker")
+
+SCRIPT = ServerScript.beside("millstream.client.limits", "limit.lua")
 
 #: Milliseconds to wait for a slot, where no run has shown how long one takes; the least and the most.
 _SLOT_MS = 100.0
