@@ -145,7 +145,7 @@ static Py_ssize_t frames_size(PyObject *payloads, long long index, long long dur
     return total;
 }
 
-PyObject *encode_records(PyObject *self, PyObject *args)
+PyObject *encode_records(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *header, *given, *payloads, *made = NULL, *result = NULL;
     long long index, durable;
@@ -187,7 +187,7 @@ static Py_ssize_t whole_frame(const char *at, Py_ssize_t left, const char *mark,
     return crc == get_u32(head + 20) ? FRAME + length : 0;
 }
 
-PyObject *decode_run(PyObject *self, PyObject *args)
+PyObject *decode_run(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *header, *payloads;
     Py_buffer data;

@@ -210,7 +210,7 @@ static int apply_count(PyObject *history, uint64_t db, uint64_t size)
     return failed ? -1 : 0;
 }
 
-PyObject *apply_plain(PyObject *self, PyObject *args)
+PyObject *apply_plain(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *databases, *payload, *history, *stream = NULL;
     PyTypeObject *type;

@@ -33,7 +33,7 @@ static PyObject *received(int fd)
     return PyLong_FromLong(errno);
 }
 
-PyObject *read_ready(PyObject *self, PyObject *poll)
+PyObject *read_ready(PyObject *Py_UNUSED(self), PyObject *poll)
 {
     struct epoll_event events[TURN_MAX];
     int fd = PyObject_AsFileDescriptor(poll);
@@ -63,7 +63,7 @@ PyObject *read_ready(PyObject *self, PyObject *poll)
     return each;
 }
 
-PyObject *send_each(PyObject *self, PyObject *replies)
+PyObject *send_each(PyObject *Py_UNUSED(self), PyObject *replies)
 {
     if (!PyList_Check(replies))
         return PyErr_Format(PyExc_TypeError, "a list of descriptors and bytes");
