@@ -201,6 +201,30 @@ def test_the_parameters_take_what_redis_takes(
         assert str(ours) == str(theirs), value
 
 
+LIMIT = "CONFIG SET slowlog-log-slower-than"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (f"{LIMIT} 1000000", "PING", f"{LIMIT} 0", "PING"),
+        (f"{LIMIT} -1", "PING", f"{LIMIT} 0"),
+        (f"{LIMIT} 1000000 nosuch 1", "PING"),
+        ("MULTI", "PING", f"{LIMIT} 1000000", "PING", f"{LIMIT} 0", "PING", "EXEC", "PING"),
+    ],
+)
+def test_a_change_of_the_limit_counts_for_its_own_command(
+    clients: tuple[Client, Client], lines: tuple[str, ...]
+) -> None:
+    """CONFIG SET is measured by the value that it leaves, as Redis does."""
+    for client in clients:
+        for line in lines:
+            client.wire.ask(*line.split(" "))
+        client.wire.ask(*f"{LIMIT} 0".split(" "))
+    theirs, ours = (client.rows() for client in clients)
+    assert ours == theirs
+
+
 def test_a_shorter_list_forgets_the_oldest(clients: tuple[Client, Client], each_redis: ServerProcess) -> None:
     """At the next command that is kept; 0 turns the log off, and what is in it stays (before Redis 8 it empties it)."""
     found = []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from millstream.clock import Now
 from millstream.commands import load_all
 from millstream.commands.connection.transactions import end_transaction
-from millstream.commands.context.config import NEVER, Config
+from millstream.commands.context.config import Config
 from millstream.commands.context.context import Blocked, Context, Glance, Origin
 from millstream.commands.context.session import Queue, Session
 from millstream.commands.table.spec import Command
@@ -217,7 +217,7 @@ class Node:
 
     def _call(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
         """Call the handler; count, and turn what it raises into a reply."""
-        slow_from = self.config.slow_from
+        waits = False
         stats = self.stats.command(row.name)
         if ctx.origin is not Origin.WAITER:  # whose call was counted when it began to wait
             stats.calls += 1
@@ -233,7 +233,7 @@ class Node:
             return Error(error.line)
         except Blocked as wait:
             wait.took = time.perf_counter_ns() - started
-            slow_from = NEVER  # it is not through; what counts is the time of the run that ends its wait
+            waits = True  # it is not through; what counts is the time of the run that ends its wait
             raise
         except Exception:
             # A defect of ours must not take the server from everybody else; what was applied is logged all the same
@@ -246,7 +246,7 @@ class Node:
         finally:
             took = time.perf_counter_ns() - started
             stats.nanoseconds += took
-            if took >= slow_from:
+            if not waits and took >= self.config.slow_from:  # as CONFIG SET itself has just left it
                 self.host.slowlog.note(
                     None if ctx.origin is Origin.SCRIPT else ctx.session, given or argv, took, ctx.now.wall
                 )
