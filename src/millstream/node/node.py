@@ -144,6 +144,8 @@ class Node:
             return self.replies.outcome(session, QUEUED, row)
         if row.name == "exec" and session.queue is not None:
             reply: Reply = self._exec(session, session.queue, now)
+            self.stats.command("exec").calls += 1
+            self.stats.processed += 1
         else:
             ctx = self.context(session, now)
             try:
@@ -217,18 +219,14 @@ class Node:
 
     def _call(self, ctx: Context, row: Command, argv: list[bytes], given: list[bytes] | None = None) -> Reply:
         """Call the handler; count, and turn what it raises into a reply."""
-        waits = False
-        stats = self.stats.command(row.name)
-        if ctx.origin is not Origin.WAITER:  # whose call was counted when it began to wait
-            stats.calls += 1
-            self.stats.processed += 1
+        waits = failed = False
         ctx.row = row
         started = time.perf_counter_ns()
         assert row.handler is not None
         try:
             return row.handler(ctx, argv)
         except CommandError as error:
-            stats.failed += 1
+            failed = True
             self.stats.error(error.line)
             return Error(error.line)
         except Blocked as wait:
@@ -238,28 +236,30 @@ class Node:
         except Exception:
             # A defect of ours must not take the server from everybody else; what was applied is logged all the same
             log.exception("internal error in %s", row.name)
-            stats.failed += 1
+            failed = True
             self.surroundings.shell.internal_errors += 1
             line = f"ERR internal error in '{row.name}'; the server's log has the details"
             self.stats.error(line)
             return Error(line)
         finally:
             took = time.perf_counter_ns() - started
+            stats = self.stats.command(row.name)  # counted afterwards: CONFIG RESETSTAT counts itself
             stats.nanoseconds += took
+            if ctx.origin is not Origin.WAITER:  # whose call was counted when it began to wait
+                stats.calls += 1
+                self.stats.processed += 1
+            stats.failed += failed or ctx.failed  # or a script whose reply has errors in it
+            ctx.failed = False
             if not waits and took >= self.config.slow_from:  # as CONFIG SET itself has just left it
                 self.host.slowlog.note(
                     None if ctx.origin is Origin.SCRIPT else ctx.session, given or argv, took, ctx.now.wall
                 )
-            if ctx.failed:  # a script whose reply has errors in it
-                ctx.failed = False
-                stats.failed += 1
 
     # ------------------------------------------------------------------ transactions
 
     def _exec(self, session: Session, queue: Queue, now: Now) -> Reply:
         """Run a transaction: one time, one record, and no waiting client served in between."""
         ctx = self.context(session, now, Origin.EXEC)
-        self.stats.command("exec").calls += 1
         failed, broken = session.queue_failed, session.watch_broken or self._watched_expired(session, now)
         end_transaction(ctx)
         if failed:
