@@ -77,8 +77,13 @@ def size_text(size: int) -> str:
             break
         figure, unit = figure / 1000, larger
     if unit == "bytes":
-        return f"{size} byte{'' if size == 1 else 's'}"
+        return plural(size, "byte")
     return f"{figure:.1f} {unit}"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """``1 entry``, ``2 entries``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def time_text(milliseconds: int) -> str:

@@ -126,6 +126,8 @@ def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis)
     assert "line 3 is not a JSON object" in done.stderr
     assert "2 entries before it were added" in done.stderr
     assert (json.loads(done.stdout)["added"], client.xlen("s")) == (2, 2)
+    done = stream(server, "add", "one", "--from", "-", input='{"n": 1}\nno\n', code=2)
+    assert "1 entry before it was added" in done.stderr
     dry = stream(server, "add", "other", "--from", "-", "--dry-run", input=text, code=2)
     assert ("line 3" in dry.stderr, client.exists("other")) == (True, 0)
     for bad in ("[1]", '"x"', "{}", '{"a": null}', '{"a": "\\ud800"}', "[" * 5000):

@@ -67,19 +67,21 @@ def test_a_log_in_use_can_be_checked(home: Path) -> None:
     log.close()
 
 
-def test_a_torn_tail_is_a_problem_that_a_start_mends(home: Path) -> None:
+@pytest.mark.parametrize(("rest", "text"), [(1, "the last 1 byte "), (10, "the last 10 bytes ")])
+def test_a_torn_tail_is_a_problem_that_a_start_mends(home: Path, rest: int, text: str) -> None:
     """The report says where, and a start does as it says."""
-    os.truncate(segments(home)[-1], HEADER_SIZE + FRAME_SIZE + 50 + 10)
+    os.truncate(segments(home)[-1], HEADER_SIZE + FRAME_SIZE + 50 + rest)
     before = content(home)
     report = check(home)
     (problem,) = report.problems
     assert (report.ok, report.starts, problem.refuses) == (False, True, False)
-    assert (report.records, report.lost_records, report.lost_bytes) == (9, 0, 10)
+    assert (report.records, report.lost_records, report.lost_bytes) == (9, 0, rest)
     assert problem.offset == HEADER_SIZE + FRAME_SIZE + 50
-    assert "cuts the last 10 bytes" in problem.text
+    assert text in problem.text
     assert content(home) == before
     log, recovery = Log.open(home)
-    assert (recovery.report.records, recovery.report.torn_bytes) == (9, 10)
+    assert (recovery.report.records, recovery.report.torn_bytes) == (9, rest)
+    assert text in recovery.report.sentence()
     log.close()
     report = check(home)
     assert report.ok

@@ -81,11 +81,6 @@ def size(value: int | None) -> str:
     return DASH if value is None else size_text(value)
 
 
-def plural(number: int, one: str, many: str = "") -> str:
-    """``1 entry``, ``2 entries``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 NEVER = "0-0"
 """The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
 

@@ -25,6 +25,7 @@ from millstream.persistence.manifest import (
 from millstream.persistence.predecessor import fallback_of
 from millstream.persistence.segment import ScanResult, TailState, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
+from millstream.texts import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ def _add(
     report: CheckReport, error: LogCorruptError | FormatError | None, path: Path, torn: ScanResult | None = None
 ) -> None:
     if torn is not None:
-        text = f"{torn.reason}; a start cuts the last {torn.rest} bytes and keeps them aside"
+        text = f"{torn.reason}; a start cuts the last {plural(torn.rest, 'byte')} and keeps them aside"
         report.problems.append(Problem(str(path), torn.end, text, refuses=False))
     elif isinstance(error, LogCorruptError):
         report.problems.append(Problem(error.path, error.offset, str(error), refuses=True))

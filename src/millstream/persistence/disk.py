@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from millstream.errors import DiskError, DiskFullError
+from millstream.texts import plural
 
 Data = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -276,7 +277,7 @@ class RealFile:
             return ""
         if _identity(there) != _identity(here):
             return "is another file now"
-        return "" if here.st_size == size else f"has {here.st_size} bytes instead of {size}"
+        return "" if here.st_size == size else f"has {plural(here.st_size, 'byte')} instead of {size}"
 
     def close(self) -> None:
         """See :class:`DiskFile`. The number may be another file's from here on, so it is forgotten."""

@@ -12,6 +12,7 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, SegmentEntry
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
+from millstream.texts import plural
 
 Progress = Callable[[str, int, int], None]
 """Called with the present step (``"check"`` or ``"load"``), bytes done and bytes in all; about once a megabyte."""
@@ -98,8 +99,8 @@ def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None)
             return None
         why, lost = f"records {expected} to {following.first - 1} are missing", "they"
     else:
-        count = f"{result.whole_behind} whole record{'' if result.whole_behind == 1 else 's'}"
-        why, lost = result.reason, f"{result.rest} bytes with {count}"
+        count = plural(result.whole_behind, "whole record")
+        why, lost = result.reason, f"{plural(result.rest, 'byte')} with {count}"
         if following is not None:
             lost += f", and every record from {following.first} on"
     return LogCorruptError(

@@ -24,6 +24,7 @@ from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntr
 from millstream.persistence.predecessor import predecessor
 from millstream.persistence.segment import CHUNK, TailState
 from millstream.persistence.snapshot import snapshot_payloads
+from millstream.texts import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,17 @@ class RecoveryReport:
 
     def sentence(self) -> str:
         """One line for a person: the recovered records and the cut."""
-        text = f"{self.records} records in {self.segments} log files ({self.bytes} bytes)"
+        text = f"{plural(self.records, 'record')} in {plural(self.segments, 'log file')} ({self.bytes} bytes)"
         if self.snapshot_last:
-            text = f"a snapshot of the first {self.snapshot_last} records ({self.snapshot_bytes} bytes) and {text}"
+            first = plural(self.snapshot_last, "record")
+            text = f"a snapshot of the first {first} ({self.snapshot_bytes} bytes) and {text}"
         if self.fallback_reason:
             text = f"{text}; the log files that a snapshot was made from are used in its place, nothing is lost"
         if not self.torn_path:
             return text
         return (
-            f"{text}; {self.torn_reason}: cut the last {self.torn_bytes} bytes"
-            f" ({self.torn_records} whole records among them) and kept them in {self.torn_path}"
+            f"{text}; {self.torn_reason}: cut the last {plural(self.torn_bytes, 'byte')}"
+            f" ({plural(self.torn_records, 'whole record')} among them) and kept them in {self.torn_path}"
         )
 
 

@@ -27,6 +27,7 @@ from millstream.persistence.frame import (
 )
 from millstream.persistence.manifest import SnapshotEntry, snapshot_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
+from millstream.texts import plural
 
 # Bytes after which a snapshot is synced: one sync of a large file would hold up those of the log at the same time
 SYNC_BYTES = 8 << 20
@@ -137,7 +138,8 @@ def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorr
     if result.state is TailState.WHOLE and result.sealed:
         return None
     path = directory / entry.name
-    lost = f"{result.rest} bytes with {result.whole_behind} whole payloads behind it" if result.rest else "its end"
+    behind = plural(result.whole_behind, "whole payload")
+    lost = f"{plural(result.rest, 'byte')} with {behind} behind it" if result.rest else "its end"
     return LogCorruptError(
         f"{path}: the snapshot is damaged or cut short at byte {result.end}, after {result.records} whole payloads; "
         f"starting without the rest would lose {lost}. It alone holds the records up to {entry.last}. "

@@ -31,6 +31,7 @@ from millstream.server.beside import Beside, Companion
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
 from millstream.server.tls import HANDSHAKES_MAX
+from millstream.texts import plural
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -147,7 +148,7 @@ def banner(server: Server) -> str:
     ]
     if server.report is not None:
         keys = sum(len(base.keys) for base in server.node.keyspace.databases)
-        lines.append(f"  found    {keys} keys; {server.report.sentence()}")
+        lines.append(f"  found    {plural(keys, 'key')}; {server.report.sentence()}")
     return "\n".join(lines)
 
 

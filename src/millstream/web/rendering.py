@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from millstream._version import __version__
 from millstream.ops import words
 from millstream.ops.words import raw_line, shell_line
-from millstream.texts import json_text, time_text
+from millstream.texts import json_text, plural, time_text
 from millstream.web import page as links
 from millstream.web.page import Asked, WebPage
 
@@ -102,7 +102,7 @@ def environment() -> Environment:
     made.filters["stamp"] = time_text
     made.filters["json"] = json_text
     made.globals.update(
-        plural=words.plural, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
+        plural=plural, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
     )
     return made
 

@@ -260,6 +260,7 @@ def test_another_page_is_no_registry(registry: SchemaRegistry) -> None:
     ("kind", "data", "said"),
     [
         ("string", b"", "its 0 bytes end before its values do: it was cut off, or was written with another schema"),
+        ("string", b"\x06", "its 1 byte ends before its values do"),
         ("string", b"\x06ab", "its 3 bytes end before its values do"),
         ("string", b"\x80\x80", "its 2 bytes end before its values do"),
         ("double", b"\x00\x00", "its 2 bytes end before its values do"),

@@ -22,7 +22,7 @@ from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
 from millstream.ops.words import command_words, raw_line
-from millstream.texts import in_one_line, said
+from millstream.texts import in_one_line, plural, said
 from millstream.worker.handlers.publish import fields_of, producer_of
 from millstream.worker.model.answers import PayloadError
 
@@ -207,9 +207,9 @@ async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], adde
                 added.take(reply)
         if (refused := next((reply for reply in answers if isinstance(reply, Exception)), None)) is not None:
             kind = NotAddedError if added.count else ChangeRefusedError
-            raise kind(f"{how.stream}: {said(refused)}; {added.count} entries were added")
+            raise kind(f"{how.stream}: {said(refused)}; {_added(added.count)}")
         if wrong is not None:
-            raise UsageError(f"{wrong}; {added.count} entries before it were added") from None
+            raise UsageError(f"{wrong}; {_added(added.count, ' before it')}") from None
 
 
 async def _write_down(line: Line, how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
@@ -238,11 +238,15 @@ def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> Iterator[tuple[
     yield batch, None
 
 
+def _added(count: int, where: str = "") -> str:
+    return f"{plural(count, 'entry', 'entries')}{where} {'was' if count == 1 else 'were'} added"
+
+
 def _unsure(error: Disconnected, count: int, batch: int) -> str:
     if not error.sent:
-        return f"{error}; {count} entries were added"
+        return f"{error}; {_added(count)}"
     return (
-        f"the connection broke ({error}): {count} entries were added; of the {batch} after them it is not known, so "
+        f"the connection broke ({error}): {_added(count)}; of the {batch} after them it is not known, so "
         "look before you add them again"
     )
 

@@ -22,6 +22,7 @@ from millstream.maintenance.log.records import LogRecord
 from millstream.maintenance.log.walk import records_behind
 from millstream.persistence.disk import RealDisk, disk_error
 from millstream.persistence.frozen_view import FrozenView
+from millstream.texts import plural
 
 
 class DataDirectory(click.Path):
@@ -354,7 +355,7 @@ def _agreed(losses: DataLoss) -> bool:
 
 
 def _show_cut(output: Output, report: CutReport) -> None:
-    output.say(f"Cut {report.bytes} bytes, kept in:")
+    output.say(f"Cut {plural(report.bytes, 'byte')}, kept in:")
     for path in report.kept:
         output.say(f"  {path}")
     output.say("Now run `millstream log check` again.")

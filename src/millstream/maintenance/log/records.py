@@ -14,6 +14,7 @@ import msgpack
 from millstream.engine import collection_ops, ids, keyspace, transitions
 from millstream.errors import StorageError
 from millstream.node.log import codec
+from millstream.texts import plural
 
 _OPS = keyspace.OPS
 _LOADED = transitions.MODULES  # importing them registers their ops, those that only a snapshot holds too
@@ -145,7 +146,7 @@ def _readable(name: str, value: Any) -> object:
     if name == "scores" and isinstance(value, bytes):
         return list(collection_ops.unpack_scores(value))
     if name in _SHORT and isinstance(value, bytes):
-        return f"({len(value)} bytes)"
+        return f"({plural(len(value), 'byte')})"
     return value
 
 

@@ -11,9 +11,9 @@ from typing import Literal
 from millstream.ops.groups.status import GroupRate
 from millstream.ops.pending.status import FATAL, PendingEntry
 from millstream.ops.streams.status import ConsumerStatus, GroupSeen
-from millstream.ops.words import command_words, order, plural
+from millstream.ops.words import command_words, order
 from millstream.ops.workers.status import WorkersSeen, WorkerStatus
-from millstream.texts import span_text
+from millstream.texts import plural, span_text
 
 Level = Literal["problem", "warning", "hint"]
 """A person has to act; a person should look; for information."""

@@ -8,7 +8,8 @@ from millstream.ops.findings.advice import LEVELS, Advice, Case, Level, advise
 from millstream.ops.server.status import SILENT_SECONDS, Replication, ServerStatus
 from millstream.ops.spark.status import QueriesSeen, QueryStatus
 from millstream.ops.streams.status import GroupStatus, StreamsSeen, StreamStatus
-from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, plural, span, text_of
+from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds, name, span, text_of
+from millstream.texts import plural
 
 LOOKED_AT = 20
 """Groups that are looked into, the worst by the age of what they have not finished."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.ops.words import plural, text_of
+from millstream.ops.words import text_of
+from millstream.texts import plural
 
 SILENT_SECONDS = 10
 """A replica that was silent for this time counts as gone; Redis's own ``min-replicas-max-lag``."""

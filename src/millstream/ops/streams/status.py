@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from millstream.ops.words import NEVER, Facts, age_ms, brief, is_time, milliseconds, name, order, plural, rounded
+from millstream.ops.words import NEVER, Facts, age_ms, brief, is_time, milliseconds, name, order, rounded
+from millstream.texts import plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,8 @@ def _in_words(reason: Exception, size: int) -> str:
     if isinstance(reason, EOFError) and text.startswith("Expected -"):
         return "a length in it is below 0: it is damaged, or was written with another schema"
     if isinstance(reason, EOFError) or (isinstance(reason, IndexError) and "string index" in text):
-        return f"its {size} bytes end before its values do: it was cut off, or was written with another schema"
+        whole = "1 byte ends" if size == 1 else f"{size} bytes end"
+        return f"its {whole} before its values do: it was cut off, or was written with another schema"
     if isinstance(reason, IndexError):
         return "it has a choice of a union or an enum that the schema lacks: it was written with another one"
     return text or type(reason).__name__

@@ -14,7 +14,8 @@ from millstream.ops.spark.status import ArchivedStream, QueriesSeen
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.watching.history import TrendPoint
 from millstream.ops.watching.questions import refused_actions
-from millstream.ops.words import command_words, count, milliseconds, name, plural, raw_line, shell_line, span
+from millstream.ops.words import command_words, count, milliseconds, name, raw_line, shell_line, span
+from millstream.texts import plural
 from millstream.web.charts import Standing, ground, sparkline
 from millstream.web.page import Asked
 

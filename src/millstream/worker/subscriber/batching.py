@@ -18,6 +18,7 @@ from typing import Any
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
+from millstream.texts import plural
 from millstream.worker.handlers.calling import end_if_forked
 from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
 from millstream.worker.model.answers import leaves
@@ -56,7 +57,8 @@ class BatchError(MillstreamError):
                     f"BatchError({{{place!r}: {error!r}}}): give the exception of each failed entry by its place, such "
                     f"as {{{place!r}: ValueError(...)}}"
                 )
-        super().__init__(f"{len(failed)} entries of the batch failed: {', '.join(map(str, sorted(failed)))}")
+        places = ", ".join(map(str, sorted(failed)))
+        super().__init__(f"{plural(len(failed), 'entry', 'entries')} of the batch failed: {places}")
         self.failed = dict(failed)
 
 
