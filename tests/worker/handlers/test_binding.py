@@ -8,13 +8,13 @@ import itertools
 import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from millstream.client.dead_letter.letter import DeadLetter, pack, unpack
 from millstream.client.payloads import envelope
@@ -121,6 +121,33 @@ def test_a_parameter_without_annotation_gets_the_entry() -> None:
 
     assert bind(handler, b"a", b"1", b"b", b"2") == {"task": {"a": "1", "b": "2"}}
     assert bind(handler, b"task", b"sweep") == {"task": "sweep"}
+
+
+@pytest.mark.parametrize("name", ["data", "body"])
+@pytest.mark.parametrize("value", [b'{"a":1}', b"[1,2]", b'"x"', b"{not json"])
+@pytest.mark.parametrize(
+    ("annotation", "as_seen"),
+    [
+        (str, bytes.decode),
+        (bytes, bytes),
+        (bytearray, bytearray),
+        (str | None, bytes.decode),
+        (Annotated[bytes, Field(max_length=99)], bytes),
+    ],
+)
+def test_json_in_the_field_data_is_text_where_text_is_wanted(
+    name: str, value: bytes, annotation: Any, as_seen: Any
+) -> None:
+    """A handler that parses by itself gets the value as it was sent, alone and in a batch."""
+    for wanted, batch in ((annotation, False), (list[annotation], True)):
+
+        def handle(data): ...  # type: ignore[no-untyped-def] # annotated below
+
+        def other(body): ...  # type: ignore[no-untyped-def] # annotated below
+
+        handler = handle if name == "data" else other
+        handler.__annotations__[name] = wanted
+        assert Binder(handler, batch=batch).bind([b"data", value], None) == {name: as_seen(value)}
 
 
 def test_json_in_the_field_data_is_the_entry() -> None:
