@@ -173,6 +173,7 @@ def test_a_pause_of_writers_lets_scripts_without_writes_run(world: World, client
     client.call("CLIENT", "PAUSE", 1000, "WRITE")
     assert client.call("EVAL", reading, 0) == 1
     assert client.call("EVALSHA", sha, 0) == 1
+    assert client.call("EVAL_RO", "return 1", 0) == client.call("EVALSHA_RO", sha, 0) == 1
     client.call("MULTI")
     client.call("EVAL", reading, 0)
     assert client.call("EXEC") == [1]

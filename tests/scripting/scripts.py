@@ -153,6 +153,11 @@ redis.setresp(3) return redis.call('hgetall','hash')
 redis.setresp(3) return redis.call('hgetall','hash').map.f1
 redis.setresp(3) return redis.call('zscore','zset','b')
 redis.setresp(3) return redis.call('zscore','zset','b').double
+redis.setresp(3) return redis.call('zrange','zset',0,-1,'withscores')
+redis.setresp(3) return redis.call('zrange','zset',0,-1,'withscores')[2][2].double
+redis.setresp(3) return redis.call('zmscore','zset','a','none','b')
+redis.setresp(3) return type(redis.call('zincrby','zset','0','b'))
+redis.setresp(3) redis.call('zadd','far','-inf','a','inf','b') return redis.call('zpopmax','far',2)
 redis.setresp(3) return redis.call('get','nosuch')
 redis.setresp(3) return type(redis.call('get','nosuch'))
 redis.setresp(3) local r = redis.call('smembers','set') return {r.set['1'], r.set['9']}

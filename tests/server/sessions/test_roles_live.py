@@ -7,10 +7,22 @@ from support.waiting import eventually
 from support.wire import Wire
 
 
-def test_replicaof_closes_who_waits() -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "BLPOP k 0",
+        "BLMOVE k l LEFT LEFT 0",
+        "BZMPOP 0 1 k MIN",
+        "XREAD BLOCK 0 STREAMS s $",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
+        "WAIT 1 0",
+    ],
+)
+def test_replicaof_closes_who_waits(words: str) -> None:
     """REPLICAOF answers a client that waits with UNBLOCKED and closes its connection, as Redis does."""
     with ServerThread() as server, Wire(server.url) as waiting, Wire(server.url) as other:
-        waiting.send("BLPOP", "k", 0)
+        other.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        waiting.send(*words.split())
         eventually(lambda: "blocked_clients:1\r" in other.ask("INFO", "clients").decode(), what="it waits")
         other.ask("REPLICAOF", "127.0.0.1", 1)
         assert str(waiting.read()).startswith("UNBLOCKED ")
