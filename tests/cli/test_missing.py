@@ -11,6 +11,13 @@ from support.ports import free_port
 from support.servers import ServerProcess
 
 MISSING = [
+    (["dead", "ls", "nowhere", "--url", "URL"], 4),
+    (["dead", "show", "nowhere", "1-1", "--url", "URL"], 4),
+    (["dead", "export", "nowhere", "--url", "URL"], 4),
+    (["stream", "gaps", "nowhere", "--url", "URL"], 4),
+    (["pending", "ls", "nowhere", "g", "--url", "URL"], 4),
+    (["group", "show", "nowhere", "g", "--url", "URL"], 4),
+    (["group", "show", "there", "nobody", "--url", "URL"], 4),
     (["recover", "nowhere", "--group", "g", "--min-idle", "1m", "--verdict", "release", "--url", "URL"], 4),
     (["recover", "there", "--group", "nobody", "--min-idle", "1m", "--verdict", "release", "--url", "URL"], 4),
     (["archive", "URL", "nowhere", "--to", "DIR", "--once", "--dry-run"], 4),
