@@ -8,15 +8,19 @@ import math
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping, MutableMapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any, TypedDict
+from typing import Annotated, Any, Generic, Literal, NewType, TypedDict, TypeVar
+from zoneinfo import ZoneInfo
 
+import attrs
 import msgspec
+import numpy as np
 import pydantic
 import pytest
+import typing_extensions
 from pydantic.errors import PydanticUserError
 
 from millstream import App
@@ -225,6 +229,9 @@ def test_values_come_back_equal(value: Any, headers: dict[str, str] | None) -> N
         "\ud83d\ude00",
         circle(),
         pydantic.SecretStr("x"),
+        np.array([1.5]),
+        datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+        datetime(2024, 3, 31, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -405,3 +412,102 @@ def test_mappings_of_the_standard_library_come_back_as_their_kind(hint: Any, val
         assert found == value
         assert type(found) is type(value)
         assert getattr(found, "default_factory", None) is getattr(value, "default_factory", None)
+
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(Generic[T]):
+    items: list[T]
+    first: T | None = None
+
+
+@attrs.define
+class Pair(Generic[T]):
+    first: T
+    note: str = ""
+
+
+class Cell(msgspec.Struct, Generic[T]):
+    first: T
+    note: str = ""
+
+
+class Line(typing_extensions.TypedDict, Generic[T]):
+    first: T
+    note: typing_extensions.NotRequired[typing_extensions.ReadOnly[str]]
+
+
+class Point(typing_extensions.NamedTuple, Generic[T]):
+    first: T
+    note: str = ""
+
+
+@dataclasses.dataclass
+class Book:
+    pages: list[Page[int]]
+    page: Page[date] | None = None
+
+
+def alias(value: Any, *parameters: Any) -> Any:
+    """The object that a ``type`` statement of Python 3.12 makes."""
+    return typing_extensions.TypeAliasType("Alias", value, type_params=parameters)
+
+
+A_PAGE = Page[date]([date(2020, 1, 2)], date(2020, 1, 3))
+
+
+@ENVELOPES
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (NewType("Named", dict[str, int]), {"a": 1}),
+        (NewType("Named", Item), Item("tea", "")),
+        (NewType("Named", Item) | None, Item("tea", "")),
+        (NewType("Named", NewType("Inner", bytes)), b"[1]"),
+        (NewType("Named", str) | None, ""),
+        (Annotated[NewType("Named", str), "a word"], "[1]"),
+        (alias(dict[str, int]), {"a": 1}),
+        (alias(Item | None), Item("tea", "")),
+        (alias(Tea), Tea(orderId=7, sort="a", note=None)),
+        (alias(str), "[1]"),
+        (alias(list[T], T)[int], [1]),  # type: ignore[valid-type] # drawn
+        (alias(dict[str, T], T)[Item], {"a": Item("tea", "")}),  # type: ignore[valid-type] # drawn
+        (Page[date], A_PAGE),
+        (Page[date] | None, A_PAGE),
+        (Page[Page[date]], Page[Page[date]]([A_PAGE])),
+        (Book, Book([Page([1])], A_PAGE)),
+        (Pair[int], Pair(1)),
+        (Cell[int], Cell(1, "[1]")),
+        (Line[int], {"first": 1, "note": "[1]"}),
+        (Point[int], Point(1, "[1]")),
+        (typing_extensions.TypedDict("Times", {"at": date, "note": str}), {"at": date(2020, 1, 2), "note": "{"}),
+    ],
+    ids=str,
+)
+def test_another_name_of_a_type_reads_what_the_type_reads(
+    hint: Any, value: Any, headers: dict[str, str] | None
+) -> None:
+    """Names, aliases and generic classes are read as the types that they mean, alone and as a field."""
+    alone = fields_of(value, headers)
+    field = fields_of({"part": value, "other": 5}, None if isinstance(value, bytes) else headers)
+    assert binder(body=hint).bind(alone, None) == {"body": value}
+    assert binder(part=hint, other=int).bind(field, None)["part"] == value
+
+
+@ENVELOPES
+@pytest.mark.parametrize("hint", [alias(int | None), alias(alias(int) | None), Literal["a", None]], ids=str)
+def test_a_field_that_is_left_out_is_the_none_that_its_alias_allows(hint: Any, headers: dict[str, str] | None) -> None:
+    """As for a union without a name; a typed dict's part, too."""
+    flat = fields_of({"part": None, "other": 5}, headers)
+    row: Any = TypedDict("row", {"part": hint, "other": int})  # type: ignore[valid-type] # drawn
+    assert binder(part=hint, other=int).bind(flat, None) == {"part": None, "other": 5}
+    assert binder(row=row).bind(flat, None) == {"row": {"part": None, "other": 5}}
+
+
+def test_an_alias_that_holds_itself_is_read() -> None:
+    """Pydantic knows how."""
+    tree = typing_extensions.TypeAliasType("tree", "list[tree] | int")  # type: ignore[misc] # known at run time only
+    globals()["tree"] = tree
+    assert binder(part=tree, other=int).bind(fields_of({"part": [1, [2]], "other": 5}, None), None)["part"] == [1, [2]]

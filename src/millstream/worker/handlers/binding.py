@@ -15,24 +15,15 @@ The whole entry is its fields, unless it has the single field ``data`` with a JS
 import contextlib
 import dataclasses
 import inspect
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Union, get_args, get_origin, is_typeddict
+from typing import Any, get_args, get_origin
 
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import bound_by_name, hints_of, name_of
-from millstream.worker.handlers.convert import (
-    Convert,
-    admits_none,
-    as_text,
-    bare,
-    builder,
-    constraints,
-    is_structured,
-    wants_text,
-)
+from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, is_structured, wants_text
 from millstream.worker.handlers.fields import JSON_FIELD, encode, to_body, unwrap  # noqa: F401 - two had their place here
 from millstream.worker.handlers.message import Message
+from millstream.worker.model.annotations import bare, constraints, is_typed_dict, members, named
 from millstream.worker.model.answers import PayloadError
 
 _DATA = JSON_FIELD.decode()
@@ -82,7 +73,7 @@ class Binder:
                     f"{name}: parameter {parameter} cannot be filled by name. "
                     "Write one with a name, such as `order: dict`, or a function around it."
                 )
-            annotation = hints.get(parameter.name, Any)
+            annotation = named(hints.get(parameter.name, Any))
             # Annotated without a constraint would only hide the type from the checks below
             annotation = annotation if constraints(annotation) else bare(annotation)
             what = f"{name}: parameter {parameter.name}"
@@ -189,8 +180,8 @@ def _element(annotation: Any, what: str) -> Any:
 
 def _check_alone(annotation: Any, ours: Collection[type], what: str) -> None:
     """Refuse a union with what is always given, never None and never in an entry."""
-    for member in get_args(annotation):
-        if isinstance(member, type) and issubclass(member, tuple(ours)):
+    for member in (*get_args(annotation), *members(annotation)):
+        if member is not annotation and isinstance(member, type) and issubclass(member, tuple(ours)):
             raise ConfigError(
                 f"{what} is invalid: {member.__name__} is always given, and alone. Write {member.__name__} without "
                 f"{getattr(annotation, '__name__', None) or 'Optional'}, None or other types."
@@ -244,14 +235,13 @@ def _of_entry(parameter: _Parameter, body: Any, fields: Sequence[bytes]) -> Any:
 
 def _keeps_data(annotation: Any) -> bool:
     """True for a mapping, and for a class with a part ``data``; any other would drop the field, and hide the fault."""
-    annotation = bare(annotation)
-    kind = get_origin(annotation) or annotation
-    if kind in (Union, types.UnionType):
-        return any(map(_keeps_data, get_args(annotation)))
-    if not isinstance(kind, type):
-        return False
-    named = any(_DATA in inspect.get_annotations(one) for one in kind.__mro__)
-    return named or (issubclass(kind, Mapping) and not is_typeddict(kind))
+    kinds = [get_origin(bare(one)) or bare(one) for one in members(bare(annotation))]
+    return any(
+        any(_DATA in inspect.get_annotations(one) for one in kind.__mro__)
+        or (issubclass(kind, Mapping) and not is_typed_dict(kind))
+        for kind in kinds
+        if isinstance(kind, type)
+    )
 
 
 def _is_data(fields: Sequence[bytes]) -> bool:

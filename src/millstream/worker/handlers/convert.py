@@ -20,22 +20,21 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,
-    Required,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from uuid import UUID
 
 from millstream.client.jsontext import parse
 from millstream.errors import ConfigError
+from millstream.worker.model.annotations import (
+    bare,
+    constraints,
+    generic,
+    hints_of_parts,
+    is_marked,
+    is_typed_dict,
+    members,
+    named,
+)
 
 try:
     from pydantic_core import from_json as _fast_json
@@ -94,7 +93,8 @@ def from_json(value: bytes) -> Any:
 
 def builder(annotation: Any) -> Convert:
     """The function that makes this type from bytes or a JSON value; it raises ValueError or TypeError if it cannot."""
-    return _constrained(annotation) if get_origin(annotation) in _MARKS else _of_type(annotation)
+    annotation = named(annotation)
+    return _constrained(annotation) if is_marked(annotation) else _of_type(annotation)
 
 
 def _of_type(annotation: Any) -> Convert:
@@ -102,7 +102,7 @@ def _of_type(annotation: Any) -> Convert:
         return _SIMPLE[annotation]
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):  # `X | None` and `Optional[X]` have different origins
-        return _union(get_args(annotation))
+        return _union(tuple(one if constraints(one) else bare(one) for one in members(annotation)))
     if origin is Literal:
         return _one_of({word: item for item in get_args(annotation) for word in _words(item)})
     if origin in _MAPPINGS or annotation in _MAPPINGS:
@@ -110,22 +110,23 @@ def _of_type(annotation: Any) -> Convert:
     if origin in _LISTS or annotation in _LISTS:
         return _items(annotation)
     # Told apart by their attributes, since none of these libraries has to be installed
-    if isinstance(annotation, type):
-        if hasattr(annotation, "model_validate"):
-            return _model(annotation)
-        if hasattr(annotation, "__struct_fields__"):
+    kind = generic(annotation) or annotation
+    if isinstance(kind, type):
+        if hasattr(kind, "model_validate"):
+            return _model(kind)
+        if hasattr(kind, "__struct_fields__"):
             return _struct(annotation)
-        if dataclasses.is_dataclass(annotation):
+        if dataclasses.is_dataclass(kind):
             return _dataclass(annotation)
-        if hasattr(annotation, "__attrs_attrs__"):
+        if hasattr(kind, "__attrs_attrs__"):
             return _attrs(annotation)
-        if is_typeddict(annotation):
+        if is_typed_dict(kind):
             return _typed_dict(annotation)
-        if issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             return _named_tuple(annotation)
-        if issubclass(annotation, Enum):
-            by_text = {str(member.value): member for member in annotation}
-            return _flags(annotation, by_text) if issubclass(annotation, Flag) else _one_of(by_text)
+        if issubclass(kind, Enum):
+            by_text = {str(member.value): member for member in kind}
+            return _flags(kind, by_text) if issubclass(kind, Flag) else _one_of(by_text)
     return _by_pydantic(annotation)
 
 
@@ -139,40 +140,16 @@ def is_structured(annotation: Any) -> bool:
     annotation = bare(annotation)
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
-        return any(is_structured(member) for member in get_args(annotation))
+        return any(map(is_structured, members(annotation)))
     if annotation is Any or is_mapping(annotation):
         return True
-    named = any(hasattr(annotation, name) for name in ("model_validate", "__struct_fields__", "__attrs_attrs__"))
-    return isinstance(annotation, type) and (named or dataclasses.is_dataclass(annotation) or is_typeddict(annotation))
+    kind = generic(annotation) or annotation
+    foreign = any(hasattr(kind, name) for name in ("model_validate", "__struct_fields__", "__attrs_attrs__"))
+    return isinstance(kind, type) and (foreign or dataclasses.is_dataclass(kind) or is_typed_dict(kind))
 
 
-#: Wrappers of a type: they say something about its values, or about the place where it is used.
-_MARKS: tuple[Any, ...] = (Annotated, Required, NotRequired)
-#: Packages whose objects in ``Annotated`` restrict or change a value.
-_RESTRICTING = frozenset({"annotated_types", "pydantic", "pydantic_core", "msgspec"})
 #: Those that read the value as it comes, so that pydantic has to do all of it.
 _BEFORE = frozenset({"BeforeValidator", "PlainValidator", "WrapValidator"})
-
-
-def bare(annotation: Any) -> Any:
-    """The type without ``Annotated``, ``Required`` and the like around it."""
-    while get_origin(annotation) in _MARKS:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-def constraints(annotation: Any) -> tuple[Any, ...]:
-    """The objects in ``Annotated`` that restrict a value, of pydantic, annotated_types or msgspec."""
-    found: tuple[Any, ...] = ()
-    while get_origin(annotation) in _MARKS:
-        annotation, *marks = get_args(annotation)
-        found = (*filter(_restricts, marks), *found)
-    return found
-
-
-def _restricts(mark: Any) -> bool:
-    kinds = {kind.__module__.partition(".")[0] for kind in type(mark).__mro__}
-    return not _RESTRICTING.isdisjoint(kinds) or hasattr(mark, "__get_pydantic_core_schema__")
 
 
 def _constrained(annotation: Any) -> Convert:
@@ -317,14 +294,13 @@ _TEXTS = (str, bytes, bytearray, memoryview)
 _JSON_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
-def _union(members: tuple[Any, ...]) -> Convert:
+def _union(kinds: tuple[Any, ...]) -> Convert:
     # text last: everything is text, so that str | int would never see its int; None only for what says nothing, unless
     # a member of an enum or a literal does
-    ordered = sorted(members, key=lambda one: (not _names_texts(one), one is not type(None), bare(one) in _TEXTS))
-    worded = any(bare(member) in _TEXTS for member in members)  # where text is allowed, an empty text is one
+    ordered = sorted(kinds, key=lambda one: (not _names_texts(one), one is not type(None), bare(one) in _TEXTS))
+    worded = any(bare(member) in _TEXTS for member in kinds)  # where text is allowed, an empty text is one
     builders = [_only_none if member is type(None) and worded else builder(member) for member in ordered]
-    restricted = any(get_origin(member) in _MARKS for member in members)
-    own = frozenset() if restricted or not _JSON_TYPES.issuperset(members) else frozenset(members)
+    own = frozenset(kinds) if _JSON_TYPES.issuperset(kinds) else frozenset()
 
     def convert(value: Any) -> Any:
         if type(value) in own:  # JSON has told it from the others
@@ -450,20 +426,21 @@ def _sequence(kinds: Iterable[Any], make: Callable[[Any], Any]) -> Convert:
     return convert
 
 
-def _named_tuple(kind: Any) -> Convert:
-    hints = get_type_hints(kind, include_extras=True)
+def _named_tuple(annotation: Any) -> Convert:
+    hints, kind = hints_of_parts(annotation), generic(annotation) or annotation
     return _sequence([hints.get(name, Any) for name in kind._fields], kind._make)
 
 
-def _dataclass(kind: type) -> Convert:
-    hints = get_type_hints(kind, include_extras=True)
+def _dataclass(annotation: Any) -> Convert:
+    hints, kind = hints_of_parts(annotation), generic(annotation) or annotation
     parts = dataclasses.fields(kind)
     made = {part.name: (part.name, hints[part.name], _required(part)) for part in parts if part.init}
     return _object(kind, made, {part.name: builder(hints[part.name]) for part in parts if not part.init})
 
 
-def _attrs(kind: Any) -> Convert:
-    hints, parts = get_type_hints(kind, include_extras=True), kind.__attrs_attrs__
+def _attrs(annotation: Any) -> Convert:
+    hints, kind = hints_of_parts(annotation), generic(annotation) or annotation
+    parts = kind.__attrs_attrs__
     made = {
         part.name: (part.alias, hints.get(part.name, Any), getattr(part.default, "name", "") == "NOTHING")
         for part in parts
@@ -472,8 +449,8 @@ def _attrs(kind: Any) -> Convert:
     return _object(kind, made, {part.name: builder(hints.get(part.name, Any)) for part in parts if not part.init})
 
 
-def _typed_dict(kind: Any) -> Convert:
-    hints = get_type_hints(kind, include_extras=True)
+def _typed_dict(annotation: Any) -> Convert:
+    hints, kind = hints_of_parts(annotation), generic(annotation) or annotation
     return _object(kind, {name: (name, hint, name in kind.__required_keys__) for name, hint in hints.items()}, {})
 
 
@@ -483,7 +460,7 @@ def _object(kind: Any, parts: Mapping[str, tuple[str, Any, bool]], later: Mappin
         (name, argument, builder(hint), required, admits_none(hint))
         for name, (argument, hint, required) in parts.items()
     ]
-    instance = None if is_typeddict(kind) else kind
+    instance = None if is_typed_dict(kind) else kind
 
     def convert(value: Any) -> Any:
         value = _loaded(value)
@@ -516,7 +493,9 @@ def _required(part: "dataclasses.Field[Any]") -> bool:
 def admits_none(annotation: Any) -> bool:
     """True when None is among what the annotation allows."""
     annotation = bare(annotation)
-    return annotation in (None, type(None), Any) or type(None) in get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return None in get_args(annotation)
+    return annotation in (None, type(None), Any) or type(None) in members(annotation)
 
 
 def _model(kind: Any) -> Convert:
@@ -547,12 +526,14 @@ def _aliases(name: str, part: Any) -> frozenset[str]:
     return frozenset({name}.union(one for one in getattr(given, "choices", [given]) if isinstance(one, str)))
 
 
-def _struct(kind: Any) -> Convert:
+def _struct(annotation: Any) -> Convert:
     """A msgspec struct."""
     import msgspec  # noqa: PLC0415 - for those who use its structs, so it is there
 
+    kind = generic(annotation) or annotation
+
     def make(value: Any) -> Any:
-        return msgspec.convert(value, kind, strict=False)
+        return msgspec.convert(value, annotation, strict=False)
 
     def other(value: Any) -> Any:
         if kind.__struct_config__.array_like:
@@ -561,7 +542,7 @@ def _struct(kind: Any) -> Convert:
 
     parts = {
         part.encode_name: (part.type, part.required, frozenset({part.encode_name}))
-        for part in msgspec.structs.fields(kind)
+        for part in msgspec.structs.fields(annotation)
     }
     return _lenient_object(parts, make, other)  # its ValidationError is a ValueError
 
@@ -615,9 +596,7 @@ def wants_text(annotation: Any) -> bool:
 
 
 def _wants(annotation: Any, kinds: tuple[type, ...]) -> bool:
-    annotation = bare(annotation)
-    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    return any(bare(member) in kinds for member in members)
+    return any(bare(member) in kinds for member in members(bare(annotation)))
 
 
 def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:

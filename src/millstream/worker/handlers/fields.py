@@ -11,7 +11,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
@@ -312,10 +312,14 @@ def _raw(value: Any) -> bytes:
 
 def _moment(value: Any) -> str:
     text = str(value.isoformat())
-    exact = type(value) in (datetime, date) or (type(value) is time and value.tzinfo is None)
+    # Python compares no time of a zone's repeated or skipped hour as equal with one of another zone
+    exact = type(value) is date or (
+        type(value) in (datetime, time) and (value.tzinfo is None or type(value.tzinfo) is timezone)
+    )
     kind = next(kind for kind in (datetime, date, time) if isinstance(value, kind))
     if not exact and kind.fromisoformat(text) != value:
-        raise _UnfitError(f"the ISO form of this {type(value).__name__} gives another value back")
+        advice = ": publish it in UTC, with .astimezone(UTC)" if kind is datetime and value.tzinfo else ""
+        raise _UnfitError(f"the ISO form of this {type(value).__name__} gives another value back{advice}")
     return text
 
 
@@ -331,7 +335,7 @@ def _seconds(value: timedelta) -> Any:
 def _foreign(value: Any) -> Any:
     """A value of somebody else's type: as NumPy's scalars, a time, or by its text, if that is read back equal."""
     kind = type(value)
-    for form in ("item", "isoformat", "__str__"):
+    for form in ("isoformat", "__str__") if hasattr(kind, "__len__") else ("item", "isoformat", "__str__"):
         try:
             scalar = getattr(value, form)()
         except Exception:  # noqa: BLE001, S112 - it has no such form
@@ -545,7 +549,7 @@ def _parts(value: Any) -> dict[str, Any]:
 def _proven(value: Any, forms: "Iterator[Callable[[], Form]]", read: Callable[[Form], Any]) -> Form:
     """The first of these forms that is read back as an equal value."""
     kind: Any = type(value)
-    decode = decoder(kind)
+    decode = decoder(getattr(value, "__orig_class__", kind))  # of `Page[date](...)`, which knows its types
     if decode is None:
         raise _UnfitError(f"no handler can be annotated with {kind.__name__}, so nothing could read it", kind.__name__)
     problem: Exception | None = None
