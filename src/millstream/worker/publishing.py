@@ -23,7 +23,7 @@ from millstream.errors import ConfigError, UsageError
 from millstream.worker.background import Background
 from millstream.worker.handlers.calling import add_publisher, check_handler, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
-from millstream.worker.handlers.publish import fields_of, need_idmp, trimming
+from millstream.worker.handlers.publish import check_idempotent, fields_of, need_idmp, trimming
 from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique
 from millstream.worker.jobs.job import Job, JobDoor, no_job
 from millstream.worker.later.schedules import Schedules
@@ -173,7 +173,9 @@ class Publishing:
             idempotent: an id of the caller's. A second publish with it adds nothing and returns the first one's entry
                 id, while the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
-            headers: None writes fields alone; a mapping, even an empty one, writes FastStream's envelope.
+            headers: None writes fields alone; a mapping, even an empty one, writes FastStream's envelope. A
+                ``content-type`` among them stands for bytes, and for the text of a JSON document; it is replaced where
+                the content would be read as another one.
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
                 cannot take it for now. It is added once all the same, see :mod:`millstream.worker.handlers.sender`.
                 None sends it once.
@@ -382,9 +384,15 @@ class Publishing:
         Raises:
             ConfigError: options that do not fit together, or a time that is not one.
             PayloadError: one of the contents has no form as an entry; nothing was added without such a middleware.
+            UsageError: a text or a mapping in place of a list, or ``idempotent`` gave no text.
             ResponseError: the server refused one; the others were added.
             Disconnected: no answer came; some, all or none were added.
         """
+        if isinstance(contents, str | bytes | Mapping):
+            raise UsageError(
+                f"publish_batch({stream!r}) is invalid: a {type(contents).__name__} is one content. It takes a "
+                "list of them: write [...] around it, or publish()."
+            )
         trim, contents = trimming(maxlen, minid), list(contents)
         ids = [None if id is None else id(content) for content in contents]
         laters = [_later(at, delay, ident, replace, expires, None) for ident in ids]
@@ -554,6 +562,7 @@ def _how(
     key: str | bytes | float | None,
     result: float | str | None = None,
 ) -> How:
+    check_idempotent(idempotent)
     if idempotent is not None and (later is not None or unique is not None):
         raise ConfigError(
             "publish(idempotent=) is invalid with at=, delay= or unique=: the id of a schedule, or the unique name, "

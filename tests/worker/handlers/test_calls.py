@@ -230,6 +230,7 @@ UNSETTLING: dict[str, tuple[Callable[[], Any], str]] = {
     "async context manager": (managed_later, "returned a context manager"),
     "Nack": (Nack, "returned Nack as its result: raise it"),
     "Reject": (lambda: Reject("bad"), "returned Reject as its result: raise it"),
+    "the class": (lambda: Nack, "returned Nack as its result: raise it"),
     "another exception": (ValueError, ""),
     "StopIteration of a thread": (exhausted, "StopIteration"),
 }

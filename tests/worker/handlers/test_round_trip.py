@@ -25,6 +25,7 @@ from pydantic.errors import PydanticUserError
 
 from millstream import App
 from millstream.client.connect import sync_client
+from millstream.client.payloads import envelope
 from millstream.errors import ConfigError
 from millstream.server.thread import ServerThread
 from millstream.worker.handlers.binding import Binder
@@ -368,8 +369,8 @@ def test_the_form_of_plain_values_stays(content: Any, flat: list[bytes]) -> None
 
 def test_headers_that_are_not_text_are_refused() -> None:
     """By name, and as every other content without a form."""
-    for headers in ({"k": 1}, {"k": "\ud800"}):
-        with pytest.raises(PayloadError, match="'k'"):
+    for headers in ({"k": 1}, {"k": "\ud800"}, "k", ["k"], {"content-type": 5}):
+        with pytest.raises(PayloadError, match=r"k|content-type"):
             fields_of({"a": 1}, headers)  # type: ignore[arg-type] # as users err
 
 
@@ -511,3 +512,31 @@ def test_an_alias_that_holds_itself_is_read() -> None:
     tree = typing_extensions.TypeAliasType("tree", "list[tree] | int")  # type: ignore[misc] # known at run time only
     globals()["tree"] = tree
     assert binder(part=tree, other=int).bind(fields_of({"part": [1, [2]], "other": 5}, None), None)["part"] == [1, [2]]
+
+
+@pytest.mark.parametrize("passed_on", ["application/json", "text/plain", "application/octet-stream", "image/png"])
+@pytest.mark.parametrize(
+    "value", ["abc", "123", "null", '"a"', b"\xff", {"a": 1}, [1, 2], 5, Item("tea", "")], ids=repr
+)
+def test_the_content_type_of_another_entry_changes_nothing(value: Any, passed_on: str) -> None:
+    """The headers of the entry in hand are passed on with another content; a handler of its type reads that."""
+    hint = {dict: dict[str, int], list: list[int]}.get(type(value), type(value))
+    flat = fields_of(value, {"content-type": passed_on, "tenant": "a"})
+    assert binder(body=hint).bind(flat, None) == {"body": value}
+    assert envelope.parse(flat[1]).headers["tenant"] == "a"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8"])
+@pytest.mark.parametrize("text", ['{"a":1}', b'{"a":1}'])
+def test_a_document_that_is_published_as_json_is_one(text: Any, kind: str) -> None:
+    """Its parts are a handler's parameters, as the caller's content type says."""
+    flat = fields_of(text, {"content-type": kind})
+    assert binder(a=int, b=int | None).bind(flat, None) == {"a": 1, "b": None}
+    assert envelope.parse(flat[1]).headers["content-type"] == kind
+
+
+def test_a_content_type_of_bytes_is_the_callers() -> None:
+    """Nothing else knows what they are."""
+    flat = fields_of(b"\x89PNG", {"content-type": "image/png"})
+    assert envelope.parse(flat[1]).headers["content-type"] == "image/png"
+    assert binder(body=bytes).bind(flat, None) == {"body": b"\x89PNG"}

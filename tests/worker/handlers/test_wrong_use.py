@@ -300,3 +300,21 @@ def test_an_idle_time_below_one_second_is_named_in_a_warning(
     App().subscriber(StreamSub("a", min_idle_time=idle))(handle)
     texts = [record.getMessage() for record in caplog.records]
     assert [("handle: StreamSub(min_idle_time=)" in text) for text in texts] == [True] * warned
+
+
+@pytest.mark.parametrize("contents", ["abc", b"abc", {"a": 1}])
+async def test_one_content_is_not_a_batch_of_its_parts(contents: Any) -> None:
+    """Its letters, or its keys, were published as an entry each."""
+    async with App("memory://one", registry=False) as app:
+        with pytest.raises(UsageError, match=r"publish_batch\('s'\) is invalid"):
+            await app.publish_batch("s", contents)
+
+
+@pytest.mark.parametrize("given", [5, b"x", ("a",)])
+async def test_an_idempotent_id_that_is_not_text_is_refused(given: Any) -> None:
+    """By our own error, for one entry and for a batch."""
+    async with App("memory://idempotent", registry=False) as app:
+        with pytest.raises(UsageError, match=r"publish\(idempotent="):
+            await app.publish("s", {"a": 1}, idempotent=given)
+        with pytest.raises(UsageError, match=r"publish\(idempotent="):
+            await app.publish_batch("s", [{"a": 1}], idempotent=lambda _: given)

@@ -175,8 +175,9 @@ async def finished(result: Any) -> Any:
             f"the handler returned a {_KINDS.get(type(result), 'generator')}, whose body has not run: return a list, "
             "or remove `yield`"
         )
-    if isinstance(result, MillstreamError):  # Nack, Reject or BatchError
-        raise UsageError(f"the handler returned {type(result).__name__} as its result: raise it") from result
+    kind = result if isinstance(result, type) else type(result)
+    if issubclass(kind, MillstreamError):  # Nack, Reject or BatchError, made or not
+        raise UsageError(f"the handler returned {kind.__name__} as its result: raise it")
     parts = result.values() if isinstance(result, dict) else result
     if isinstance(result, _HOLDERS) and (left := [one for one in parts if isinstance(one, _UNFINISHED)]):
         for one in left:

@@ -28,7 +28,7 @@ from millstream.worker.model.answers import PayloadError
 Form = TypeVar("Form")
 
 JSON_FIELD = b"data"
-_JSON = "application/json"
+JSON, TEXT = "application/json", "text/plain"
 _LISTS = (list, tuple, set, frozenset, deque)
 _SURROGATE = "the text holds half of a surrogate pair, which UTF-8 has no form for"
 _NO_FORM: Any = object()
@@ -96,10 +96,14 @@ def as_key(value: object) -> bytes | None:
 
 def _open(value: bytes) -> Any:
     found = envelope.parse(value)
-    kind = found.headers.get("content-type", "")
-    if kind == _JSON or (not kind and found.body[:1] in (b"{", b"[")):
-        return from_json(found.body)
-    return found.body.decode() if kind.startswith("text/") else found.body
+    return open_body(found.headers.get("content-type", ""), found.body)
+
+
+def open_body(kind: str, body: bytes) -> Any:
+    """The content that a body of this content type holds; bytes where the type is another."""
+    if JSON in kind or (not kind and body[:1] in (b"{", b"[")):  # "application/json; charset=utf-8", too
+        return from_json(body)
+    return body.decode() if kind.startswith("text/") else body
 
 
 def _refusing(form: Callable[[Any], Form]) -> Callable[[Any], Form]:
@@ -137,7 +141,7 @@ def encode(content: Any) -> list[bytes]:
     if isinstance(content, Mapping):
         flat = _flat(content)
         if len(flat) == 2 and flat[0] == envelope.FIELD:  # it would be taken for an envelope itself
-            return [envelope.FIELD, envelope.build({"content-type": _JSON}, _json(_tree(content, typed=True)))]
+            return [envelope.FIELD, envelope.build({"content-type": JSON}, _json(_tree(content, typed=True)))]
         return flat
     if is_model(content):
         parts = _plain(content)
@@ -173,8 +177,8 @@ def to_body(content: Any) -> tuple[str, bytes]:
         return "application/octet-stream", _raw(content)
     try:
         if isinstance(content, str):
-            return "text/plain", _utf8(_scalar(content))
-        return _JSON, _json(_tree(content, typed=isinstance(content, float)))
+            return TEXT, _utf8(_scalar(content))
+        return JSON, _json(_tree(content, typed=isinstance(content, float)))
     except _UnfitError as error:
         raise error if error.path else error.under(JSON_FIELD) from None
 

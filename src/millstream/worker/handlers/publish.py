@@ -1,6 +1,7 @@
 """A publish as it is on the wire: XADD with trimming, an idempotent id, plain fields or FastStream's envelope."""
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from millstream.client.capabilities import Capabilities
@@ -8,7 +9,7 @@ from millstream.client.line import Command
 from millstream.client.partitions.layout import PartitionLayout, key_bytes
 from millstream.client.payloads import envelope
 from millstream.errors import ConfigError, UsageError
-from millstream.worker.handlers.fields import encode, key_of, to_body
+from millstream.worker.handlers.fields import JSON, TEXT, encode, key_of, open_body, to_body
 from millstream.worker.model.answers import PayloadError
 
 #: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
@@ -31,11 +32,27 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
     """Field names and values in turn."""
     if headers is None:
         return encode(content)
+    if not isinstance(headers, Mapping):
+        raise PayloadError(f"headers={headers!r:.80} is invalid: it must be a mapping of texts")
     kind, body = to_body(content)
+    given = headers.get("content-type")
+    if isinstance(given, str) and not _fits(given, kind, body):
+        given = None  # of another entry, whose headers are passed on
     try:
-        return [envelope.FIELD, envelope.build({"content-type": kind, **headers}, body)]
+        return [envelope.FIELD, envelope.build({**headers, "content-type": given or kind}, body)]
     except ValueError as error:
         raise PayloadError(str(error)) from error
+
+
+def _fits(given: str, kind: str, body: bytes) -> bool:
+    """True for a content type of the caller's that is read as what was published: of bytes, or text with a document."""
+    if kind == JSON or (kind == TEXT and JSON in given and body[:1] not in (b"{", b"[")):
+        return given == kind
+    try:
+        open_body(given, body)
+    except ValueError:
+        return False
+    return kind != TEXT or JSON in given or given.startswith("text/")
 
 
 def producer_of(idempotent: str) -> str:
@@ -67,6 +84,12 @@ def key_in(layout: PartitionLayout, fields: list[bytes], key: str | bytes | floa
             f"key=...{field}."
         )
     return found
+
+
+def check_idempotent(given: Any) -> None:
+    """Refuse an id that is not text; the server refuses an empty one."""
+    if given is not None and not isinstance(given, str):
+        raise UsageError(f"publish(idempotent={given!r:.80}) is invalid: it must be text. Write str(...).")
 
 
 def need_idmp(found: Capabilities) -> None:
