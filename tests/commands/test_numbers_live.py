@@ -62,3 +62,19 @@ def test_a_listpack_keeps_no_negative_zero(redis8_process: ServerProcess, many: 
         assert [client.call(*line) for line in lines] == pipe.ask(lines)
     finally:
         pipe.close()
+
+
+DATABASES = [str(sign * 2**power + off) for sign in (1, -1) for power in (31, 32, 63, 64) for off in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("form", ["SELECT {}", "MOVE k {}", "COPY k copy DB {}", "SWAPDB {} 0", "SWAPDB 0 {}"])
+def test_a_database_that_no_int_holds_has_an_error_of_its_own(redis8_process: ServerProcess, form: str) -> None:
+    """Redis reads the number as a C int, before it looks for the database."""
+    lines = [[b"SET", b"k", b"v"], *(_words(form, number) for number in (*DATABASES, "-1", "16", "x", ""))]
+    client = World(logged=False).client()
+    pipe = Pipe(redis8_process.as_new().port)
+    try:
+        theirs = pipe.ask(lines)
+    finally:
+        pipe.close()
+    assert [client.call(*line) for line in lines] == theirs

@@ -9,10 +9,9 @@ Source: https://redis.io/docs/latest/commands/?group=connection
 from millstream.commands.admin.info import REDIS_VERSION
 from millstream.commands.connection.transactions import end_transaction
 from millstream.commands.context.context import Context, Origin
-from millstream.commands.table.args import SYNTAX, integer, keyword, read_integer
+from millstream.commands.table.args import SYNTAX, database_number, keyword, read_integer
 from millstream.commands.table.table import CONNECTION
 from millstream.commands.users.accounts import DEFAULT
-from millstream.engine.keyspace import DATABASES
 from millstream.errors import CommandError
 from millstream.replies import OK, PONG, Map, Reply, Simple
 
@@ -142,10 +141,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
 @CONNECTION.command("select", 2, "loading stale fast")
 def select(ctx: Context, argv: list[bytes]) -> Reply:
     """There are sixteen, 0 to 15. Inside MULTI it takes effect when EXEC comes to it."""
-    index = integer(argv[1])
-    if not 0 <= index < DATABASES:
-        raise CommandError("ERR DB index is out of range")
-    ctx.session.db = index
+    ctx.session.db = database_number(argv[1])
     return OK
 
 

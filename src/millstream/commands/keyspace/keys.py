@@ -12,7 +12,16 @@ from itertools import islice
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace.expiry import delete_key
-from millstream.commands.table.args import SYNTAX, cursor, integer, keyword, read_integer, shown
+from millstream.commands.table.args import (
+    DB_OUT_OF_RANGE,
+    SYNTAX,
+    cursor,
+    database_number,
+    integer,
+    keyword,
+    read_integer,
+    shown,
+)
 from millstream.commands.table.table import GENERIC, SERVER
 from millstream.engine.collections import Collection
 from millstream.engine.keyspace import DATABASES, Database, StringValue
@@ -22,7 +31,6 @@ from millstream.replies import OK, Reply, Simple
 
 NO_SUCH_KEY = "ERR no such key"
 SAME_OBJECT = "ERR source and destination objects are the same"
-DB_OUT_OF_RANGE = "ERR DB index is out of range"
 # Redis keeps strings up to this size in one allocation with their header, and says so.
 _EMBEDDED_MAX = 44
 # Types that SCAN may look for
@@ -33,10 +41,7 @@ _DRAWS = 100
 
 def database(ctx: Context, word: bytes) -> Database:
     """The database of that number."""
-    index = integer(word)
-    if not 0 <= index < DATABASES:
-        raise CommandError(DB_OUT_OF_RANGE)
-    return ctx.host.keyspace.databases[index]
+    return ctx.host.keyspace.databases[database_number(word)]
 
 
 @GENERIC.command("unlink", -2, "write fast", keys=(1, -1, 1))
@@ -229,7 +234,7 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
 def _number(word: bytes, which: str) -> int:
     """One of SWAPDB's two numbers, each with a text of its own; whether there is such a database is asked later."""
     index = read_integer(word)
-    if index is None:
+    if index is None or not -(2**31) <= index < 2**31:
         raise CommandError(f"ERR invalid {which} DB index")
     return index
 

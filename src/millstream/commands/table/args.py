@@ -4,10 +4,12 @@ import math
 import re
 
 from millstream.engine import ids
+from millstream.engine.keyspace import DATABASES
 from millstream.errors import CommandError
 
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX_TEXT = "ERR syntax error"
+DB_OUT_OF_RANGE = "ERR DB index is out of range"
 LLONG_MIN, LLONG_MAX = -(2**63), 2**63 - 1
 
 
@@ -61,6 +63,16 @@ def integer(word: bytes, error: str = NOT_AN_INTEGER) -> int:
     if value is None:
         raise CommandError(error)
     return value
+
+
+def database_number(word: bytes) -> int:
+    """The number of a database that there is; Redis reads it as a C int, and has another error beyond one."""
+    index = integer(word)
+    if not -(2**31) <= index < 2**31:
+        raise CommandError(f"ERR value is out of range, value must between {-(2**31)} and {2**31 - 1}")
+    if not 0 <= index < DATABASES:
+        raise CommandError(DB_OUT_OF_RANGE)
+    return index
 
 
 def milliseconds(word: bytes, now: int) -> int:
