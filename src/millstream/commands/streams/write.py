@@ -8,10 +8,11 @@ Adding an option to XADD takes four steps:
 1. A slot in :class:`_AddOptions`, and its parsing in :func:`_take_add_option`, which returns how many words it took.
    Parsing stops at the first word that no option takes: that must be the id, so an option that is misspelt is reported
    as an invalid id, as in Redis.
-2. The word in the row's ``syntax`` with the version that brought it (``@8.6.0``). COMMAND DOCS, the key finder and
-   docs/compatibility.md are made from the row; ``make docs`` writes the page.
-3. Its effect in :func:`_add`: an argument of the ``xadd`` transition if recovery must see it. Never compute there what
-   depends on the time or on the configuration: the transition carries the result.
+2. The word in the row's ``syntax`` (``commands/table/documents.json``) with the version that brought it (``@8.6.0``).
+   COMMAND DOCS, the key finder and docs/compatibility.md are made from the row; ``make docs`` writes the page.
+3. Its effect in :func:`_add`: an argument of the ``xadd`` transition if recovery must see it, which
+   ``engine/streams/stream_ops.py`` applies and ``replication/words.py`` and ``dialect.py`` turn into commands. Never
+   compute there what depends on the time or on the configuration: the transition carries the result.
 4. The generator of tests/conformance, so that the option is compared with a real server.
 
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.

@@ -1,7 +1,7 @@
 """Counters of one subscriber in one process.
 
 Each is counted where the thing happens, by ``member.stats``; :mod:`millstream.worker.monitoring.prometheus` names the
-metric that shows it, and docs/worker/reference.md lists that.
+metric that shows it, and docs/reference/metrics.md lists that.
 """
 
 from dataclasses import asdict, dataclass
