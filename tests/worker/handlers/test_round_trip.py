@@ -485,7 +485,6 @@ A_PAGE = Page[date]([date(2020, 1, 2)], date(2020, 1, 3))
         (Point[int], Point(1, "[1]")),
         (typing_extensions.TypedDict("Times", {"at": date, "note": str}), {"at": date(2020, 1, 2), "note": "{"}),
     ],
-    ids=str,
 )
 def test_another_name_of_a_type_reads_what_the_type_reads(
     hint: Any, value: Any, headers: dict[str, str] | None
