@@ -34,6 +34,7 @@ INTERNAL = frozenset(
         "READY",
         "RUN_URL",
         "SPARE",
+        "SPARE_ENDS",
         "SPARK",
         "WORKER",
     ]

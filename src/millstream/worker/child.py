@@ -9,9 +9,11 @@ orderly end may take.
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,13 +28,11 @@ from millstream.worker.monitoring.health import ALLOW_VARIABLE
 from millstream.worker.process.run import (
     ALONE,
     BESIDE,
-    DISMISSED,
+    END,
     EXIT_CLEAN,
     EXIT_CONFIG,
-    EXIT_DISMISSED,
-    EXIT_FATAL,
-    FATAL,
     GRACE,
+    OWN,
     PIPELINES,
     READY,
     SPARE,
@@ -46,25 +46,35 @@ log = logger("millstream.worker")
 
 Found = TypeVar("Found")
 
-# Reports of an orderly end: by the exit code alone, an end that a handler forces would look the same
-_LAST_WORDS = {EXIT_FATAL: FATAL, EXIT_DISMISSED: DISMISSED}
-
 
 def main(target: str) -> int:
-    """Find the app and run it; the exit code."""
-    app = prepared(target)
-    if app is None:
-        return EXIT_CONFIG
+    """Find the app and run it; the exit code, which the supervisor hears too: code of the app's may exit with any."""
     number = os.environ.pop("MILLSTREAM_READY", None)
     supervisor = None if number is None else int(number)
     if supervisor is not None:
         os.set_inheritable(supervisor, False)
+    code = _run(target, supervisor)
+    _say(supervisor, END + f"{code}\n".encode())
+    return code
+
+
+def _run(target: str, supervisor: int | None) -> int:
+    app = prepared(target)
+    if app is None:
+        return EXIT_CONFIG
+    if supervisor is not None:
         os.set_blocking(supervisor, False)  # who does not read must not hold up who reports
         kill_after = os.environ.pop("MILLSTREAM_KILL_BLOCKED_AFTER", None)
         consumer = os.environ.pop("MILLSTREAM_SPARE", None)
         if consumer is not None:
             here = os.environ.pop("MILLSTREAM_IS_SPARE", None)
-            spare.spare = spare.Spare(consumer, None if here else lambda: _say(supervisor, SPARE))
+            ends = int(os.environ.pop("MILLSTREAM_SPARE_ENDS", "-1"))
+            if ends >= 0:
+                os.set_inheritable(ends, False)
+            call = None if here is not None else lambda: _say(supervisor, SPARE)
+            spare.spare = spare.Spare(consumer, call, ends, int(here or 0))
+            if here is not None:
+                sys.addaudithook(partial(_tell_own_kill, supervisor, os.getpid()))
         overrun.supervised = True
         isolation.announce = lambda alone: _say(supervisor, ALONE if alone else BESIDE)
         if kill_after is not None:
@@ -75,16 +85,13 @@ def main(target: str) -> int:
         _say(supervisor, pipelines)
         return EXIT_CLEAN
     lifeline = os.environ.get("MILLSTREAM_LIFELINE")
-    code = run_in_process(
+    return run_in_process(
         app,
         lifeline=int(lifeline) if lifeline else None,
         ready=lambda: _say(supervisor, READY + pipelines),
         health=_health(os.environ),
         health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
     )
-    if code in _LAST_WORDS:
-        _say(supervisor, _LAST_WORDS[code])
-    return code
 
 
 def prepared(target: str) -> App | None:
@@ -165,6 +172,12 @@ def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
     if not colon:
         return None
     return host, int(port) + int(environment.get("MILLSTREAM_WORKER", "1")) - 1
+
+
+def _tell_own_kill(supervisor: int, pid: int, event: str, words: tuple[object, ...]) -> None:
+    """Report that code in this process kills it: an exit by SIGKILL looks the same as a kill from outside."""
+    if event in ("os.kill", "os.killpg") and words[1] == signal.SIGKILL and words[0] in (pid, 0, -1, -pid):
+        _say(supervisor, OWN)
 
 
 def _say(supervisor: int | None, lines: bytes) -> None:

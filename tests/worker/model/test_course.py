@@ -215,9 +215,9 @@ def test_deliveries_alone_make_no_dead_letter(record: FailureRecord | None, expe
 def test_an_entry_that_ended_the_spare_alone_is_dead_whatever_its_limit(limit: int) -> None:
     """It ended a worker too: where the supervisor went on, the process did not end for another reason."""
     retry, record = Retry(max_deliveries=limit), FailureRecord(uncharged=True, alone=4711)
-    assert run_mode(retry, 3, record, spare=4711) is RunMode.DEAD
-    assert run_mode(retry, 3, record, spare=4712) is RunMode.ALONE, "the whole machine may have stopped"
-    assert run_mode(Retry(max_deliveries=0), 3, record, spare=4711) is RunMode.ALONE
+    assert run_mode(retry, 3, record, ended_spare=(4711).__eq__) is RunMode.DEAD
+    assert run_mode(retry, 3, record, ended_spare=(4712).__eq__) is RunMode.ALONE, "the whole machine may have stopped"
+    assert run_mode(Retry(max_deliveries=0), 3, record, ended_spare=(4711).__eq__) is RunMode.ALONE
 
 
 def test_the_last_failure_of_a_worker_that_died_before_its_letter_is_tried_again_alone() -> None:

@@ -1,6 +1,8 @@
 """An entry that ends processes ends one worker and one spare process at most, whatever its limit."""
 
+import os
 import re
+import signal
 from collections import Counter
 from typing import Any
 
@@ -36,8 +38,8 @@ async def good(x: int) -> None:
 
 WAYS = {
     "exit": "if do == 'end': os._exit(1)",
-    "as dismissed": "if do == 'end': os._exit(3)",  # the codes by which a worker reports an end of its own
-    "as misconfigured": "if do == 'end': os._exit(78)",
+    "dismissed": "if do == 'end': os._exit(3)",
+    "config": "if do == 'end': os._exit(78)",
     "kill": "if do == 'end': os.kill(os.getpid(), 9)",
     "block": "if do == 'end': time.sleep(3600)",
     "signal": "if do == 'end': os.kill(os.getpid(), 15); await asyncio.sleep(3600)",
@@ -50,7 +52,7 @@ def starts(text: str) -> Counter[str]:
     return Counter(re.findall(r"^start \d+ (\w+)$", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize(("way", "tries"), [*((way, 2) for way in WAYS), ("exit", 1), ("exit", 5)])
+@pytest.mark.parametrize(("way", "tries"), [*((way, 2) for way in WAYS), ("exit", 1), ("exit", 5), ("kill", 5)])
 def test_an_entry_ends_one_worker_and_one_spare(
     server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str, tries: int
 ) -> None:
@@ -71,6 +73,28 @@ def test_an_entry_ends_one_worker_and_one_spare(
     letters: Any = client.xrange("bad:dead")
     assert letters[0][1]["_dead.reason"] == "overdue"
     assert "the last one ended a process that ran it alone" in letters[0][1]["_dead.error"]
+
+
+def test_a_kill_from_outside_makes_no_dead_letter(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
+) -> None:
+    """An entry is handled although its worker, and then a spare in which it ran alone, twice, were killed."""
+    tasks.output = tmp_path / "out.txt"
+    waits = tmp_path / "waits"
+    waits.touch()
+    target = tasks.app(
+        APP.format(begin="pass", how=f"while os.path.exists({str(waits)!r}): await asyncio.sleep(0.01)", tries=4)
+    )
+    client.xadd("bad", {"do": "wait"})
+    tasks.run(target, server.url)
+    for number in range(1, 4):
+        eventually(lambda number=number: tasks.output.read_text().count("\nbad ") == number, 30)
+        os.kill(int(re.findall(r"^bad (\d+)", tasks.output.read_text(), re.MULTILINE)[-1]), signal.SIGKILL)
+    eventually(lambda: tasks.output.read_text().count("\nbad ") == 4, 30)
+    waits.unlink()
+    eventually(lambda: not pending(client, "bad", "g"), 30)
+    assert not client.xlen("bad:dead")
+    assert starts(tasks.output.read_text()) == {"False": 2, "True": 3}
 
 
 def test_other_groups_go_on_while_an_entry_blocks_the_spare(

@@ -8,7 +8,7 @@ cause. The server's count does not tell failures, which the handler survived, fr
 is kept beside the stream, and :func:`run_mode` says from both how an entry that comes back is run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, get_args
@@ -99,7 +99,7 @@ class FailureRecord:
     failures: int = 0  # Deliveries that ended with a word of the handler: it raised, gave back, or returned and left it
     uncharged: bool = False  # True once a crash was not charged, so that one delivery more than the limit is allowed
     # Not 0 once it began to run with nothing beside it, or its process was killed since its handler blocked the event
-    # loop: a crash after that is its own. In a spare process it is the number of that one's supervisor, else 1.
+    # loop: a crash after that is its own. In a spare process it is the number of that one, else 1.
     alone: int = 0
 
 
@@ -130,21 +130,26 @@ def tries(deliveries: int, record: FailureRecord | None) -> int:
 
 
 def run_mode(
-    retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True, spare: int = 0
+    retry: Retry,
+    deliveries: int,
+    record: FailureRecord | None,
+    *,
+    kept: bool = True,
+    ended_spare: Callable[[int], bool] = lambda _: False,
 ) -> RunMode:
     """The way to run an entry that was claimed.
 
     Most entries in hand at a crash were only neighbours of the one that kills its process. Such an entry is not charged
     the first time, and runs as any other. After a second crash it is charged, and runs alone from then on, where the
     crash of another entry cannot meet it. The poison message uses up its tries alone. One whose crash is surely its own
-    is charged and runs alone from the first crash on. One that ended a worker, and then alone the spare process of the
-    supervisor ``spare``, is dead whatever its limit.
+    is charged and runs alone from the first crash on. One that ended a worker, and then alone a spare process, is dead
+    whatever its limit. ``ended_spare`` is true for the number of a spare that no kill from outside ended.
     """
     known = record or NO_RECORD
     counted = tries(deliveries, record)
     crashes = counted - 1 - known.failures
     limit = retry.limit
-    if limit and spare and known.alone == spare and crashes > 0:
+    if limit and crashes > 0 and known.alone and ended_spare(known.alone):
         return RunMode.DEAD
     if limit and counted > limit:
         # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was

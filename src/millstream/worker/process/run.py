@@ -53,8 +53,8 @@ ALONE = b"alone\n"
 BESIDE = b"beside\n"
 
 SPARE = b"spare\n"  # the spare process has work
-FATAL = b"fatal\n"  # a subscriber cannot go on, and the process ends in order
-DISMISSED = b"dismissed\n"  # it ends by an order; a handler may end the process with the same exit code
+OWN = b"own\n"  # Its own code sends SIGKILL to this process
+END = b"end "  # The exit code with which it ends in order follows
 
 
 STOP = b"stop\n"

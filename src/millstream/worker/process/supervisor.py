@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from millstream.worker.process.run import (
 )
 from millstream.worker.process.voice import Voice, grace_of, tick
 from millstream.worker.registry.watchdog import STACKS, URGE
+from millstream.worker.settlement.spare import OWN_END, STARTS
 
 log = logger("millstream.run")
 
@@ -86,6 +88,8 @@ class Supervisor:
     _code: int = field(default=0, init=False)
     _lifeline: int = field(default=-1, init=False)
     _announced: int = field(default=-1, init=False)  # Its other end
+    _spares: int = field(default=0, init=False)  # Spares that were started
+    _ends: int = field(default=-1, init=False)  # File with a byte for each of them, for the workers
     _spare_name: str = field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}-spare", init=False
     )
@@ -96,6 +100,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         self._lifeline, self._announced = os.pipe()
+        with tempfile.TemporaryFile() as ends:
+            self._ends = os.dup(ends.fileno())
         watcher = asyncio.create_task(self._watch())
         listener = asyncio.create_task(self._listen())
         await asyncio.sleep(0)  # it watches from before the first worker reads its files
@@ -117,6 +123,7 @@ class Supervisor:
                 voice.close()
             os.close(self._lifeline)
             os.close(self._announced)
+            os.close(self._ends)
         return self._code
 
     def _slots(self, first: asyncio.subprocess.Process, said: set[bytes]) -> "list[asyncio.Task[None]]":
@@ -187,14 +194,15 @@ class Supervisor:
         ready, theirs = os.pipe()
         environment = {**self.environment, "MILLSTREAM_LIFELINE": str(self._lifeline), "MILLSTREAM_READY": str(theirs)}
         if self.spare and self.watched is None:
-            environment["MILLSTREAM_SPARE"] = self._spare_name
+            environment |= {"MILLSTREAM_SPARE": self._spare_name, "MILLSTREAM_SPARE_ENDS": str(self._ends)}
         if slot == _DRIVER:
             # The port after the workers'; no worker's number, or its health port would be moved by it once more.
             host, colon, port = self.environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
             if colon:
                 environment["MILLSTREAM_HEALTH"] = f"{host}:{int(port) + self._reading}"
         elif slot == _SPARE:
-            environment["MILLSTREAM_IS_SPARE"] = "1"
+            environment["MILLSTREAM_IS_SPARE"] = str(self._spares)
+            self._spares += 1
             environment.pop("MILLSTREAM_HEALTH", None)
         elif self.workers > 1:
             environment["MILLSTREAM_WORKER"] = str(slot)
@@ -210,7 +218,7 @@ class Supervisor:
                 self.target,
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(self._lifeline, theirs),
+                pass_fds=(self._lifeline, theirs, self._ends),
                 start_new_session=True,
             )
         finally:
@@ -237,8 +245,7 @@ class Supervisor:
             return set()
         await self._stop([ended := asyncio.create_task(process.wait())])
         voice.kill()  # what it may have started
-        voice.hear_rest()
-        self._code = self._code or (0 if voice.dismissed else _at_stop(ended.result()))
+        self._code = self._code or _at_stop(ended.result())
         return set()
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
@@ -254,31 +261,31 @@ class Supervisor:
                 process = await self._spawn(slot)
             started, edition = time.monotonic(), self._edition
             code = await process.wait()
-            process, voice = None, self._voices[slot]
-            voice.hear_rest()
-            dismissed = code == EXIT_DISMISSED and (voice.dismissed or slot == _DRIVER)
+            process = None
             if self._stopping.is_set():
-                if not dismissed and _at_stop(code):
-                    voice.kill()  # it could not end what it had started
+                if _at_stop(code):
+                    self._voices[slot].kill()  # it could not end what it had started
                     log.error("%s ended with %s", _who(slot), _word(code))
                     self._code = self._code or _at_stop(code)
                 return
-            if dismissed:
+            voice = self._voices[slot]
+            voice.hear_rest()
+            meant = slot == _DRIVER or voice.end == code  # a handler may end its process with any code
+            if meant and code == EXIT_DISMISSED:
                 self._dismiss(slot)
                 return
             if self.watched is not None:
                 await self._next_edition(slot, edition, code)
                 continue
             blocked = voice.killed
+            if slot == _SPARE and (voice.own or code != -signal.SIGKILL):
+                os.pwrite(self._ends, OWN_END, (self._spares - 1) % STARTS)
             # A crash while it runs entries uses up the tries of an entry: however many such ends there are, they are
             # progress. A mistake of every start, or of a subscriber that cannot go on, is none.
-            charged = blocked or voice.alone or (READY in voice.said and not voice.fatal)
+            charged = blocked or voice.alone or (READY in voice.said and voice.end != EXIT_FATAL)
             early = time.monotonic() - started < _QUICK_SECONDS
             quick, ends = (quick + 1 if early and not charged else 0), (ends + 1 if early else 0)
-            # A handler may end its process with any code: only an end that is not charged is a mistake of the start
-            if (code == EXIT_CONFIG and not charged) or (
-                code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT
-            ):
+            if (meant and code == EXIT_CONFIG) or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 self._give_up(slot, code)
                 return
             if slot > _DRIVER:
@@ -354,7 +361,7 @@ def _at_start(code: int) -> int:
 
 def _at_stop(code: int) -> int:
     """The same at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
-    return 0 if code in (0, -signal.SIGTERM) else _at_start(code)
+    return 0 if code in (0, -signal.SIGTERM, EXIT_DISMISSED) else _at_start(code)
 
 
 def _who(slot: int) -> str:

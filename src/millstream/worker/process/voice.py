@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from millstream.worker.process.run import ALONE, BESIDE, DISMISSED, FATAL, GRACE, KILL_AFTER, PIPELINES, READY, SPARE
+from millstream.worker.process.run import ALONE, BESIDE, END, GRACE, KILL_AFTER, OWN, PIPELINES, READY, SPARE
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
 #: Ticks without a report after which the process is asked to let its watchdog run.
@@ -40,8 +40,8 @@ class Voice:
         self.spoke = asyncio.Event()  # Set when the first of them has come, and when none will come
         self.grace: float | None = None  # Seconds of the app's grace; None as long as the process has not reported it
         self.killed = False  # Its event loop stood still for too long, and it ends itself
-        self.fatal = False  # A subscriber of it cannot go on
-        self.dismissed = False  # It ends by an order
+        self.own = False  # Its own code, or we, ended it: not a kill from outside
+        self.end: int | None = None  # The exit code with which it ends in order
         self.alone = False  # It runs an entry alone that is charged for its end
         self.silent = 0.0  # Seconds without a report, as far as we and the process could run
         asyncio.get_running_loop().add_reader(reports, self._read)
@@ -76,10 +76,12 @@ class Voice:
             self.spoke.set()
         elif line in (ALONE, BESIDE):
             self.alone = line == ALONE
-        elif line == FATAL:
-            self.fatal = True
-        elif line == DISMISSED:
-            self.dismissed = True
+        elif line.startswith(END):
+            with suppress(ValueError):
+                self.end = int(line.removeprefix(END))
+                self.silent = -KILL_AFTER  # the interpreter ends, and its watchdog with it
+        elif line == OWN:
+            self.own = True
         elif line == SPARE:
             self._on_spare()
         elif line.startswith(GRACE):
@@ -88,6 +90,7 @@ class Voice:
         else:
             self._watched, self._debugged = True, line == DEBUGGED
             self.killed = self.killed or line == KILLING
+            self.own = self.own or self.killed
             if line in (ENDING, KILLING):
                 # an orderly end may take this much longer
                 self.silent = -KILL_AFTER - (grace_of([self]) if line == ENDING else 0.0)
@@ -122,6 +125,7 @@ class Voice:
 
     def kill(self) -> None:
         """Kill it, and what it has started: it leads a group of its own. After its own end this is about the rest."""
+        self.own = True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

@@ -60,8 +60,11 @@ class FailureLog:
 
     def run_mode(self, held: Held) -> RunMode:
         """The way to run an entry; TOGETHER if it could not be stored that its crash is not charged."""
-        found = run_mode(self._retry, held.deliveries, held.record, kept=self._kept, spare=spare.number())
+        found = self._mode(held)
         return RunMode.ALONE if found is RunMode.TOGETHER else found
+
+    def _mode(self, held: Held) -> RunMode:
+        return run_mode(self._retry, held.deliveries, held.record, kept=self._kept, ended_spare=spare.ended_by_itself)
 
     def died_alone(self, held: Held) -> bool:
         """True if an entry is to be a dead letter, and has surely ended a process."""
@@ -87,11 +90,10 @@ class FailureLog:
                 return
             rows.update(zip(unknown, reply, strict=True))
         first_crash, alone, once = [], [], []
-        retry, kept, number = self._retry, self._kept, spare.number()
         for held in claimed:
             row = rows[held.id]
             record = held.record = None if row is None else parse(row)
-            found = run_mode(retry, held.deliveries, record, kept=kept, spare=number)
+            found = self._mode(held)
             if found is RunMode.TOGETHER and self.each_alone:
                 held.record = replace(record or NO_RECORD, uncharged=True)  # stored with the charge, before its run
                 alone.append(held)

@@ -9,6 +9,7 @@ what it gave away in vain for half a minute, so a spare that cannot start delays
 """
 
 import asyncio
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -25,6 +26,10 @@ EACH_ALONE_MS = 15_000  # Milliseconds for which the spare runs its entries one 
 
 _KNOWN = 10_000  # Entries of which that time is known; the oldest is forgotten first
 
+STARTS = 2**20  # Spares of one supervisor that are told apart
+
+OWN_END = b"!"  # Noted by the supervisor
+
 IDLE = 10.0  # Seconds without work after which the spare ends
 
 # Removes the spare's consumer: in one step, since a worker may give it an entry at any moment.
@@ -40,6 +45,8 @@ class Spare(NamedTuple):
 
     consumer: str  # Its name in every group
     call: Callable[[], None] | None  # Reports that it has work; None in the spare itself
+    ends: int = -1  # File in which the supervisor notes the spares that ended by their own doing, a byte for each
+    start: int = 0  # In the spare itself: the number of spares that the supervisor had started before
 
 
 #: None where there is no supervisor, or it has no spare.
@@ -51,14 +58,20 @@ def is_here() -> bool:
     return spare is not None and spare.call is None
 
 
-def number() -> int:
-    """The number of the supervisor, for records of entries that ran alone in its spare; 0 where there is none."""
-    return 0 if spare is None else zlib.crc32(spare.consumer.encode()) + 2  # 1 means any other process
+def _number(consumer: str, start: int) -> int:
+    return (zlib.crc32(consumer.encode()) + 1) * STARTS + start % STARTS
 
 
 def mark() -> int:
-    """The mark of an entry that runs alone in this process."""
-    return number() if is_here() else 1
+    """The mark of an entry that runs alone in this process: the number of this spare, and 1 in any other process."""
+    return _number(spare.consumer, spare.start) if spare is not None and is_here() else 1
+
+
+def ended_by_itself(number: int) -> bool:
+    """True if the spare of this number was one of our supervisor's, and no kill from outside ended it."""
+    if spare is None or number - number % STARTS != _number(spare.consumer, 0):
+        return False  # that supervisor may have ended with it, as where a machine stops
+    return os.pread(spare.ends, 1, number % STARTS) == OWN_END
 
 
 async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:
