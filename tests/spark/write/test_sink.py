@@ -316,6 +316,24 @@ def test_a_batch_cut_anew_under_a_number_that_was_written_is_refused(
     assert there(both_client) == list(range(80))
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_batch_of_the_same_number_and_count_keeps_the_rows_that_were_decided_first(
+    both: ServerProcess, both_client: redis.Redis, killed: bool
+) -> None:
+    """A query with ``rand()`` makes other rows each time: those of the first try are published, all and once."""
+    if killed:
+        with before_piece(1, kill), pytest.raises(Killed):
+            commit(both, 0, staged(both, numbers(0, 9)))
+    else:
+        commit(both, 0, staged(both, numbers(0, 9)))
+    commit(both, 0, staged(both, numbers(100, 109)))
+    assert there(both_client) == list(range(9))
+    commit(both, 1, staged(both, numbers(9, 12)))
+    assert there(both_client) == list(range(12))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
 def test_a_job_that_begins_anew_under_an_old_name_is_warned(
     both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
