@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 from millstream.embedded.guard import outside
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.durability.held_replies import HeldReplies
-from millstream.node.plain import NOTHING
+from millstream.node.plain import NOTHING, PlainRun
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
+from millstream.replies import Buffer
 
 if TYPE_CHECKING:
     from millstream.commands.context.session import Session
     from millstream.embedded.store import Store
     from millstream.node.outcome import Outcome
-    from millstream.node.plain import PlainRun
-    from millstream.replies import Buffer
 
 Sink = Callable[[bytes], None]
 
@@ -97,7 +96,7 @@ class Channel:
         self.run()
         return None
 
-    def _run_plain(self) -> "PlainRun":
+    def _run_plain(self) -> PlainRun:
         """Run the plain commands that are next."""
         store = self._store
         try:
@@ -106,7 +105,7 @@ class Channel:
             store.fail(error)
             return NOTHING
 
-    def _take(self, run: "PlainRun") -> None:
+    def _take(self, run: PlainRun) -> None:
         """Keep the replies of plain commands, and serve clients that waited for the changed keys."""
         store = self._store
         if run.commands:
@@ -154,7 +153,7 @@ class Channel:
             store.fail(error)
             return None
 
-    def put(self, buffers: "list[Buffer]", barrier: int) -> None:
+    def put(self, buffers: list[Buffer], barrier: int) -> None:
         """Keep a reply until it is flushed, or until the log has reached the barrier; never past an earlier one."""
         if not self._held.hold(buffers, barrier):
             self._out += buffers

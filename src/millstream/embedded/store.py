@@ -14,15 +14,17 @@ tries again what the log kept.
 import contextlib
 import queue
 import secrets
+import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millstream.clock import Clock, ManualClock, Now, SystemClock
 from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import INSIDE, Guard, Helper, catch_up, late
+from millstream.embedded.place import Place
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
@@ -31,16 +33,10 @@ from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
+from millstream.persistence.disk import Disk
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
-
-if TYPE_CHECKING:
-    import threading
-    from pathlib import Path
-
-    from millstream.embedded.place import Place
-    from millstream.persistence.disk import Disk
 
 log = logger("millstream.embedded")
 
@@ -93,7 +89,7 @@ class Store:
         StorageError: the data directory is locked, damaged or not usable.
     """
 
-    def __init__(self, place: "Place", *, clock: Clock | None = None, disk: "Disk | None" = None) -> None:
+    def __init__(self, place: Place, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.place = place
         self.clock = clock or SystemClock()
         self.fsync: Fsync = place.fsync or "always"
@@ -115,7 +111,7 @@ class Store:
         self._describe()
         self._look_at_disk()
 
-    def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
+    def _open(self, directory: Path | None, disk: Disk | None) -> Node:
         if directory is None:
             return Node(Config())
         config = Config({"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
@@ -352,7 +348,7 @@ class Store:
 
     # ------------------------------------------------------------------ the background thread
 
-    def _work(self, wakes: "queue.SimpleQueue[bool]") -> None:
+    def _work(self, wakes: queue.SimpleQueue[bool]) -> None:
         """The thread's life: until :meth:`close`."""
         while True:
             with contextlib.suppress(queue.Empty):
@@ -367,7 +363,7 @@ class Store:
             if step is not None and self._durable is not None:
                 self._perform(step, self._durable)
 
-    def _sleep(self, wakes: "queue.SimpleQueue[bool]") -> float | None:
+    def _sleep(self, wakes: queue.SimpleQueue[bool]) -> float | None:
         """Seconds until there is something to do unasked; None for never."""
         with self._guard:
             if wakes is not self._wakes:  # closing; the word to stop is in the queue

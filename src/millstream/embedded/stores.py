@@ -7,19 +7,18 @@ one. At the end of the process all are closed in order; a forked child holds non
 import atexit
 import os
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.clock import Clock
 from millstream.embedded.guard import Guard, catch_up, forget_guards, outside
 from millstream.embedded.store import Store
 from millstream.errors import ConfigError, StorageError, UsageError
 from millstream.logs import logger
+from millstream.persistence.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.clock import Clock
     from millstream.embedded.place import Place
-    from millstream.persistence.disk import Disk
 
 log = logger("millstream.embedded")
 
@@ -41,7 +40,7 @@ _process = _Process()
 class Lease:
     """The right to use the store of a place, from :meth:`store` to :meth:`give_up`."""
 
-    def __init__(self, place: "Place", *, clock: "Clock | None" = None, disk: "Disk | None" = None) -> None:
+    def __init__(self, place: "Place", *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.place = place
         self._clock = clock
         self._disk = disk
@@ -136,7 +135,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def finalizer(lease: Lease) -> "Callable[[], None]":
+def finalizer(lease: Lease) -> Callable[[], None]:
     """The cleanup for a pool that is gone without a close; not a method of the pool, or it would never be gone."""
 
     def finish() -> None:

@@ -1,13 +1,11 @@
 """Words as the bytes of a command, as a client sends them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from hiredis import pack_command
 
 from millstream import core
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # hiredis's stub asks for a tuple of one element
 _pack = cast("Callable[[tuple[Any, ...]], bytes]", pack_command)

@@ -3,27 +3,21 @@
 The order of the checks is Redis's, since a client sees which one it fails first.
 """
 
-from typing import TYPE_CHECKING
-
+from millstream.clock import Now
 from millstream.commands.connection.clients import describe
 from millstream.commands.connection.pubsub import ALLOWED_WHILE_SUBSCRIBED
-from millstream.commands.context.context import Origin
+from millstream.commands.context.config import Config
+from millstream.commands.context.context import Context, Origin
+from millstream.commands.context.session import Session
+from millstream.commands.table.spec import Command
 from millstream.commands.table.table import resolve
 from millstream.commands.users.accounts import Accounts, Refusal
 from millstream.commands.users.permissions import Denial, User
 from millstream.errors import CommandError
 from millstream.node.clients.pausing import MAY_WRITE
-from millstream.node.following.role import LINK_DOWN, READ_ONLY
-
-if TYPE_CHECKING:
-    from millstream.clock import Now
-    from millstream.commands.context.config import Config
-    from millstream.commands.context.context import Context
-    from millstream.commands.context.session import Session
-    from millstream.commands.table.spec import Command
-    from millstream.node.following.role import Following
-    from millstream.node.journal import Journal
-    from millstream.node.primary import Primary
+from millstream.node.following.role import LINK_DOWN, READ_ONLY, Following
+from millstream.node.journal import Journal
+from millstream.node.primary import Primary
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 # ACL LOG's words for where a command was, and what its refusal begins with
@@ -50,14 +44,14 @@ class Admission:
     """See the module's text."""
 
     def __init__(
-        self, accounts: Accounts, config: "Config", journal: "Journal", primary: "Primary", following: "Following"
+        self, accounts: Accounts, config: Config, journal: Journal, primary: Primary, following: Following
     ) -> None:
         self._primary, self._following = primary, following
         self._accounts = accounts
         self._config = config
         self._journal = journal
 
-    def admit(self, session: "Session", argv: list[bytes], now: "Now") -> "Command":
+    def admit(self, session: Session, argv: list[bytes], now: Now) -> Command:
         """The command's row, if this session may run it now."""
         row = resolve(argv)
         accounts = self._accounts
@@ -94,7 +88,7 @@ class Admission:
             raise CommandError(_OF_REPLICA)
         return row
 
-    def refusal_inside(self, ctx: "Context", row: "Command", argv: list[bytes]) -> str | None:
+    def refusal_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> str | None:
         """The error of a command that is a part of something at work and may not run now; None if it may."""
         origin, session = ctx.origin, ctx.session
         if origin is Origin.PRIMARY:
@@ -121,35 +115,35 @@ class Admission:
             return error.line
         return None
 
-    def _meets_data(self, session: "Session", row: "Command") -> bool:
+    def _meets_data(self, session: Session, row: Command) -> bool:
         if row.name == "exec":
             return any(self._meets_data(session, resolve(words)) for words in session.queue or ())
         return not row.flags.isdisjoint({"write", "readonly"}) or row.name in MAY_WRITE
 
-    def _writes(self, session: "Session", row: "Command") -> bool:
+    def _writes(self, session: Session, row: Command) -> bool:
         if row.name == "exec":
             return any("write" in resolve(words).flags for words in session.queue or ())
         return "write" in row.flags
 
-    def _lacks(self, session: "Session", row: "Command", flag: str) -> bool:
+    def _lacks(self, session: Session, row: Command, flag: str) -> bool:
         """True without a flag; EXEC needs it of all that is queued, since the server may have changed its role."""
         if row.name == "exec":
             return any(flag not in resolve(words).flags for words in session.queue or ())
         return flag not in row.flags
 
-    def lacks_replicas(self, row: "Command") -> bool:
+    def lacks_replicas(self, row: Command) -> bool:
         """True if a command writes, and there are fewer replicas than ``min-replicas-to-write`` asks for."""
         if self._following.is_replica:
             return False
         return self._primary.good < self._config.min_replicas and "write" in row.flags
 
-    def _lacks_replicas_for(self, session: "Session", row: "Command") -> bool:
+    def _lacks_replicas_for(self, session: Session, row: Command) -> bool:
         if row.name == "exec":
             return any(map(self.lacks_replicas, map(resolve, session.queue or ())))
         return self.lacks_replicas(row)
 
     def refusal(
-        self, session: "Session", row: "Command", argv: list[bytes], now: "Now", context: str
+        self, session: Session, row: Command, argv: list[bytes], now: Now, context: str
     ) -> tuple[Denial, str] | None:
         """Why the session's user may not run a command, with the words for it; remembered in ACL LOG."""
         name = session.user
@@ -165,15 +159,13 @@ class Admission:
         self.note_refusal(session, denial.reason, thing, name, now, context)
         return denial, user.denial_text(denial, row, argv)
 
-    def note_refusal(
-        self, session: "Session", reason: str, thing: bytes, user: bytes, now: "Now", context: str
-    ) -> None:
+    def note_refusal(self, session: Session, reason: str, thing: bytes, user: bytes, now: Now, context: str) -> None:
         """Remember in ACL LOG that a user was refused something."""
         client = describe(session, now.wall).encode("utf-8", "surrogateescape")
         entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
         self._accounts.note(entry, self._config.acl_log_max)
 
-    def allows(self, session: "Session", row: "Command", argv: list[bytes]) -> bool:
+    def allows(self, session: Session, row: Command, argv: list[bytes]) -> bool:
         """True if the session's user may run a command; nothing is remembered of a refusal."""
         name = session.user
         if name in self._accounts.unrestricted:

@@ -17,26 +17,21 @@ that were sent, and words are made of them only then. A native run executes no P
 interrupt it between a change and its record.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from millstream import core
-from millstream.commands.context.context import Origin
-from millstream.node.journal import not_logged
+from millstream.commands.context.context import Context, Origin
+from millstream.commands.context.session import Session
+from millstream.node.clients.blocking import Waiter
+from millstream.node.clients.sessions import Sessions
+from millstream.node.host import NodeHost
+from millstream.node.journal import Journal, not_logged
 from millstream.node.plain import NOTHING, PlainRun
 from millstream.node.queued import append_plain
+from millstream.node.stats import NodeStats
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.commands.context.context import Context
-    from millstream.commands.context.session import Session
-    from millstream.node.clients.blocking import Waiter
-    from millstream.node.clients.sessions import Sessions
-    from millstream.node.host import NodeHost
-    from millstream.node.journal import Journal
-    from millstream.node.stats import NodeStats
 
 # Bytes of a script's changes that gather at most: the runner takes no more above 1 MiB, and one command may be large
 GATHERED_MAX = 16 << 20
@@ -45,7 +40,7 @@ GATHERED_MAX = 16 << 20
 class Batches:
     """Runs of plain commands for the sessions of a node."""
 
-    def __init__(self, host: "NodeHost", sessions: "Sessions", journal: "Journal", stats: "NodeStats") -> None:
+    def __init__(self, host: NodeHost, sessions: Sessions, journal: Journal, stats: NodeStats) -> None:
         self._host, self._journal, self._stats = host, journal, stats
         self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
@@ -65,7 +60,7 @@ class Batches:
         if self._runner is not None:
             self._runner.records = True
 
-    def takes(self, session: "Session") -> bool:
+    def takes(self, session: Session) -> bool:
         """True if plain commands of this session may be run now, for as long as it runs nothing else.
 
         These prevent it: the user's rights, subscriptions (RESP2 then takes few commands), CLIENT REPLY, a pause, a
@@ -86,7 +81,7 @@ class Batches:
             and not (self._host.following.is_replica or session.is_replica)
         )
 
-    def take(self, session: "Session", reader: "CommandReader", wall: int) -> PlainRun:
+    def take(self, session: Session, reader: CommandReader, wall: int) -> PlainRun:
         """Run the plain commands that are next in what a session has sent, and take them out of that.
 
         The caller keeps their replies until the journal's position is reached, then serves who waited for the key
@@ -101,7 +96,7 @@ class Batches:
         session.held = run.words
         return run
 
-    def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
+    def run(self, session: Session, data: bytes, at: int, wall: int) -> PlainRun:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them."""
         if self._runner is None:
             return NOTHING._replace(at=at)
@@ -117,7 +112,7 @@ class Batches:
                 self._journal.append_run(run.record, soft=run.soft)
         return run
 
-    def run_inside(self, ctx: "Context", data: bytes, at: int, *, is_open: bool = False) -> PlainRun:
+    def run_inside(self, ctx: Context, data: bytes, at: int, *, is_open: bool = False) -> PlainRun:
         """Run plain commands of a transaction or of a primary, as a part of the record at work."""
         session, wall = ctx.session, ctx.now.wall
         if ctx.origin is Origin.EXEC:
@@ -139,7 +134,7 @@ class Batches:
             self._host.wake(session.db, run.woken)
         return run
 
-    def run_again(self, waiter: "Waiter", wall: int) -> PlainRun:
+    def run_again(self, waiter: Waiter, wall: int) -> PlainRun:
         """Run a command that waited, if it is plain now, of a session that :meth:`takes` says yes to, and log it."""
         if self._runner is None:
             return NOTHING
@@ -152,7 +147,7 @@ class Batches:
         return run
 
     def begin_calls(
-        self, session: "Session", wall: int, left: int, table: "Callable[..., Any]", faults: list[BaseException]
+        self, session: Session, wall: int, left: int, table: Callable[..., Any], faults: list[BaseException]
     ) -> bool:
         """True if plain commands of a script are run by :attr:`call` from here on, until :meth:`end_calls`."""
         is_free = self._runner is not None and self.takes(session)
@@ -178,9 +173,7 @@ class Batches:
             self._journal.note_run(run.record, soft=run.soft)
         return run
 
-    def _counted(
-        self, session: "Session", data: bytes, at: int, wall: int, given: list[bytes] | None = None
-    ) -> PlainRun:
+    def _counted(self, session: Session, data: bytes, at: int, wall: int, given: list[bytes] | None = None) -> PlainRun:
         """Run plain commands, and count them; ``given`` are the client's own words of a command that has others."""
         assert self._runner is not None
         try:
@@ -197,7 +190,7 @@ class Batches:
             self._note_slow(session, wall, given)
         return run
 
-    def _note_slow(self, caller: "Session | None", wall: int, given: list[bytes] | None = None) -> None:
+    def _note_slow(self, caller: Session | None, wall: int, given: list[bytes] | None = None) -> None:
         """Give SLOWLOG what took long: of ``caller``, None for a script; ``given`` as for :meth:`_counted`."""
         for data, nanoseconds in self._slow:
             reader = CommandReader()

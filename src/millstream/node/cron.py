@@ -5,14 +5,11 @@ logged like a client's command, so a start never has to look at a clock.
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from millstream.clock import Now
+from millstream.commands.context.context import Context
+from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams.stream import Stream
-
-if TYPE_CHECKING:
-    from millstream.commands.context.context import Context
-    from millstream.engine.keyspace import Keyspace, Transition
 
 # Milliseconds between rounds while there are keys that expire
 INTERVAL = 100
@@ -34,7 +31,7 @@ class Cron:
         self._remembering: set[tuple[int, bytes]] = set()
         self._position = 0  # where the last round stopped among the keys that expire
 
-    def observe(self, step: "Transition", now: Now) -> None:
+    def observe(self, step: Transition, now: Now) -> None:
         """Note a transition that gives it something to do."""
         op = step[0]
         if op == "xadd":
@@ -63,7 +60,7 @@ class Cron:
         if self._expire_at is None:
             self._expire_at = now.mono
 
-    def scan(self, space: "Keyspace") -> None:
+    def scan(self, space: Keyspace) -> None:
         """Look through a keyspace that was recovered: what is overdue in it goes in the first round."""
         for db in space.databases:
             if db.expires:
@@ -87,7 +84,7 @@ class Cron:
         """True if a round run now would look at messages."""
         return self._forget_at is not None and now.mono >= self._forget_at
 
-    def run(self, ctx: "Context", now: Now) -> None:
+    def run(self, ctx: Context, now: Now) -> None:
         """One round."""
         if self._expire_at is not None and now.mono >= self._expire_at:
             self._expire_keys(ctx)
@@ -97,7 +94,7 @@ class Cron:
             self._forget_messages(ctx, now)
             self._forget_at = now.mono + FORGETTING if self._remembering else None
 
-    def _expire_keys(self, ctx: "Context") -> None:
+    def _expire_keys(self, ctx: Context) -> None:
         """Delete keys whose time has come, among a number of those that expire; the next round goes on after them.
 
         Redis samples at random and repeats while many were overdue. In order, and a piece at a time, no key is looked
@@ -121,7 +118,7 @@ class Cron:
         elif not has_expired:  # where keys died others have moved up, and are looked at next
             self._position += SAMPLE
 
-    def _forget_messages(self, ctx: "Context", now: Now) -> None:
+    def _forget_messages(self, ctx: Context, now: Now) -> None:
         """Forget messages of idempotent producers that are too old, and streams that are gone or remember none."""
         for place in list(self._remembering):
             stream = ctx.host.keyspace.databases[place[0]].keys.get(place[1])

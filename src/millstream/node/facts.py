@@ -2,24 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from millstream.commands.admin.info import CommandFacts, DatabaseFacts, InfoFacts, LogFacts, MachineFacts, ShellFacts
-
-if TYPE_CHECKING:
-    from millstream.commands.users.accounts import Accounts
-    from millstream.engine.keyspace import Database, Keyspace
-    from millstream.node.clients.sessions import Sessions
-    from millstream.node.durability.disk_guard import DiskGuard
-    from millstream.node.durability.group_commit import Fsync
-    from millstream.node.following.role import Following
-    from millstream.node.following.shutdown import Shutdown
-    from millstream.node.journal import Journal
-    from millstream.node.log.rewriting import Rewriter
-    from millstream.node.primary import Primary
-    from millstream.node.scripting.scripts import Scripts
-    from millstream.node.stats import NodeStats
-    from millstream.persistence.log import Log
+from millstream.commands.users.accounts import Accounts
+from millstream.engine.keyspace import Database, Keyspace
+from millstream.node.clients.sessions import Sessions
+from millstream.node.durability.disk_guard import DiskGuard
+from millstream.node.durability.group_commit import Fsync
+from millstream.node.following.role import Following
+from millstream.node.following.shutdown import Shutdown
+from millstream.node.journal import Journal
+from millstream.node.log.rewriting import Rewriter
+from millstream.node.primary import Primary
+from millstream.node.scripting.scripts import Scripts
+from millstream.node.stats import NodeStats
+from millstream.persistence.log import Log
 
 
 @dataclass(slots=True)
@@ -36,15 +33,15 @@ class Surroundings:
 class NodeFacts:
     """The sources of INFO's figures."""
 
-    stats: "NodeStats"  # The node's counters
-    sessions: "Sessions"  # The clients
-    accounts: "Accounts"  # Refused commands are counted there
-    keyspace: "Keyspace"  # The data
-    journal: "Journal"  # True if the disk takes writes
-    scripts: "Scripts"  # The scripts kept
-    primary: "Primary"  # The replicas
-    following: "Following"  # The link to this one's primary
-    ending: "Shutdown"  # SHUTDOWN
+    stats: NodeStats  # The node's counters
+    sessions: Sessions  # The clients
+    accounts: Accounts  # Refused commands are counted there
+    keyspace: Keyspace  # The data
+    journal: Journal  # True if the disk takes writes
+    scripts: Scripts  # The scripts kept
+    primary: Primary  # The replicas
+    following: Following  # The link to this one's primary
+    ending: Shutdown  # SHUTDOWN
     surroundings: Surroundings = field(default_factory=Surroundings)  # Facts of the shell around the node
 
     def last_save(self) -> int:
@@ -103,20 +100,13 @@ class NodeFacts:
         )
 
 
-def _database(db: "Database", wall: int) -> DatabaseFacts:
+def _database(db: Database, wall: int) -> DatabaseFacts:
     left = [max(at - wall, 0) for at in db.expires.values()]
     return DatabaseFacts(db.index, len(db.keys), len(left), sum(left) // len(left) if left else 0)
 
 
 def log_facts(
-    log: "Log",
-    guard: "DiskGuard",
-    rewriter: "Rewriter",
-    *,
-    policy: "Fsync",
-    recovered: int,
-    synced_at: float,
-    slow_syncs: int,
+    log: Log, guard: DiskGuard, rewriter: Rewriter, *, policy: Fsync, recovered: int, synced_at: float, slow_syncs: int
 ) -> LogFacts:
     """INFO's facts about a log that is kept on disk."""
     free = guard.measure()

@@ -3,27 +3,26 @@
 Commands know it as ``ctx.host``; what a command does to keys goes through its context, and never through here.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millstream.clock import Now
 from millstream.commands.admin.info import render
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
+from millstream.node.durability.outage import Outage
+from millstream.node.journal import Journal
 from millstream.node.log import rebuilding
+from millstream.node.log.rewriting import Rewriter
+from millstream.node.primary import Primary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millstream.clock import Now
-    from millstream.commands.context.config import Config
-    from millstream.commands.context.session import Session
     from millstream.node.admission import Admission
     from millstream.node.clients.sessions import Sessions
-    from millstream.node.durability.outage import Outage
     from millstream.node.facts import NodeFacts
     from millstream.node.following.failover import Failover
     from millstream.node.following.role import Following
     from millstream.node.following.shutdown import Shutdown
-    from millstream.node.journal import Journal
-    from millstream.node.log.rewriting import Rewriter
-    from millstream.node.primary import Primary
 
 
 class NodeHost:
@@ -31,9 +30,9 @@ class NodeHost:
 
     def __init__(
         self,
-        config: "Config",
+        config: Config,
         facts: "NodeFacts",
-        journal: "Journal",
+        journal: Journal,
         admission: "Admission",
         failover: "Failover",
         ending: "Shutdown",
@@ -59,13 +58,13 @@ class NodeHost:
         self.wall = self.mono = 0
 
     @property
-    def outage(self) -> "Outage | None":
+    def outage(self) -> Outage | None:
         """Why nothing may be written now, None if it may."""
         return self._journal.outage
 
     # ------------------------------------------------------------------ clients
 
-    def sessions(self) -> "Iterator[Session]":
+    def sessions(self) -> Iterator[Session]:
         """Every open session, oldest first."""
         return iter(self._sessions)
 
@@ -79,13 +78,13 @@ class NodeHost:
         """True if clients are paused."""
         return self._sessions.pause.ends is not None
 
-    def pause(self, milliseconds: int, now: "Now", *, writes_only: bool) -> None:
+    def pause(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
         """CLIENT PAUSE: hold back what comes."""
         self._sessions.pause.begin(milliseconds, now, writes_only=writes_only)
         if writes_only:
             self._sessions.release_held()
 
-    def unpause(self, now: "Now") -> None:
+    def unpause(self, now: Now) -> None:
         """CLIENT UNPAUSE: who writes is held back all the same for a failover or a shutdown."""
         self._sessions.unpause(now)
 

@@ -9,25 +9,21 @@ see :func:`millstream.node.durability.outage.shows_times`. So an idle poll costs
 may be older than it was.
 """
 
-from typing import TYPE_CHECKING
-
+from millstream.commands.admin.info import Loading
+from millstream.engine.keyspace import Transition
 from millstream.errors import StorageError
+from millstream.node.durability.outage import Outage
 from millstream.node.durability.unconfirmed import Unconfirmed
 from millstream.node.log import codec
+from millstream.node.log.feeding import Feed
 from millstream.node.log.weight import Weight
-
-if TYPE_CHECKING:
-    from millstream.commands.admin.info import Loading
-    from millstream.engine.keyspace import Transition
-    from millstream.node.durability.outage import Outage
-    from millstream.node.log.feeding import Feed
-    from millstream.persistence.log import Log
+from millstream.persistence.log import Log
 
 
 class Journal:
     """See the module's text."""
 
-    def __init__(self, log: "Log | None") -> None:
+    def __init__(self, log: Log | None) -> None:
         self.log = log  # As given
         self.position = 0  # The last record that replies wait for; 0 for none
         self.weight = Weight()  # The weight of the record at work
@@ -49,7 +45,7 @@ class Journal:
 
     # ------------------------------------------------------------------ the record at work
 
-    def note(self, step: "Transition", soft: bool) -> None:
+    def note(self, step: Transition, soft: bool) -> None:
         """A transition was applied."""
         self._steps.append(step)
         if not soft:
@@ -74,7 +70,7 @@ class Journal:
         if self.log is not None and not self.is_holding:
             self.position, self._is_hard = self.log.appended, self._is_hard or bool(self._steps)
 
-    def flush(self, wall: int) -> "list[Transition]":
+    def flush(self, wall: int) -> list[Transition]:
         """Append what was noted since the last flush as one record; returns it, without the runs of plain commands."""
         self.weight.bytes = self.own = 0
         if self._lost is not None:
@@ -130,7 +126,7 @@ class Journal:
 
     # ------------------------------------------------------------------ replicas
 
-    def _counted(self) -> "list[Transition]":
+    def _counted(self) -> list[Transition]:
         """The record's part about the bytes for replicas."""
         step = None if self.feed is None else self.feed.count()
         return [] if step is None else [step]
@@ -197,7 +193,7 @@ class Journal:
         """Changes are in memory that the disk or replicas have not taken; no reply made meanwhile tells of them."""
         return self.outage is not None and self.outage.is_holding
 
-    def suspend(self, outage: "Outage") -> None:
+    def suspend(self, outage: Outage) -> None:
         """The disk: refuse what the outage refuses, and change nothing unasked, until :meth:`resume`."""
         self.disk_outage = outage
         self._settle()
@@ -212,7 +208,7 @@ class Journal:
         """As :attr:`position`, also while changes are held."""
         return max(self._last, self.position)
 
-    def lack_replicas(self, shortage: "Outage | None") -> None:
+    def lack_replicas(self, shortage: Outage | None) -> None:
         """The same for replicas; None where there are enough again."""
         self.shortage = shortage
         self._settle()

@@ -14,8 +14,7 @@ may ask of the server itself.
 """
 
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from millstream.clock import Now
 from millstream.commands import load_all
@@ -50,13 +49,9 @@ from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
+from millstream.persistence.log import Log
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.persistence.log import Log
 
 load_all()
 
@@ -71,7 +66,7 @@ _OF_DATA = frozenset({"write", "readonly"})
 class Node:
     """One server's whole state, without its sockets, and the commands run on it."""
 
-    def __init__(self, config: Config, log: "Log | None" = None) -> None:
+    def __init__(self, config: Config, log: Log | None = None) -> None:
         self.config = config  # As given
         self.accounts = Accounts()  # The users
         if config.require_pass:
@@ -355,7 +350,7 @@ class Node:
             self.primary.recovered(wall)
         return records
 
-    def prepared(self, payloads: Iterable[bytes]) -> "Callable[[Log], None]":
+    def prepared(self, payloads: Iterable[bytes]) -> Callable[[Log], None]:
         """Read a log, in any thread, while clients are told to wait (``journal.loading``).
 
         The returned function makes its data this node's, and the log the one where records go; its caller will call
@@ -365,7 +360,7 @@ class Node:
         read_back(space, payloads)
         return lambda log: self._adopt(space, log)
 
-    def _adopt(self, space: Keyspace, log: "Log") -> None:
+    def _adopt(self, space: Keyspace, log: Log) -> None:
         rebuilding.adopt(self.keyspace, space)
         self.keyspace.history, self.keyspace.primary = space.history, space.primary
         self.keyspace.hands_over = space.hands_over

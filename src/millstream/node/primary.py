@@ -9,27 +9,26 @@ bytes that the log has kept, never others, so it is not ahead of what a power cu
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.clock import Now
 from millstream.commands.admin.info import CopyFacts, ReplicaFacts, ReplicationFacts
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
 from millstream.engine.history import NO_OFFSET
+from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError
 from millstream.logs import logger
 from millstream.node.durability.outage import Shortage
+from millstream.node.journal import Journal
 from millstream.node.log.feeding import Feed, begun, given_up, gone_on, new_replid
 from millstream.replication.followers import FOREVER, Follower, Followers
 from millstream.replication.units import ASK, PING
 from millstream.replies import Many, Reply, Simple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.clock import Now
-    from millstream.commands.context.config import Config
-    from millstream.commands.context.session import Session
-    from millstream.engine.keyspace import Keyspace, Transition
     from millstream.node.clients.sessions import Sessions
-    from millstream.node.journal import Journal
 
 log = logger("millstream.node")
 
@@ -65,7 +64,7 @@ class Shell(Protocol):
 class Primary:
     """See the module's text."""
 
-    def __init__(self, config: "Config", keyspace: "Keyspace", journal: "Journal", sessions: "Sessions") -> None:
+    def __init__(self, config: Config, keyspace: Keyspace, journal: Journal, sessions: "Sessions") -> None:
         self._config, self._keyspace, self._journal, self._sessions = config, keyspace, journal, sessions
         self.followers = Followers()  # The replicas
         self.shell: Shell | None = None  # Sends bytes; None where no replica can come
@@ -102,7 +101,7 @@ class Primary:
 
     # ------------------------------------------------------------------ the history
 
-    def _record(self, step: "Transition") -> None:
+    def _record(self, step: Transition) -> None:
         self._keyspace.apply(step)
         self._journal.note(step, soft=False)
 
@@ -140,7 +139,7 @@ class Primary:
             self._record(given_up(self._keyspace, had_replicas=True))
             self._journal.flush(wall)
 
-    def resume(self, now: "Now") -> None:
+    def resume(self, now: Now) -> None:
         """In place of :meth:`recovered`, with a shell: go on with the history, for replicas that come back."""
         if self._keyspace.history.replid:
             self._record(gone_on(self._keyspace))
@@ -164,14 +163,14 @@ class Primary:
 
     # ------------------------------------------------------------------ what replicas ask
 
-    def announced(self, session: "Session") -> Follower:
+    def announced(self, session: Session) -> Follower:
         """The follower of a connection that has announced itself as a replica."""
         if self.shell is None:
             raise CommandError(_EMBEDDED)
         host = session.addr.rpartition(":")[0]
         return self.followers.known(session.id, host.removeprefix("[").removesuffix("]"))  # of IPv6, as Redis shows it
 
-    def sync(self, session: "Session", replid: str, offset: int, now: "Now", *, is_old: bool = False) -> Reply:
+    def sync(self, session: Session, replid: str, offset: int, now: Now, *, is_old: bool = False) -> Reply:
         """PSYNC and SYNC: a connection becomes a replica's, which gets a copy, or what it has missed."""
         follower, shell = self.announced(session), self.shell
         assert shell is not None
@@ -198,7 +197,7 @@ class Primary:
         shell.join(follower)
         return Many([])
 
-    def _await_copy(self, follower: Follower, now: "Now") -> None:
+    def _await_copy(self, follower: Follower, now: Now) -> None:
         """From here on all that is made is kept for a replica, which gets it after its copy."""
         feed = self.feed
         if feed is None:
@@ -212,7 +211,7 @@ class Primary:
         follower.stage, follower.heard_at = "online", self.mono
         self._look()
 
-    def acknowledge(self, session: "Session", offset: int, durable: int | None, now: "Now") -> None:
+    def acknowledge(self, session: Session, offset: int, durable: int | None, now: Now) -> None:
         """REPLCONF ACK: a replica says how far it is. It does not have bytes that it was not sent, whatever it says."""
         follower = self.followers.get(session.id)
         if follower is None or follower.stage is None:
@@ -235,11 +234,11 @@ class Primary:
         self._sessions.answer_fulfilled(now.wall)
         self._tell(now)
 
-    def _tell(self, now: "Now") -> None:
+    def _tell(self, now: Now) -> None:
         for look in self.heard:
             look(now)
 
-    def leave(self, session: "Session") -> None:
+    def leave(self, session: Session) -> None:
         """A connection is gone."""
         follower = self.followers.drop(session.id)
         if follower is not None and follower.stage is not None:
@@ -389,7 +388,7 @@ class Primary:
             self.shell.refuse_held()
         self._look()
 
-    def tick(self, now: "Now") -> list[Follower]:
+    def tick(self, now: Now) -> list[Follower]:
         """Once a second while there is a feed: what is due; the replicas that were silent for too long."""
         self.mono = now.mono
         self._tell(now)

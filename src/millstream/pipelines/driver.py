@@ -27,14 +27,14 @@ from millstream.errors import ConfigError
 from millstream.logs import logger
 from millstream.pipelines.health import PipelineHealth
 from millstream.spark.options import read, write
+from millstream.worker.app import App
 from millstream.worker.child import prepared
 from millstream.worker.monitoring.health import ALLOW_VARIABLE, HealthError, serving
+from millstream.worker.pipelines import Pipeline
 from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
 if TYPE_CHECKING:
     from millstream.pipelines.runner import PipelineRunner
-    from millstream.worker.app import App
-    from millstream.worker.pipelines import Pipeline
 
 log = logger("millstream.pipelines")
 
@@ -55,7 +55,7 @@ def main(target: str) -> int:
         return EXIT_CONFIG
 
 
-def check(app: "App") -> None:
+def check(app: App) -> None:
     """Raise an error that would come later anyway, before seconds are spent on Spark's start."""
     try:
         problem = millstream.spark.java_problem()
@@ -73,7 +73,7 @@ def check(app: "App") -> None:
             raise ConfigError(f"pipeline {pipeline.name!r}: {error}") from None
 
 
-def _check_sink(app: "App", pipeline: "Pipeline") -> None:
+def _check_sink(app: App, pipeline: Pipeline) -> None:
     if pipeline.sink is None or pipeline.sink.format != "millstream":
         return
     write.parse(pipeline.sink.chosen(app.url))
@@ -84,7 +84,7 @@ def _check_sink(app: "App", pipeline: "Pipeline") -> None:
         )
 
 
-def run(app: "App", confs: dict[str, str]) -> int:
+def run(app: App, confs: dict[str, str]) -> int:
     """Run every pipeline until the stop, or until all have ended; the exit code."""
     from millstream.pipelines.runner import PipelineRunner  # noqa: PLC0415 - needs PySpark
 

@@ -15,15 +15,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from millstream.errors import StorageError
 from millstream.node.durability.disk_guard import DiskGuard
 from millstream.node.durability.group_commit import SYNC_SECONDS, CommitStep, Fsync, GroupCommit, Report, perform_safely
 from millstream.node.durability.held_replies import ReplyGate
-
-if TYPE_CHECKING:
-    from millstream.persistence.log import Log
+from millstream.persistence.log import Log
 
 T = TypeVar("T")
 
@@ -41,7 +39,7 @@ class Committer:
 
     def __init__(
         self,
-        log: "Log",
+        log: Log,
         policy: Fsync,
         guard: DiskGuard,
         on_failure: Callable[[StorageError], None],
@@ -183,7 +181,7 @@ class Committer:
         self._loop.call_soon_threadsafe(self._ask, run, done)
         return done.result()
 
-    def _ask(self, job: Job, done: "Future[T]") -> None:
+    def _ask(self, job: Job, done: Future[T]) -> None:
         if self._closing or self._commit.failure is not None:
             done.set_exception(StorageError("the log accepts no more jobs"))
         elif self._commit.is_busy:

@@ -11,27 +11,24 @@ single larger reply can grow further, up to ``client-output-buffer-limit``, wher
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from millstream.clock import Now
 from millstream.commands.context.config import OutputLimit
-from millstream.commands.context.session import Traffic
+from millstream.commands.context.session import Session, Traffic
 from millstream.errors import ProtocolError, StorageError
 from millstream.logs import logger
 from millstream.node.durability.held_replies import HeldReplies
 from millstream.node.following.role import FORCED
 from millstream.node.outcome import Outcome
-from millstream.node.plain import NOTHING
+from millstream.node.plain import NOTHING, PlainRun
 from millstream.protocol import limits
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
+from millstream.replies import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millstream.clock import Now
-    from millstream.commands.context.session import Session
-    from millstream.node.plain import PlainRun
-    from millstream.replies import Buffer
     from millstream.server.app import Server
 
 log = logger("millstream.server")
@@ -65,7 +62,7 @@ class Connection(asyncio.Protocol):
         "_reader _reads _received _server _transport is_full sent session slow_since"
     ).split()
 
-    session: "Session"
+    session: Session
 
     def __init__(self, server: "Server", *, is_unix: bool) -> None:
         self._server = server
@@ -293,7 +290,7 @@ class Connection(asyncio.Protocol):
             self._blocked = session.blocked
             self._ending = self._ending or session.closing
 
-    def _gather(self, buffers: "list[Buffer]", barrier: int) -> None:
+    def _gather(self, buffers: list[Buffer], barrier: int) -> None:
         """Keep replies, to be sent together with those that follow."""
         self._out += buffers
         self._out_size += sum(map(len, buffers))
@@ -314,7 +311,7 @@ class Connection(asyncio.Protocol):
         session = self.session
         return self._ending or session.blocked or session.closing or self._is_stalled()
 
-    def _run_plain(self, now: "Now") -> "PlainRun":
+    def _run_plain(self, now: Now) -> PlainRun:
         """Run the plain commands that are next."""
         server = self._server
         try:
@@ -325,7 +322,7 @@ class Connection(asyncio.Protocol):
         self._take(run, now)
         return run
 
-    def _take(self, run: "PlainRun", now: "Now") -> None:
+    def _take(self, run: PlainRun, now: Now) -> None:
         """Keep the replies of the run, and serve the clients that waited for its changes."""
         server = self._server
         if run.commands:
@@ -346,7 +343,7 @@ class Connection(asyncio.Protocol):
         self._server.facts.internal_errors += 1
         self.abort()
 
-    def _execute(self, argv: list[bytes], now: "Now") -> "Outcome | None":
+    def _execute(self, argv: list[bytes], now: Now) -> Outcome | None:
         server, session = self._server, self.session
         if argv[0].lower() in _CROSS_PROTOCOL:
             server.facts.cross_protocol += 1
@@ -373,7 +370,7 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ replies
 
-    def deliver(self, outcome: "Outcome") -> None:
+    def deliver(self, outcome: Outcome) -> None:
         """A reply, or a message, that another session's command or the passing of time has brought about."""
         try:
             if self.session.killed:
@@ -398,7 +395,7 @@ class Connection(asyncio.Protocol):
         self._server.facts.repl_output_bytes += len(data)
         self._send([data], 0)
 
-    def _send(self, buffers: "list[Buffer]", barrier: int) -> None:
+    def _send(self, buffers: list[Buffer], barrier: int) -> None:
         """Send, or hold until the log has reached the barrier; never past an earlier reply."""
         if not self._held.hold(buffers, barrier):
             self._write(buffers)
@@ -412,7 +409,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - others are released after it
             self._defect(error)
 
-    def refuse_held(self, line: str, more: "Sequence[Buffer]" = ()) -> None:
+    def refuse_held(self, line: str, more: Sequence[Buffer] = ()) -> None:
         """Drop the replies that wait to be sent: send an error in their place, and close."""
         if more or self._held or self._out_barrier > self._server.gate.released:
             self._held.end()
@@ -420,7 +417,7 @@ class Connection(asyncio.Protocol):
             self._write([error_line(line)])
             self.finish()
 
-    def _write(self, buffers: "list[Buffer]") -> None:
+    def _write(self, buffers: list[Buffer]) -> None:
         """Hand replies to the transport, unless many bytes would pass the hard limit: those are never held."""
         if self._closed:
             return
@@ -448,7 +445,7 @@ class Connection(asyncio.Protocol):
         return self._closed
 
     @property
-    def _output_limit(self) -> "OutputLimit":
+    def _output_limit(self) -> OutputLimit:
         if self.session.is_replica:
             return _NO_LIMIT
         limits = self._server.node.config.output_limits

@@ -24,11 +24,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from millstream import core
+from millstream.replies import Buffer
+from millstream.server.connection import Connection
 
 if TYPE_CHECKING:
-    from millstream.replies import Buffer
     from millstream.server.app import Server
-    from millstream.server.connection import Connection
 
 # Buffers handed to the kernel in one call; it takes 1,024
 _TOGETHER = 64
@@ -42,7 +42,7 @@ Event = tuple[int, "bytes | int | None", int]
 """A descriptor; the bytes read, an ``errno``, or None for nothing; its events from the epoll."""
 
 
-ReadReady = Callable[["select.epoll"], Iterator[Event]]
+ReadReady = Callable[[select.epoll], Iterator[Event]]
 """Reads the bytes that have come, 64 KiB of each socket at most, and from 256 sockets of an epoll at most."""
 
 SendEach = Callable[[list[Any]], None]
@@ -176,7 +176,7 @@ class Sockets:
         transport.abort()
         self.loop.call_exception_handler({"message": "a client's protocol failed", "exception": error})
 
-    def put_off(self, transport: "SocketTransport", data: "Buffer") -> int:
+    def put_off(self, transport: "SocketTransport", data: Buffer) -> int:
         """Send this at the end of the turn; its number until then."""
         number, reply = len(self._replies), (transport.fd, data) if type(data) is bytes else _NONE
         self._answered.append(transport)
@@ -296,7 +296,7 @@ class SocketTransport(asyncio.Transport):
         """See asyncio."""
         return self._size
 
-    def write(self, data: "Buffer") -> None:
+    def write(self, data: Buffer) -> None:
         """See asyncio."""
         if self._lost or not data:
             return
@@ -308,7 +308,7 @@ class SocketTransport(asyncio.Transport):
         else:
             self._written()
 
-    def writelines(self, list_of_data: "Iterable[Any]") -> None:
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
         """See asyncio."""
         for data in list_of_data:
             if data and not self._lost:

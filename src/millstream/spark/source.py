@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -37,7 +38,6 @@ from millstream.spark.options.schema import checked_schema, entry_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
 
     from millstream.spark.arrow.columns import Layout
     from millstream.spark.read.planner import Planner
@@ -116,7 +116,7 @@ class MillstreamSource(DataSource):
         return self._reading
 
     @property
-    def parsed_sink(self) -> "write.SinkOptions":
+    def parsed_sink(self) -> write.SinkOptions:
         """The options of a write."""
         if isinstance(self._writing, ConfigError):
             raise self._writing
@@ -229,7 +229,7 @@ def _planner(parsed: opts.Options) -> "Planner":
 class BatchReader(_Reads, DataSourceReader):
     """A bounded read: from one place (the beginning by default) to another (the present end by default)."""
 
-    _bounds: "Bounds | None" = None
+    _bounds: Bounds | None = None
 
     def partitions(self) -> list[InputPartition]:
         """The parts of the whole read, planned once."""
@@ -246,7 +246,7 @@ class FilteredReader(BatchReader):
     ``spark.sql.python.filterPushdown.enabled`` Spark refuses this reader.
     """
 
-    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Remember the bounds that filters set for ids, times and streams; Spark applies all of them again."""
         self._bounds = bounds_of(filters)
         return filters

@@ -9,7 +9,9 @@ import functools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
+
+from redis.asyncio import Redis
 
 from millstream import times
 from millstream.client.connect import async_client
@@ -27,9 +29,6 @@ from millstream.worker.handlers.publish import check_idempotent, fields_of, need
 from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique
 from millstream.worker.jobs.job import Job, JobDoor, no_job
 from millstream.worker.later.schedules import Schedules
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 #: Seconds for which the answer to a request is kept after its time.
 _REQUEST_KEPT = 60.0
@@ -113,7 +112,7 @@ class Publishing:
         self._url = url
 
     @property
-    def client(self) -> "Redis":
+    def client(self) -> Redis:
         """A redis-py client of the app's server (bytes), shared by all handlers, made on first use, closed at the stop.
 
         A handler gets it by a parameter annotated ``redis.asyncio.Redis``.

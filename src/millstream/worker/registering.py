@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol, TypeAlias, T
 
 from millstream import times
 from millstream.client.later.recurring import Recurring, prefixed
+from millstream.client.line import Line
 from millstream.client.slots import slot_of, tag_of
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger
@@ -27,8 +28,6 @@ from millstream.worker.settlement import failure_log
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
-
-    from millstream.client.line import Line
 
 log = logger("millstream.worker")
 

@@ -15,7 +15,7 @@ import getpass
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,21 +25,17 @@ import click
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, output_option, url_option
+from millstream.client.line import Line
 from millstream.errors import MillstreamError
 from millstream.ops import audit
 from millstream.ops.audit import Actor, cut, undo_line, until_then
+from millstream.ops.guard import ChangeOutcome
 from millstream.ops.making import Prepared, carry_out
-from millstream.ops.plan import MOST_SHOWN, ChangePlan, Words, joined
+from millstream.ops.plan import MOST_SHOWN, ChangePlan, Counting, Words, joined
 from millstream.ops.words import raw_line, shell_line
 from millstream.texts import in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-
-    from millstream.client.line import Line
-    from millstream.ops.guard import ChangeOutcome
-    from millstream.ops.plan import Counting
-
     Plan = Callable[[Line, Counting], Awaitable[Prepared]]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -94,7 +90,7 @@ def change(options: Ask, make: "Plan", unit: str = "entries") -> None:
         sys.exit(FAILED)
 
 
-def change_unasked(options: Ask, make: "Plan", unit: str) -> "tuple[ChangePlan, ChangeOutcome] | None":
+def change_unasked(options: Ask, make: "Plan", unit: str) -> tuple[ChangePlan, ChangeOutcome] | None:
     """Make a change that another command undoes, and return what became of it; None where it was only shown.
 
     Standard error has what was not done; the caller reports what was.
@@ -117,7 +113,7 @@ def agreed(
     verb: str = "do it",
     preview_first: bool = False,
     even_nothing: bool = False,
-) -> "Prepared | None":
+) -> Prepared | None:
     """A change that a person agreed to; None where it was only shown, or there is nothing to do."""
     found = prepared_by(options, output, make, unit)
     if options.dry_run or (found.nothing and not even_nothing):
@@ -129,13 +125,13 @@ def agreed(
     return found
 
 
-def prepared_by(options: Ask, output: Output, make: "Plan", unit: str) -> "Prepared":
+def prepared_by(options: Ask, output: Output, make: "Plan", unit: str) -> Prepared:
     """A change, from what the server has; with progress where that takes long."""
     with output.progress({"count": "Looking"}, unit=unit) as tell:
         return ask(options.url, lambda line: make(line, lambda done: tell("count", done, 0)))
 
 
-def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "ChangeOutcome":
+def made(options: Ask, output: Output, prepared: Prepared, unit: str) -> ChangeOutcome:
     """Make a change and return what became of it."""
     name = token_hex(6)
     with output.progress({"change": "Changing"}, unit=unit) as tell:
@@ -150,7 +146,7 @@ def made(options: Ask, output: Output, prepared: "Prepared", unit: str) -> "Chan
             raise
 
 
-def actor() -> "Actor":
+def actor() -> Actor:
     """The user who runs this command, as far as this machine knows."""
     try:
         user = getpass.getuser()
@@ -160,7 +156,7 @@ def actor() -> "Actor":
     return Actor(f"{user}@{host}", f"{host}, process {os.getpid()}")
 
 
-async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
+async def write_down(line: Line, plan: ChangePlan, done: int) -> str:
     """Put entries that were added into the audit stream, which has no steps of its own; what to say if it failed."""
     (whoami,) = await line.near(audit.KEY).calls([("ACL", "WHOAMI")])
     user = whoami.decode(errors="surrogateescape") if isinstance(whoami, bytes) else ""
@@ -169,13 +165,13 @@ async def write_down(line: "Line", plan: "ChangePlan", done: int) -> str:
     return f"The change is not in the audit stream: {why}" if why else ""
 
 
-def show_only(output: Output, found: "Prepared") -> None:
+def show_only(output: Output, found: Prepared) -> None:
     """Show what would happen, where nothing is to be changed."""
     preview(output, found.plan)
     output.say("There is nothing to change." if found.nothing else "Nothing was changed (--dry-run).")
 
 
-def preview(output: Output, plan: "ChangePlan") -> None:
+def preview(output: Output, plan: ChangePlan) -> None:
     """Show what will happen."""
     facts = _facts(output, plan)
     facts["undo"] = _undo(plan)
@@ -183,14 +179,14 @@ def preview(output: Output, plan: "ChangePlan") -> None:
     output.report({"applied": False, **facts} if output.form != "table" else facts, tables)
 
 
-def _facts(output: Output, plan: "ChangePlan") -> dict[str, object]:
+def _facts(output: Output, plan: ChangePlan) -> dict[str, object]:
     """The facts of a change; people get them as sentences."""
 
-    def listed(lines: "Sequence[str]") -> object:
+    def listed(lines: Sequence[str]) -> object:
         shown = [*lines[:_SHOWN], *([f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])]
         return "\n".join(shown) if output.form == "table" else shown
 
-    def raw(commands: "Sequence[Words]") -> object:
+    def raw(commands: Sequence[Words]) -> object:
         texts = [raw_line(command) for command in commands[:_SHOWN]]
         return listed([*map(cut, texts), *([""] * (len(commands) - _SHOWN))])
 
@@ -208,12 +204,12 @@ def _facts(output: Output, plan: "ChangePlan") -> dict[str, object]:
     return {name: value for name, value in found.items() if output.form != "table" or value}
 
 
-def _undo(plan: "ChangePlan", name: str = "CHANGE") -> str | None:
+def _undo(plan: ChangePlan, name: str = "CHANGE") -> str | None:
     """The command line that undoes it; before the change its name is not known yet."""
     return undo_line(plan, name) or None
 
 
-def _result(output: Output, plan: "ChangePlan", outcome: "ChangeOutcome") -> None:
+def _result(output: Output, plan: ChangePlan, outcome: ChangeOutcome) -> None:
     """Print the result of a change: figures on standard output, skipped things and reasons on standard error."""
     facts = _facts(output, plan)
     if output.form == "table":
@@ -232,7 +228,7 @@ def _result(output: Output, plan: "ChangePlan", outcome: "ChangeOutcome") -> Non
         output.say(plan.if_moved)
 
 
-def _figures(outcome: "ChangeOutcome") -> Mapping[str, object]:
+def _figures(outcome: ChangeOutcome) -> Mapping[str, object]:
     gone = sum(1 for result in outcome.of("done", "late") if result.step.entry and not result.count)
     return {
         "applied": outcome.done > 0,
@@ -244,7 +240,7 @@ def _figures(outcome: "ChangeOutcome") -> Mapping[str, object]:
     }
 
 
-def say_rest(output: Output, outcome: "ChangeOutcome") -> None:
+def say_rest(output: Output, outcome: ChangeOutcome) -> None:
     """Say what was not done, and what went otherwise than usual."""
     moved, late = outcome.of("moved"), outcome.of("late")
     if moved:

@@ -5,14 +5,11 @@ Names are other people's: whatever they hold, a line stays a line, and a label a
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from millstream.cli.shared.exposition import gauge
 from millstream.cli.shared.printing import in_one_line, json_text, shown
 from millstream.ops.findings.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
-
-if TYPE_CHECKING:
-    from millstream.texts import Kind
+from millstream.texts import Kind
 
 _NAMED = 20  # figures that are not ok
 _DATA = 100  # figures of its performance data

@@ -1,17 +1,12 @@
 """``millstream limit ls``."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.ops.limits.reading import read_limits
+from millstream.ops.limits.reading import LimitsSeen, read_limits
 from millstream.ops.limits.status import limit_facts
-
-if TYPE_CHECKING:
-    from millstream.ops.limits.reading import LimitsSeen
 
 _LIMITS = (
     Column("limit"),
@@ -51,7 +46,7 @@ def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
         look(url, watch, lambda line: read_limits(line, limit), lambda seen, _: _show(seen, form), form)
 
 
-def _show(seen: "LimitsSeen", form: str) -> None:
+def _show(seen: LimitsSeen, form: str) -> None:
     rows = [limit_facts(one) for one in seen.limits]
     problem = ("problem",) if any(row["problem"] for row in rows) else ()
     columns = picked(_LIMITS, (*_FOR_PEOPLE, *problem), form)

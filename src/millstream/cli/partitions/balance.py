@@ -1,6 +1,6 @@
 """``millstream stream balance``."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
@@ -8,9 +8,6 @@ from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.streams.balance import PartitionLoad, StreamBalance, read_balance
 from millstream.ops.streams.status import refused_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LOADS = (
     Column("entries", "count"),
@@ -65,7 +62,7 @@ def _show(seen: StreamBalance, form: str) -> None:
         output.say(line)
 
 
-def _load(held: "Sequence[PartitionLoad]", total: int) -> list[object]:
+def _load(held: Sequence[PartitionLoad], total: int) -> list[object]:
     """Entries, their share, entries ever added, the largest lag, bytes."""
     entries = sum(one.entries for one in held)
     sizes = [one.bytes for one in held]

@@ -1,16 +1,12 @@
 """``millstream group owners``."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.ops.groups.owners import partition_owners
-
-if TYPE_CHECKING:
-    from millstream.ops.groups.owners import PartitionOwner
+from millstream.ops.groups.owners import PartitionOwner, partition_owners
 
 _COLUMNS = (
     Column("partition", "count"),
@@ -43,7 +39,7 @@ def owners(stream: str, group: str, watch: float | None, url: str | None, form: 
       millstream group owners orders billing -o json | jq '[.[] | select(.owner == null)]'
     """
 
-    def show(found: "list[PartitionOwner]", _: object) -> None:
+    def show(found: list[PartitionOwner], _: object) -> None:
         rows = [{**dataclasses.asdict(one), "partition": one.number} for one in found]
         output = Output(form)
         output.table(Table("owners", _COLUMNS, [[row[column.name] for column in _COLUMNS] for row in rows]))

@@ -7,12 +7,11 @@ import click
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.client.line import Line
+from millstream.worker.model.pause import HandlerPause
 from millstream.worker.registry import lookup, protocol
 
 if TYPE_CHECKING:
-    from millstream.client.line import Line
-    from millstream.worker.model.pause import HandlerPause
-
     _Everything = tuple[list[dict[str, Any]], list[str], list[HandlerPause]]
 
 
@@ -132,13 +131,13 @@ def _partitions(numbers: object) -> str | None:
     return ", ".join(map(str, numbers)) if isinstance(numbers, list) else None
 
 
-async def _one(line: "Line", wanted: str) -> dict[str, Any]:
+async def _one(line: Line, wanted: str) -> dict[str, Any]:
     """One worker's facts about itself."""
     known = {facts["id"]: facts for facts in await protocol.workers(line)}
     return known[lookup.pick(list(known), (wanted,))[0]]
 
 
-async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[HandlerPause]]":
+async def _everything(line: Line) -> tuple[list[dict[str, Any]], list[str], list[HandlerPause]]:
     return *await protocol.read_workers(line), await protocol.pauses(line)
 
 

@@ -24,7 +24,7 @@ pending again in that one group would not need a name. But it may be trimmed by 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.client.dead_letter.letter import DeadLetter, is_return, returning, unpack
 from millstream.client.dead_letter.transaction import (
@@ -36,10 +36,8 @@ from millstream.client.dead_letter.transaction import (
     relocate,
     try_transaction,
 )
+from millstream.client.line import Command
 from millstream.client.ranges import behind
-
-if TYPE_CHECKING:
-    from millstream.client.line import Command
 
 #: Looks before a batch is given up because others keep writing to the dead-letter stream.
 TRIES = 100

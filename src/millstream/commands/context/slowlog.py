@@ -6,15 +6,12 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
 from millstream.commands.table.args import keyword
 from millstream.commands.table.hints import MORE_FLAGS
 from millstream.commands.table.table import find
-
-if TYPE_CHECKING:
-    from millstream.commands.context.config import Config
-    from millstream.commands.context.session import Session
 
 WORDS = 32
 """Words that are kept of a command; of a longer one the last says how many are left out."""
@@ -41,12 +38,12 @@ class SlowEntry:
 class SlowLog:
     """See the module's text."""
 
-    def __init__(self, config: "Config") -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
         self._numbers = 0
         self.entries: deque[SlowEntry] = deque()  # The latest first
 
-    def note(self, caller: "Session | None", argv: list[bytes], nanoseconds: int, wall: int) -> None:
+    def note(self, caller: Session | None, argv: list[bytes], nanoseconds: int, wall: int) -> None:
         """Keep a command that took at least as long as ``slowlog-log-slower-than`` says."""
         row = find(argv)
         name = "" if row is None else row.name

@@ -12,16 +12,13 @@ Source: https://redis.io/docs/latest/commands/xtrim/ and, where it differs, the 
 
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
+from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
 from millstream.engine import ids
+from millstream.engine.streams.nodes import Block
+from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
-
-if TYPE_CHECKING:
-    from millstream.commands.context.context import Context
-    from millstream.engine.streams.nodes import Block
-    from millstream.engine.streams.stream import Stream
 
 REFERENCE_POLICIES = (b"KEEPREF", b"DELREF", b"ACKED")
 
@@ -118,7 +115,7 @@ def parse_trim_options(argv: list[bytes], at: int, *, obeys: bool) -> Trim:
     return trim
 
 
-def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
+def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
     """Remove what the options say; how many entries went.
 
     Nodes without a live entry may go although no entry does: that is logged, and otherwise as if nothing had happened.
@@ -138,7 +135,7 @@ def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
     return removed
 
 
-def _referenced(stream: "Stream", bound: int) -> list[int]:
+def _referenced(stream: Stream, bound: int) -> list[int]:
     """Entries below an id that are pending in some group."""
     walks = (takewhile(lambda record: record.id < bound, group.pending.walk()) for group in stream.groups.values())
     pending = {record.id for walk in walks for record in walk}
@@ -150,14 +147,14 @@ def _packed(bound: int) -> bytes | None:
     return None if bound > ids.MAX_ID else ids.pack(bound)
 
 
-def _droppable(node: "Block", trim: Trim, length: int) -> bool:
+def _droppable(node: Block, trim: Trim, length: int) -> bool:
     """True if a node may go as a whole, ``length`` entries being left before it does."""
     if trim.strategy == "MAXLEN":
         return length - node.live >= trim.threshold
     return node.last < trim.threshold
 
 
-def _bound(stream: "Stream", trim: Trim, budget: int) -> int:
+def _bound(stream: Stream, trim: Trim, budget: int) -> int:
     """The id below which everything goes; nothing may lie below it.
 
     Nodes go whole, from the oldest; the first that cannot ends it with ``~``, and is thinned out otherwise. DELREF
@@ -182,7 +179,7 @@ def _bound(stream: "Stream", trim: Trim, budget: int) -> int:
     return ids.MAX_ID + 1
 
 
-def _unreferenced(stream: "Stream", trim: Trim, budget: int) -> tuple[list[int], int]:
+def _unreferenced(stream: Stream, trim: Trim, budget: int) -> tuple[list[int], int]:
     """Entries to remove one by one because no group needs them any more; others are passed over.
 
     The first node that could not go whole, whoever needs its entries, is the last one looked at.

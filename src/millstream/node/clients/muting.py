@@ -5,26 +5,22 @@ at that moment. So OFF in the midst leaves an array that is cut short, ON in the
 OFF nor SKIP is answered. SKIP silences what follows EXEC, not what follows in it, even if ON comes in between.
 """
 
-from typing import TYPE_CHECKING
-
+from millstream.commands.context.session import Session
+from millstream.commands.table.spec import Command
 from millstream.node.clients.replies import Heard, pushes_in
 from millstream.replies import Error, Raw, Reply
-
-if TYPE_CHECKING:
-    from millstream.commands.context.session import Session
-    from millstream.commands.table.spec import Command
 
 
 class Muting:
     """Follows the commands of one EXEC."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._begun = self._mode = session.reply_mode
         self._is_changed = self._skips = False
         self._wanted: list[bool] = []
 
-    def note(self, row: "Command", reply: Reply) -> None:
+    def note(self, row: Command, reply: Reply) -> None:
         """A command of the transaction was run, and answered so."""
         session = self._session
         wanted = self._mode == "on"

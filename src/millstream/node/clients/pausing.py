@@ -9,14 +9,11 @@ shell runs them when it hears that the session no longer is.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millstream.clock import Now
+from millstream.commands.context.session import Session
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
-
-if TYPE_CHECKING:
-    from millstream.commands.context.session import Session
 
 # Milliseconds until a look whether writers are held back still, which only those end who hold them
 _LONG = 365 * 24 * 3600 * 1000
@@ -30,7 +27,7 @@ class Pause:
 
     ends: int | None = None  # Monotonic milliseconds at which that is to be looked at; None for no pause
     writes_only: bool = False  # Only commands that write are held back
-    held: "dict[Session, None]" = field(default_factory=dict)  # Sessions that wait, in the order of their commands
+    held: dict[Session, None] = field(default_factory=dict)  # Sessions that wait, in the order of their commands
     # Finds a call of a script that declared that it does not write
     only_reads: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - until the node has scripts
     _asked: int | None = None  # when that of clients ends
@@ -66,7 +63,7 @@ class Pause:
             self.ends = now.mono + _LONG
         self.writes_only = self._asked is None or self._asked_writes_only
 
-    def holds(self, session: "Session", row: Command, argv: list[bytes]) -> bool:
+    def holds(self, session: Session, row: Command, argv: list[bytes]) -> bool:
         """True if a session's command must wait."""
         if self.ends is None or session.is_replica:  # a replica only says how far it is
             return False
@@ -85,7 +82,7 @@ class Pause:
         """True if that of clients has ended by itself."""
         return self._asked is not None and self._asked <= now.mono
 
-    def release(self) -> "list[Session]":
+    def release(self) -> list[Session]:
         """Release all waiting sessions; their commands are looked at again."""
         held = list(self.held)
         self.held.clear()

@@ -1,17 +1,13 @@
 """The way from a reply to bytes: whether it is sent, how large it may be, and which log position it waits for."""
 
-from typing import TYPE_CHECKING
-
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
+from millstream.commands.table.spec import Command
 from millstream.node.durability.outage import shows_times
+from millstream.node.journal import Journal
 from millstream.node.outcome import Outcome
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import Many, Push, Reply
-
-if TYPE_CHECKING:
-    from millstream.commands.context.config import Config
-    from millstream.commands.context.session import Session
-    from millstream.commands.table.spec import Command
-    from millstream.node.journal import Journal
 
 # Items of a reply that are written out without being counted before
 _FEW = 1024
@@ -28,14 +24,14 @@ class Heard(Many):
 class Replies:
     """See the module's text."""
 
-    def __init__(self, config: "Config", journal: "Journal") -> None:
+    def __init__(self, config: Config, journal: Journal) -> None:
         self._config = config
         self._journal = journal
         # Replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell would cut their
         # client: see :attr:`~millstream.commands.context.session.Session.overflow`
         self.are_limited = False
 
-    def outcome(self, session: "Session", reply: Reply, row: "Command | None") -> Outcome | None:
+    def outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
         """A reply as it is sent; None if the session is sent nothing."""
         if isinstance(reply, Heard):
             if not reply.values:
@@ -60,7 +56,7 @@ class Replies:
             return None
         return Outcome(encode(reply, session.resp), barrier)
 
-    def _waits_for_nothing(self, row: "Command") -> bool:
+    def _waits_for_nothing(self, row: Command) -> bool:
         """True if a reply may go before all is kept: who connects hears of no change by it.
 
         A client that watches the server does: INFO counts keys, and so waits for the disk. For replicas of
@@ -68,13 +64,13 @@ class Replies:
         """
         return row.group == "connection" or (self._config.sync_replicas > 0 and row.name in _WATCHING)
 
-    def _overflows(self, session: "Session", reply: list[Reply]) -> bool:
+    def _overflows(self, session: Session, reply: list[Reply]) -> bool:
         """True if a reply is not made; many of it may be one and the same string, which writing it out would copy."""
         if len(reply) > _FEW and (ceiling := self.ceiling(session)) and (size := weight(reply)) > ceiling:
             session.overflow = size
         return session.overflow > 0
 
-    def ceiling(self, session: "Session") -> int:
+    def ceiling(self, session: Session) -> int:
         """Bytes above which a reply is not made; 0 for no such limit."""
         if not self.are_limited or session.reply_mode != "on":
             return 0
@@ -82,7 +78,7 @@ class Replies:
         return (limits.pubsub if session.is_subscribed else limits.normal).hard
 
 
-def _count_skipped(session: "Session") -> None:
+def _count_skipped(session: Session) -> None:
     """CLIENT REPLY SKIP: one reply is not sent, and then they are again."""
     if session.reply_mode == "skip":
         session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either

@@ -5,28 +5,25 @@ once the command is through.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from millstream.clock import Now
+from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.commands.context.slowlog import SlowLog
 from millstream.commands.context.watches import Watches
 from millstream.commands.table.events import messages
+from millstream.commands.table.spec import Command
+from millstream.commands.users.accounts import Accounts
 from millstream.engine.channels import Channels, Patterns
 from millstream.glob import PatternTooCostlyError
 from millstream.logs import logger
 from millstream.node.clients.blocking import Waiter, Waits
 from millstream.node.clients.pausing import Pause
+from millstream.node.clients.replies import Replies
 from millstream.node.outcome import Outcome
+from millstream.node.stats import NodeStats
 from millstream.protocol.encoder import encode
 from millstream.replies import Error, Push, Reply
-
-if TYPE_CHECKING:
-    from millstream.clock import Now
-    from millstream.commands.context.config import Config
-    from millstream.commands.table.spec import Command
-    from millstream.commands.users.accounts import Accounts
-    from millstream.node.clients.replies import Replies
-    from millstream.node.stats import NodeStats
 
 log = logger("millstream.node")
 
@@ -34,7 +31,7 @@ log = logger("millstream.node")
 class Sessions:
     """See the module's text."""
 
-    def __init__(self, config: "Config", accounts: "Accounts", replies: "Replies", stats: "NodeStats") -> None:
+    def __init__(self, config: Config, accounts: Accounts, replies: Replies, stats: NodeStats) -> None:
         self._config = config
         self._accounts = accounts
         self._replies = replies
@@ -56,7 +53,7 @@ class Sessions:
         """Every open session, oldest first."""
         return iter(self._by_id.values())
 
-    def open(self, now: "Now", *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
+    def open(self, now: Now, *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
         """A new client."""
         self._last_id += 1
         user = self._accounts.first_user  # None where it must AUTH first
@@ -65,7 +62,7 @@ class Sessions:
         self._stats.connections += 1
         return session
 
-    def admit(self, session: Session, now: "Now", addr: str, laddr: str) -> None:
+    def admit(self, session: Session, now: Now, addr: str, laddr: str) -> None:
         """A connection that this server has made is listed as one."""
         self._last_id += 1
         session.id, session.addr, session.laddr = self._last_id, addr, laddr
@@ -91,7 +88,7 @@ class Sessions:
 
     # ------------------------------------------------------------------ what is sent
 
-    def send(self, session: Session, reply: Reply, row: "Command | None" = None) -> None:
+    def send(self, session: Session, reply: Reply, row: Command | None = None) -> None:
         """Answer a session whose command waited."""
         outcome = self._replies.outcome(session, reply, row)
         if outcome is None and session.overflow:
@@ -175,17 +172,17 @@ class Sessions:
 
     # ------------------------------------------------------------------ pausing
 
-    def unpause(self, now: "Now") -> None:
+    def unpause(self, now: Now) -> None:
         """CLIENT UNPAUSE, and the end of a pause's time."""
         self.pause.end(now)
         self._go_on(now)
 
-    def let_writers_go(self, purpose: str, now: "Now") -> None:
+    def let_writers_go(self, purpose: str, now: Now) -> None:
         """End what :meth:`Pause.hold_writers` has begun."""
         self.pause.let_go(purpose, now)
         self._go_on(now)
 
-    def _go_on(self, now: "Now") -> None:
+    def _go_on(self, now: Now) -> None:
         """Look again at commands held back; another pause holds them back again."""
         self.release_held()
         for waiter in self.waits.by_session.values():

@@ -7,15 +7,13 @@ but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
+from millstream.clock import Clock
 from millstream.errors import DiskError, DiskFullError
 from millstream.logs import logger
 from millstream.node.durability.outage import Outage
-
-if TYPE_CHECKING:
-    from millstream.clock import Clock
-    from millstream.persistence.log import Log
+from millstream.persistence.log import Log
 
 log = logger("millstream.disk")
 
@@ -54,10 +52,10 @@ class DiskGuard:
 
     def __init__(
         self,
-        log: "Log",
+        log: Log,
         switch: WriteSwitch,
         floor: Callable[[], int],
-        clock: "Clock",
+        clock: Clock,
         *,
         tries: tuple[float, float] = TRIES,
     ) -> None:

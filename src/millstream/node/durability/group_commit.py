@@ -26,14 +26,12 @@ The disk guard has further writes refused, and the group is tried again from tim
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from millstream.errors import DiskFullError, StorageError
 from millstream.node.durability.disk_guard import LOOK_SECONDS, DiskGuard
 from millstream.node.durability.held_replies import ReplyGate
-
-if TYPE_CHECKING:
-    from millstream.persistence.log import Log
+from millstream.persistence.log import Log
 
 Fsync = Literal["always", "everysec", "no"]
 """When writes are brought to the disk; Redis's words for ``appendfsync``."""
@@ -89,7 +87,7 @@ class Report:
     seconds: float = 0.0  # Its duration, in seconds
 
 
-def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
+def perform(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
     """Carry out a step; the one place where group commit touches the disk."""
     position = 0
     free: int | None = None
@@ -106,7 +104,7 @@ def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
     return Report(step, position, free, seconds=time.perf_counter() - began)
 
 
-def perform_safely(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
+def perform_safely(step: CommitStep, log: Log, guard: DiskGuard) -> Report:
     """:func:`perform`, where no caller would see what it raises: no reply may be released after it."""
     try:
         return perform(step, log, guard)
@@ -119,7 +117,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        log: "Log",
+        log: Log,
         policy: Fsync,
         guard: DiskGuard,
         now: float,

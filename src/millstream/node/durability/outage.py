@@ -10,16 +10,14 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistenc
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millstream.commands.context.session import Session
 from millstream.commands.table.keyspecs import has_keys, keys_of
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import resolve
 from millstream.errors import CommandError
 from millstream.node.log import codec
-
-if TYPE_CHECKING:
-    from millstream.commands.context.session import Session
 
 _REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
 _WRITES = "Writes are turned away and reads go on; when there is space again writes are taken, without a restart"
@@ -96,7 +94,7 @@ class Outage:
             return self._of_reads
         return None if self.other is None else self.other.refusal(row, argv)
 
-    def refusal_of(self, session: "Session", row: Command, argv: list[bytes]) -> str | None:
+    def refusal_of(self, session: Session, row: Command, argv: list[bytes]) -> str | None:
         """The error line for a client's command, None if it may run."""
         if row.name == "ping":
             return self._of_ping

@@ -1,16 +1,12 @@
 """Annotations that a Millstream primary sends: a transition, checked, applied, recorded and relayed."""
 
-from typing import TYPE_CHECKING
-
+from millstream.commands.context.context import Context
 from millstream.engine.serialization.plain import MalformedError
 from millstream.replication import annotations
 from millstream.replication.annotations import AnnotationError
 
-if TYPE_CHECKING:
-    from millstream.commands.context.context import Context
 
-
-def run(ctx: "Context", payload: bytes) -> int:
+def run(ctx: Context, payload: bytes) -> int:
     """Apply an annotation as a part of the record at work; the number of commands after it that are not to be run."""
     covers, step = annotations.read(payload)
     space = ctx.host.keyspace

@@ -8,20 +8,15 @@ this server does not.
 Source: https://redis.io/docs/latest/commands/failover/
 """
 
-from typing import TYPE_CHECKING
-
+from millstream.clock import Now
 from millstream.commands.context.context import LEADS_ALREADY
 from millstream.errors import CommandError
 from millstream.logs import logger
-from millstream.node.primary import NO_FAILOVER
-
-if TYPE_CHECKING:
-    from millstream.clock import Now
-    from millstream.node.clients.sessions import Sessions
-    from millstream.node.following.role import Following
-    from millstream.node.journal import Journal
-    from millstream.node.primary import Primary
-    from millstream.replication.followers import Follower
+from millstream.node.clients.sessions import Sessions
+from millstream.node.following.role import Following
+from millstream.node.journal import Journal
+from millstream.node.primary import NO_FAILOVER, Primary
+from millstream.replication.followers import Follower
 
 log = logger("millstream.node")
 
@@ -34,7 +29,7 @@ _PURPOSE = "failover"  # for which writers are held back
 class Failover:
     """See the module's text."""
 
-    def __init__(self, sessions: "Sessions", journal: "Journal", primary: "Primary", following: "Following") -> None:
+    def __init__(self, sessions: Sessions, journal: Journal, primary: Primary, following: Following) -> None:
         self._sessions, self._journal, self._primary, self._following = sessions, journal, primary, following
         self._target: tuple[str, int] | None = None
         self._ends: int | None = None
@@ -52,7 +47,7 @@ class Failover:
         """True if the primary that is followed is to be asked to lead."""
         return self._primary.failover == ASKING
 
-    def begin(self, target: tuple[str, int] | None, timeout: int | None, now: "Now", *, by_force: bool) -> None:
+    def begin(self, target: tuple[str, int] | None, timeout: int | None, now: Now, *, by_force: bool) -> None:
         """Hold back who writes, until a replica can lead."""
         if self.is_under_way:
             raise CommandError("ERR FAILOVER already in progress.")
@@ -74,13 +69,13 @@ class Failover:
         self._sessions.pause.hold_writers(_PURPOSE, now)
         self._primary.ask(self._primary.written)
 
-    def abort(self, now: "Now") -> None:
+    def abort(self, now: Now) -> None:
         """FAILOVER ABORT: take writes again."""
         if not self.is_under_way:
             raise CommandError("ERR No failover in progress.")
         self.give_up("it was aborted", now)
 
-    def give_up(self, reason: str, now: "Now") -> None:
+    def give_up(self, reason: str, now: Now) -> None:
         """Take writes again, as the primary that this is, or was."""
         log.warning("the failover failed, and this server stays the primary: %s", reason)
         if self.is_asking:
@@ -88,7 +83,7 @@ class Failover:
             self._journal.flush(now.wall)
         self._end(now)
 
-    def not_led(self, reason: str, now: "Now", *, may_lead: bool) -> None:
+    def not_led(self, reason: str, now: Now, *, may_lead: bool) -> None:
         """The link is over, and the one that was to lead has not said that it does."""
         if reason == LEADS_ALREADY:
             self.done(now)  # by an earlier question, the answer to which was lost, or by another client's wish
@@ -100,7 +95,7 @@ class Failover:
         if self._following.hands_over:
             self._primary.failover, self.is_resumed = ASKING, True
 
-    def done(self, now: "Now") -> None:
+    def done(self, now: Now) -> None:
         """Let another lead; writers get the error that this is a replica."""
         if self.is_under_way:
             self._following.led()
@@ -108,12 +103,12 @@ class Failover:
             self._end(now)
             log.info("failover: the replica is the primary now, and this server follows it")
 
-    def _end(self, now: "Now") -> None:
+    def _end(self, now: Now) -> None:
         self._primary.failover, self._target, self._ends = NONE, None, None
         self.is_resumed = False
         self._sessions.let_writers_go(_PURPOSE, now)
 
-    def _look(self, now: "Now") -> None:
+    def _look(self, now: Now) -> None:
         """A replica has told how far it is, or time has passed."""
         if self._primary.failover != WAITING:
             return
@@ -126,10 +121,10 @@ class Failover:
             else:
                 self.give_up("no replica caught up in time", now)
 
-    def _candidates(self) -> "list[Follower]":
+    def _candidates(self) -> list[Follower]:
         return [each for each in self._primary.followers.online if self._target in (None, (each.ip, each.port))]
 
-    def _switch(self, place: tuple[str, int], now: "Now") -> None:
+    def _switch(self, place: tuple[str, int], now: Now) -> None:
         log.info("failover: %s:%d becomes the primary at offset %d", *place, self._primary.offset)
         self._primary.failover = ASKING
         self._following.follow(*place, now, hands_over=True)

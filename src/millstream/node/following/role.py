@@ -7,27 +7,24 @@ key whose time is over, and changes only as its primary says.
 Source: https://redis.io/docs/latest/commands/replicaof/, role/ and info/ (replication)
 """
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
+from millstream.clock import Now
 from millstream.commands.admin.info import CopyFacts, LinkFacts
+from millstream.commands.context.config import Config
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
+from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError, MillstreamError
+from millstream.node.clients.sessions import Sessions
 from millstream.node.following.relay import Relay
+from millstream.node.journal import Journal
 from millstream.node.log import foreign, rebuilding
 from millstream.node.log.children import COPY, GivenUpError, reason_of
 from millstream.node.log.feeding import forgotten, gone_on, renamed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from millstream.clock import Now
-    from millstream.commands.context.config import Config
-    from millstream.engine.keyspace import Keyspace, Transition
-    from millstream.node.clients.sessions import Sessions
-    from millstream.node.journal import Journal
-    from millstream.node.primary import Primary
-    from millstream.replication.handshake import CopyBegins, PrimaryPast
-    from millstream.replies import Reply
+from millstream.node.primary import Primary
+from millstream.replication.handshake import CopyBegins, PrimaryPast
+from millstream.replies import Reply
 
 _EMBEDDED = "ERR this server runs inside another program, and cannot follow a primary"
 FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
@@ -52,7 +49,7 @@ class Following:
     """See the module's text."""
 
     def __init__(
-        self, config: "Config", keyspace: "Keyspace", journal: "Journal", sessions: "Sessions", primary: "Primary"
+        self, config: Config, keyspace: Keyspace, journal: Journal, sessions: Sessions, primary: Primary
     ) -> None:
         self._config, self._keyspace, self._journal = config, keyspace, journal
         self._sessions, self._primary = sessions, primary
@@ -96,7 +93,7 @@ class Following:
 
     # ------------------------------------------------------------------ the role
 
-    def follow(self, host: str, port: int, now: "Now", *, hands_over: bool = False) -> bool:
+    def follow(self, host: str, port: int, now: Now, *, hands_over: bool = False) -> bool:
         """REPLICAOF: follow a primary; False if that is the one already.
 
         Its data stay until the primary has sent a copy; if the history is the same it goes on from their end.
@@ -129,7 +126,7 @@ class Following:
         if self._keyspace.hands_over and self._keyspace.followed is not None:
             self._record(("role", NO_DATABASE, *self._keyspace.followed))
 
-    def resume(self, now: "Now") -> None:
+    def resume(self, now: Now) -> None:
         """Go on after the log's end, in a replica that was started again."""
         assert self.shell is not None
         assert self._keyspace.followed is not None
@@ -137,7 +134,7 @@ class Following:
         self._begin_link(now.mono)
         self.shell.follow(*self._keyspace.followed)
 
-    def lead(self, now: "Now") -> None:
+    def lead(self, now: Now) -> None:
         """REPLICAOF NO ONE: take writes; what others have of the history up to here is the same in the new one."""
         if not self.is_replica:
             return
@@ -154,7 +151,7 @@ class Following:
             self._primary.forget_feed()
         self._primary.step_up()
 
-    def _record(self, step: "Transition") -> None:
+    def _record(self, step: Transition) -> None:
         self._keyspace.apply(step)
         self._journal.note(step, soft=False)
 
@@ -196,7 +193,7 @@ class Following:
         self._journal.count_fed()
         self._journal.flush(wall)
 
-    def taken_up_to(self, begins: "CopyBegins", past: "PrimaryPast | None") -> int | None:
+    def taken_up_to(self, begins: CopyBegins, past: PrimaryPast | None) -> int | None:
         """Offset up to which the primary, of which a copy begins, has the present history; None if it has all of it.
 
         It is :data:`NO_OFFSET` where there is no history, and so nothing of what is here is the primary's.
@@ -220,7 +217,7 @@ class Following:
             return min(known, mine.offset)
         return known if NO_OFFSET < known < mine.offset else None
 
-    def prepared(self, payloads: "Iterator[bytes]", begins: "CopyBegins") -> "Callable[[int], None]":
+    def prepared(self, payloads: Iterator[bytes], begins: CopyBegins) -> Callable[[int], None]:
         """Read a copy, in any thread; what is returned makes it the data, at a time in monotonic milliseconds."""
         try:
             fresh = foreign.from_copy(payloads)
@@ -237,7 +234,7 @@ class Following:
             raise GivenUpError(f"the primary's copy is damaged: it is said to hold history {wanted}, and holds {held}")
         return lambda mono: self._adopt(fresh, mono)
 
-    def _adopt(self, fresh: "Keyspace", mono: int) -> None:
+    def _adopt(self, fresh: Keyspace, mono: int) -> None:
         rebuilding.adopt(self._keyspace, fresh)
         self._keyspace.history = fresh.history
         self._journal.feed = None  # its bytes are of the history before
@@ -254,7 +251,7 @@ class Following:
 
     # ------------------------------------------------------------------ what is shown
 
-    def role(self) -> "list[Reply] | None":
+    def role(self) -> list[Reply] | None:
         """ROLE's answer of a replica."""
         primary = self._keyspace.followed
         if primary is None:

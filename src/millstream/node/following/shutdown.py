@@ -6,16 +6,12 @@ connection takes it; the log says which ones lagged, in Redis's words.
 Source: https://redis.io/docs/latest/commands/shutdown/
 """
 
-from typing import TYPE_CHECKING
-
+from millstream.clock import Now
+from millstream.commands.context.config import Config
 from millstream.logs import logger
-
-if TYPE_CHECKING:
-    from millstream.clock import Now
-    from millstream.commands.context.config import Config
-    from millstream.node.clients.sessions import Sessions
-    from millstream.node.primary import Primary
-    from millstream.replication.followers import Follower
+from millstream.node.clients.sessions import Sessions
+from millstream.node.primary import Primary
+from millstream.replication.followers import Follower
 
 log = logger("millstream.node")
 
@@ -25,7 +21,7 @@ _PURPOSE = "shutdown"  # for which writers are held back
 class Shutdown:
     """See the module's text."""
 
-    def __init__(self, config: "Config", sessions: "Sessions", primary: "Primary") -> None:
+    def __init__(self, config: Config, sessions: Sessions, primary: Primary) -> None:
         self._config, self._sessions, self._primary = config, sessions, primary
         self._ends: int | None = None
         self._needed = 0  # offset of all that replicas were told before
@@ -41,7 +37,7 @@ class Shutdown:
         """Milliseconds that it still waits at most, at a monotonic time in milliseconds; None where it does not."""
         return None if self._ends is None else max(self._ends - mono, 0)
 
-    def begin(self, now: "Now", *, at_once: bool) -> bool:
+    def begin(self, now: Now, *, at_once: bool) -> bool:
         """End the process, or wait for replicas first; whether it ends at once."""
         if self.is_waiting:
             return False
@@ -56,7 +52,7 @@ class Shutdown:
         log.info("Waiting for replicas before shutting down.")
         return False
 
-    def abort(self, now: "Now") -> bool:
+    def abort(self, now: Now) -> bool:
         """Go on serving; False where there is nothing to abort."""
         if not self.is_waiting:
             return False
@@ -66,10 +62,10 @@ class Shutdown:
         log.info("Shutdown manually aborted.")
         return True
 
-    def _lagging(self) -> "list[Follower]":
+    def _lagging(self) -> list[Follower]:
         return [each for each in self._primary.followers if each.acked < self._needed]
 
-    def _look(self, now: "Now") -> None:
+    def _look(self, now: Now) -> None:
         """A replica has told how far it is, or time has passed."""
         if self._ends is not None and not self.is_due and (now.mono >= self._ends or not self._lagging()):
             self._finish()

@@ -1,23 +1,19 @@
 """The copy of all data with which a replica begins: an RDB file, of a version that it reads."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from millstream.commands.admin.info import REDIS_VERSION
-from millstream.engine.history import NO_DATABASE, text_of
+from millstream.engine.history import NO_DATABASE, ReplicationState, text_of
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.writing import write_file
-
-if TYPE_CHECKING:
-    from millstream.engine.history import ReplicationState
-    from millstream.node.log.rewriting import CopyMade
+from millstream.node.log.rewriting import CopyMade
 
 NO_KEYS = Keyspace()
 EARLIER = "millstream-earlier-histories"
 """The field of a copy that names the histories that its own goes on from; Redis passes over those it does not know."""
 
 
-def pieces(space: Keyspace, past: "ReplicationState | CopyMade", wall: int, version: int) -> Iterator[bytes]:
+def pieces(space: Keyspace, past: ReplicationState | CopyMade, wall: int, version: int) -> Iterator[bytes]:
     """The bytes of a copy, in pieces."""
     aux = {"redis-ver": REDIS_VERSION, "redis-bits": "64", "ctime": str(wall // 1000)}
     if past.db != NO_DATABASE:

@@ -9,20 +9,17 @@ While no replica has ever asked, nothing of this is done: the journal has no fee
 """
 
 import secrets
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream import core
+from millstream.commands.context.config import Config
 from millstream.engine.history import NO_DATABASE, NO_OFFSET
+from millstream.engine.keyspace import Keyspace, Transition
 from millstream.node.log import codec
 from millstream.replication.backlog import Backlog
 from millstream.replication.dialect import commands_of
 from millstream.replication.units import ASK, Command, unit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millstream.commands.context.config import Config
-    from millstream.engine.keyspace import Keyspace, Transition
 
 
 def new_replid() -> str:
@@ -57,7 +54,7 @@ class Feed:
     selects = False
     is_prompt = False
 
-    def __init__(self, space: "Keyspace", config: "Config") -> None:
+    def __init__(self, space: Keyspace, config: Config) -> None:
         self._space, self._config = space, config
         self.db = space.history.db  # The database that is selected at :attr:`offset`
         self._unlogged = 0  # bytes that no record counts yet
@@ -84,7 +81,7 @@ class Feed:
         if not self.is_relay:
             self.db = NO_DATABASE
 
-    def note(self, step: "Transition", soft: bool) -> None:
+    def note(self, step: Transition, soft: bool) -> None:
         """A transition was applied; ``soft`` ones change only when a consumer was seen."""
         config = self._config
         commands = commands_of(self._space, step, soft=soft, dialect=config.dialect, annotate=config.annotate)
@@ -141,7 +138,7 @@ class Feed:
         """Records tell of all bytes made until now."""
         return not self._unlogged
 
-    def count(self) -> "Transition | None":
+    def count(self) -> Transition | None:
         """The transition that counts the bytes made until now, applied as of now; None where all are counted."""
         if not self._unlogged and self.db == self._space.history.db:
             return None
@@ -156,7 +153,7 @@ class Feed:
         self.on_bytes()
 
 
-def begun(space: "Keyspace", replid: str) -> "Transition":
+def begun(space: Keyspace, replid: str) -> Transition:
     """The transition with which a history begins where none is recorded, or none any more.
 
     After a history that was given up it begins further on: there may be changes that no offset counts, and a replica at
@@ -166,12 +163,12 @@ def begun(space: "Keyspace", replid: str) -> "Transition":
     return ("hist", NO_DATABASE, replid, past.offset + past.is_given_up, "", NO_OFFSET, list(past.before()))
 
 
-def forgotten(space: "Keyspace") -> "Transition":
+def forgotten(space: Keyspace) -> Transition:
     """The transition with which nothing is known any more of where the data have come from."""
     return ("hist", NO_DATABASE, "", space.history.offset, "", NO_OFFSET)
 
 
-def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
+def given_up(space: Keyspace, *, had_replicas: bool) -> Transition:
     """The transition with which a primary records its history no more, and what it was called when others had it."""
     past = space.history
     if had_replicas or not past.replid2:
@@ -179,7 +176,7 @@ def given_up(space: "Keyspace", *, had_replicas: bool) -> "Transition":
     return ("hist", NO_DATABASE, "", past.offset, past.replid2, past.second, list(past.earlier))
 
 
-def gone_on(space: "Keyspace") -> "Transition":
+def gone_on(space: Keyspace) -> Transition:
     """The transition with which a primary that was started again goes on with its history, under another name.
 
     Bytes that it sent and did not keep are of the old name only, so no replica takes them for a part of the new one.
@@ -187,7 +184,7 @@ def gone_on(space: "Keyspace") -> "Transition":
     return renamed(space, new_replid(), NO_DATABASE)
 
 
-def renamed(space: "Keyspace", replid: str, db: int) -> "Transition":
+def renamed(space: Keyspace, replid: str, db: int) -> Transition:
     """The transition with which the history goes on under another name."""
     past = space.history
     return ("hist", db, replid, past.offset, past.replid, past.offset + 1, list(past.before()))

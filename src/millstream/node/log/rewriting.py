@@ -12,17 +12,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.log.children import COPY, ChildProcess, GivenUpError, reason_of
+from millstream.persistence.log import Log
 from millstream.persistence.rewrite import Rewrite
-
-if TYPE_CHECKING:
-    from millstream.persistence.log import Log
 
 log = logger("millstream.rewriting")
 
@@ -99,7 +97,7 @@ class Rewriter:
 
     def __init__(
         self,
-        log: "Log",
+        log: Log,
         config: Config,
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING
 
+from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.node.following.obeying import NotHeldError
 from millstream.node.log import codec
@@ -17,11 +18,10 @@ from millstream.node.log.children import GivenUpError
 from millstream.node.log.rewriting import Rewriter, TakeOrder
 from millstream.node.log.taking import NOT_HELD
 from millstream.persistence.log import Log
+from millstream.replication.handshake import CopyBegins
 from millstream.server.following.files import passing_directory
 
 if TYPE_CHECKING:
-    from millstream.commands.context.config import Config
-    from millstream.replication.handshake import CopyBegins
     from millstream.server.app import Server
 
 # Seconds between two looks whether a rewriting that is under way is through
@@ -31,7 +31,7 @@ _BUSY = 0.05
 class _PassingLog:
     """A temporary log, for a server without one, while a copy is taken over."""
 
-    def __init__(self, config: "Config") -> None:
+    def __init__(self, config: Config) -> None:
         self._directory = passing_directory()
         self._log, _ = Log.open(self._directory.name)
         self._log.append(codec.pack(0, []))  # a snapshot needs a record to replace
@@ -71,7 +71,7 @@ class Taking:
         """This many bytes of the copy are in its file; True if it is still read."""
         return self._child.hint(str(size))
 
-    async def take(self, begins: "CopyBegins") -> None:
+    async def take(self, begins: CopyBegins) -> None:
         """Take it over: all of it is in the file."""
         following, rewriter = self._following, self._rewriter
         self._begins = begins
@@ -120,7 +120,7 @@ class Taking:
 
     # ------------------------------------------------------------------ in the loop
 
-    def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: "Future[None]") -> None:
+    def _adopt(self, adopt: Callable[[int], None], commit: Callable[[], None], done: Future[None]) -> None:
         """Make the new snapshot the log and the data, with nothing in between."""
         try:
             # The task that waits for the end may be cancelled and not know it yet

@@ -3,13 +3,11 @@
 import errno
 import os
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from millstream.node.log.copied_log import head
-
-if TYPE_CHECKING:
-    from millstream.node.log.rewriting import CopyMade
-    from millstream.persistence.log import LogFiles
+from millstream.node.log.rewriting import CopyMade
+from millstream.persistence.log import LogFiles
 
 PIECE = 64 * 1024
 """Bytes passed on at a time."""
@@ -20,7 +18,7 @@ class Copy:
 
     def __init__(
         self,
-        made: "CopyMade",
+        made: CopyMade,
         form: str,
         parts: Sequence[tuple[Callable[[int, int], bytes], int]],
         close: Callable[[], None],
@@ -32,13 +30,13 @@ class Copy:
         self._places: dict[int, int] = {}  # of replicas, by session
 
     @classmethod
-    def of_file(cls, made: "CopyMade", file: IO[bytes]) -> "Copy":
+    def of_file(cls, made: CopyMade, file: IO[bytes]) -> "Copy":
         """One that was written to a file."""
         size = os.fstat(file.fileno()).st_size
         return cls(made, "an RDB file", [(lambda place, most: os.pread(file.fileno(), most, place), size)], file.close)
 
     @classmethod
-    def of_log(cls, made: "CopyMade", log: "LogFiles") -> "Copy":
+    def of_log(cls, made: CopyMade, log: LogFiles) -> "Copy":
         """One that the files of a log are."""
         begin = head(log)
         parts = [(lambda place, most: begin[place : place + most], len(begin)), *((f.read_at, n) for f, n in log.files)]

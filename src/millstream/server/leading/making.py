@@ -7,29 +7,26 @@ meanwhile share it. Without a data directory a child of this process makes it, o
 
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.log.children import reason_of
 from millstream.node.log.copying import NO_KEYS, pieces
-from millstream.node.log.rewriting import CopyMade, CopyOrder
+from millstream.node.log.feeding import Feed
+from millstream.node.log.rewriting import CopyMade, CopyOrder, Rewriter
+from millstream.persistence.log import Log, LogFiles
 from millstream.replication.dialect import COPIES, DIALECTS
+from millstream.replication.followers import Follower
 from millstream.server.following.files import unnamed_file
 from millstream.server.following.pauses import copy_pause
 from millstream.server.leading.copies import Copy
 from millstream.server.leading.forking import can_fork, write_in_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import IO
-
-    from millstream.node.log.feeding import Feed
-    from millstream.node.log.rewriting import Rewriter
-    from millstream.persistence.log import Log, LogFiles
-    from millstream.replication.followers import Follower
     from millstream.server.app import Server
     from millstream.server.leading.replicas import Replicas
 
@@ -45,12 +42,7 @@ class CopyMaker:
     """See the module's text."""
 
     def __init__(
-        self,
-        server: "Server",
-        sender: "Replicas",
-        rewriter: "Rewriter | None",
-        log: "Log | None",
-        directory: "Path | None",
+        self, server: "Server", sender: "Replicas", rewriter: Rewriter | None, log: Log | None, directory: Path | None
     ) -> None:
         self._server, self._sender = server, sender
         self._rewriter, self._log, self._directory = rewriter, log, directory
@@ -61,11 +53,11 @@ class CopyMaker:
         self._ordered_at = 0  # monotonic milliseconds, of the copy that is made
         self._moment: tuple[CopyMade, int] | None = None  # of a log, and the position that is to be kept first
 
-    def waiting(self) -> "list[Follower]":
+    def waiting(self) -> list[Follower]:
         """Those that wait for a copy."""
         return [each for each in self._primary.followers if each.stage == "wait_bgsave"]
 
-    def _version(self, follower: "Follower") -> int:
+    def _version(self, follower: Follower) -> int:
         """The version of the RDB file that a replica gets as its copy."""
         return COPIES[DIALECTS[-1] if follower.is_ours else self._server.node.config.dialect]
 
@@ -81,7 +73,7 @@ class CopyMaker:
         else:
             self._order_rdb(self._sender.feed, waiting)
 
-    def _order_rdb(self, feed: "Feed", waiting: "list[Follower]") -> None:
+    def _order_rdb(self, feed: Feed, waiting: list[Follower]) -> None:
         """An RDB file, of the form that the first waiting replica reads."""
         version = self._version(waiting[0])  # replicas that read another one are next
         waiting = [each for each in waiting if self._version(each) == version]
@@ -94,7 +86,7 @@ class CopyMaker:
         elif waiting:
             self._order_copy(self._rewriter, feed, version)
 
-    def _copy_at_once(self, waiting: "list[Follower]", version: int, *, keyless: bool = False) -> None:
+    def _copy_at_once(self, waiting: list[Follower], version: int, *, keyless: bool = False) -> None:
         """Make a copy of the data in memory: by a child, which has it as it is now, or here without children."""
         feed, space = self._sender.feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
@@ -121,7 +113,7 @@ class CopyMaker:
         feed.forget_database()
         self._hand_out(Copy.of_file(made, file), waiting)
 
-    def _written(self, file: "IO[bytes]", made: CopyMade, version: int, waiting: "list[Follower]", failed: str) -> None:
+    def _written(self, file: IO[bytes], made: CopyMade, version: int, waiting: list[Follower], failed: str) -> None:
         """The child made for some has ended; replicas that came since share its file, but not its failure."""
         self._is_copying = False
         if not failed:
@@ -130,13 +122,13 @@ class CopyMaker:
             self._no_file(file, failed, waiting)
             self._sender.schedule()
 
-    def _no_file(self, file: "IO[bytes] | None", reason: str, waiting: "list[Follower]") -> None:
+    def _no_file(self, file: IO[bytes] | None, reason: str, waiting: list[Follower]) -> None:
         if file is not None:
             with contextlib.suppress(OSError):  # the rest is written before it is closed
                 file.close()
         self._give_up(f"no file can be made for its copy: {reason}", waiting)
 
-    def _order_copy(self, rewriter: "Rewriter | None", feed: "Feed", version: int) -> None:
+    def _order_copy(self, rewriter: Rewriter | None, feed: Feed, version: int) -> None:
         assert rewriter is not None
         try:
             file = unnamed_file(self._directory)
@@ -155,7 +147,7 @@ class CopyMaker:
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
-    def _rewritten(self, file: "IO[bytes]", made: CopyMade | str, version: int) -> None:
+    def _rewritten(self, file: IO[bytes], made: CopyMade | str, version: int) -> None:
         """The process that rewrites the log has made a copy, or has not, for a reason."""
         self._is_copying = False
         if self._sender.feed is not None:
@@ -166,18 +158,18 @@ class CopyMaker:
         else:
             self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
 
-    def _takes_file(self, version: int, follower: "Follower") -> bool:
+    def _takes_file(self, version: int, follower: Follower) -> bool:
         return not follower.keyless and self._version(follower) == version
 
-    def _takes_log(self, follower: "Follower") -> bool:
+    def _takes_log(self, follower: Follower) -> bool:
         return follower.reads_log and not (follower.keyless or follower.copy_only)
 
-    def _is_small(self, kept: "Log") -> bool:
+    def _is_small(self, kept: Log) -> bool:
         """True if the records after the snapshot are little, in few files. Else the log is rewritten."""
         is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
         return is_recent and kept.count + self._sender.open_files <= MOST_FILES
 
-    def _order_log(self, kept: "Log") -> None:
+    def _order_log(self, kept: Log) -> None:
         """The log's files, up to the data in memory now, once that is kept."""
         history = self._server.node.keyspace.history  # as the records have it: an uncounted question follows it
         self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
@@ -220,7 +212,7 @@ class CopyMaker:
             if not isinstance(found, Exception):
                 found.close()
 
-    def _opened(self, made: CopyMade, found: "LogFiles | StorageError | UsageError") -> None:
+    def _opened(self, made: CopyMade, found: LogFiles | StorageError | UsageError) -> None:
         self._is_copying = False
         if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
             self._sender.schedule()
@@ -233,7 +225,7 @@ class CopyMaker:
         else:
             self._copied(Copy.of_log(made, found), self._takes_log)
 
-    def _copied(self, copy: Copy, takes: "Callable[[Follower], bool]") -> None:
+    def _copied(self, copy: Copy, takes: Callable[[Follower], bool]) -> None:
         """There is a copy, for all that wait for such a one by now."""
         feed, made = self._sender.feed, copy.made
         if feed is None:  # the server stops, or no replica follows any more
@@ -252,12 +244,12 @@ class CopyMaker:
             copy.close()
             self._sender.schedule()
 
-    def _hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
+    def _hand_out(self, copy: Copy, waiting: list[Follower]) -> None:
         self._failed, self._not_before = 0, 0.0
         self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
         self._sender.hand_out(copy, waiting)
 
-    def _give_up(self, reason: str, waiting: "list[Follower]") -> None:
+    def _give_up(self, reason: str, waiting: list[Follower]) -> None:
         """No copy could be made: its replicas are sent away, and new ones wait, ever longer."""
         self._failed += 1
         self._not_before = self._server.loop.time() + copy_pause(self._failed)

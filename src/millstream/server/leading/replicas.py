@@ -4,24 +4,23 @@ Bytes go out of the backlog as each replica takes them, once the log has kept th
 still take back. :mod:`millstream.server.leading.making` makes the copies.
 """
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
+from millstream.node.log.feeding import Feed
+from millstream.node.log.rewriting import Rewriter
+from millstream.persistence.log import Log
+from millstream.replication.followers import Follower
+from millstream.server.connection import Connection
 from millstream.server.leading.copies import PIECE, Copy
 from millstream.server.leading.making import CopyMaker
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from millstream.node.log.feeding import Feed
-    from millstream.node.log.rewriting import Rewriter
-    from millstream.persistence.log import Log
-    from millstream.replication.followers import Follower
     from millstream.server.app import Server
-    from millstream.server.connection import Connection
 
 log = logger("millstream.server")
 
@@ -34,9 +33,7 @@ _LOOK = 1.0
 class Replicas:
     """The shell of a node's primary, see :class:`~millstream.node.primary.Shell`."""
 
-    def __init__(
-        self, server: "Server", rewriter: "Rewriter | None", log: "Log | None", directory: Path | None
-    ) -> None:
+    def __init__(self, server: "Server", rewriter: Rewriter | None, log: Log | None, directory: Path | None) -> None:
         self._server, self._directory = server, directory
         self._maker = CopyMaker(server, self, rewriter, log, directory)
         self._primary = server.node.primary
@@ -52,20 +49,20 @@ class Replicas:
 
     # ------------------------------------------------------------------ what the primary tells
 
-    def begin(self, feed: "Feed") -> None:
+    def begin(self, feed: Feed) -> None:
         """A history begins, or goes on after a start."""
         self.feed, feed.on_bytes = feed, self._fed
         if self._timer is None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
 
-    def join(self, follower: "Follower") -> None:
+    def join(self, follower: Follower) -> None:
         """A replica has come."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
         if (connection := self._server.connection_of(follower.id)) is not None:
             connection.keep_little(PIECE)
         self.schedule()
 
-    def leave(self, follower: "Follower") -> None:
+    def leave(self, follower: Follower) -> None:
         """A replica is gone."""
         log.info("replica %s:%d is gone", follower.ip, follower.port)
         self._slow.pop(follower.id, None)
@@ -150,18 +147,18 @@ class Replicas:
             if self._left <= 0:
                 self.schedule()
 
-    def _has_all(self, feed: "Feed", follower: "Follower") -> bool:
+    def _has_all(self, feed: Feed, follower: Follower) -> bool:
         is_even = follower.stage == "online" and follower.cursor == feed.backlog.end
         return is_even and follower.id not in self._slow
 
-    def _serve(self, feed: "Feed", follower: "Follower") -> None:
+    def _serve(self, feed: Feed, follower: Follower) -> None:
         try:
             self._send(feed, follower)
         except Exception:
             log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
             self.cut(follower, "of a defect")
 
-    def _send(self, feed: "Feed", follower: "Follower") -> None:
+    def _send(self, feed: Feed, follower: Follower) -> None:
         connection = self._server.connection_of(follower.id)
         if connection is None:
             return
@@ -174,10 +171,10 @@ class Replicas:
                 connection.push(data)
         self._check_output(follower, feed.backlog.end - follower.cursor + connection.unsent)
 
-    def _may_send(self, connection: "Connection") -> bool:
+    def _may_send(self, connection: Connection) -> bool:
         return self._left > 0 and not connection.is_full
 
-    def _send_copy(self, follower: "Follower", connection: "Connection") -> None:
+    def _send_copy(self, follower: Follower, connection: Connection) -> None:
         copy = self._copies[follower.id]
         while self._may_send(connection):
             try:
@@ -198,7 +195,7 @@ class Replicas:
                 self._primary.go_online(follower)
             return
 
-    def _check_output(self, follower: "Follower", behind: int) -> None:
+    def _check_output(self, follower: Follower, behind: int) -> None:
         """Cut a replica that is too far back; a limit below the backlog's size counts as that, as in Redis."""
         config = self._server.node.config
         limit, size = config.output_limits.slave, config.backlog_size
@@ -211,7 +208,7 @@ class Replicas:
         else:
             self._slow.pop(follower.id, None)
 
-    def cut(self, follower: "Follower", reason: str) -> None:
+    def cut(self, follower: Follower, reason: str) -> None:
         """Send a replica away."""
         connection = self._server.connection_of(follower.id)
         if connection is not None:
@@ -225,7 +222,7 @@ class Replicas:
         """Files that are open for copies on their way."""
         return sum(copy.files for copy in set(self._copies.values()))
 
-    def hand_out(self, copy: Copy, waiting: "list[Follower]") -> None:
+    def hand_out(self, copy: Copy, waiting: list[Follower]) -> None:
         """Send a copy to these, and let it go if there are none."""
         if waiting:
             names = ", ".join(f"{each.ip}:{each.port}" for each in waiting)
@@ -265,7 +262,7 @@ class Replicas:
             self.cut(follower, "it read nothing of its copy for too long")
         self.greet_waiting()
 
-    def _stalled(self) -> "list[Follower]":
+    def _stalled(self) -> list[Follower]:
         """Those to be sent away for their copies' sake: the files of each are on the disk, removed or not."""
         now, before, stalled = self._server.clock.now().mono, self._taken, []
         self._taken = {}

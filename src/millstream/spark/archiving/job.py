@@ -18,7 +18,10 @@ from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from millstream.errors import MillstreamError, NotFoundError, UsageError
 from millstream.paths import archive_place
@@ -31,10 +34,6 @@ from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Offset, StreamSta
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is in all."""
@@ -72,7 +71,7 @@ def archive(
     url: str,
     *streams: str,
     to: str | Path,
-    spark: "SparkSession | None" = None,
+    spark: SparkSession | None = None,
     stop: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> list[Progress]:
@@ -109,7 +108,7 @@ def archive(
 
 def run(
     settings: ArchiveSettings,
-    spark: "SparkSession",
+    spark: SparkSession,
     stop: Callable[[], bool],
     tell: Tell,
     say: Callable[[str], None] = logger.info,
@@ -216,7 +215,7 @@ class _ArchiveRun:
     def __init__(
         self,
         settings: ArchiveSettings,
-        spark: "SparkSession",
+        spark: SparkSession,
         store: ArchiveStore,
         tell: Tell,
         say: Callable[[str], None],
@@ -261,7 +260,7 @@ class _ArchiveRun:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._tell_progress()
 
-    def _end(self, query: "StreamingQuery") -> None:
+    def _end(self, query: StreamingQuery) -> None:
         try:
             query.stop()
         except Exception:
@@ -286,7 +285,7 @@ class _ArchiveRun:
             "again"
         ) from None
 
-    def _start(self) -> "StreamingQuery":
+    def _start(self) -> StreamingQuery:
         source = self._spark.readStream.format("millstream").options(**self._options())
         writer = (
             source.schema(SOURCE_SCHEMA)
@@ -330,7 +329,7 @@ class _ArchiveRun:
         common["maxEntriesPerTrigger"] = str(batch_size(settings.per_batch, self._total, parts))
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
 
-    def _batch(self, frame: "DataFrame", number: int) -> None:
+    def _batch(self, frame: DataFrame, number: int) -> None:
         """One micro-batch, called by Spark."""
         try:
             ranges = self._offset(number)
@@ -347,7 +346,7 @@ class _ArchiveRun:
             raise UsageError(f"Spark wrote an offset log that is not known here ({lines[0]}): nothing was archived")
         return load(json.loads(lines[2]))
 
-    def _trim_beside(self, query: "StreamingQuery", stop: Callable[[], bool]) -> bool:
+    def _trim_beside(self, query: StreamingQuery, stop: Callable[[], bool]) -> bool:
         """Trim while the query runs: after each batch, and now and then, as groups move on without new entries.
 
         Returns:
@@ -408,6 +407,6 @@ def _scratch(folder: Folder) -> Path:
     return Path(tempfile.mkdtemp(prefix="millstream-archive-")) if local is None else local / SCRATCH
 
 
-def _write(frame: "DataFrame", plan: WritePlan, label: str) -> Sequence[DataFile]:
+def _write(frame: DataFrame, plan: WritePlan, label: str) -> Sequence[DataFile]:
     """Have Spark's tasks write a batch."""
     return [file_of(row) for row in frame.mapInArrow(partial(write_batches, plan, label), MADE).collect()]

@@ -12,16 +12,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import Filter as SparkFilter
+from pyspark.sql.types import StructType
 
 from millstream.errors import ConfigError
 from millstream.spark.archiving.directory import Folder, NoArchiveError
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.arrow.columns import Layout
+from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model import offsets
 from millstream.spark.model.bounds import Bounds, bounds_of
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
 from millstream.spark.model.packing import packed
+from millstream.spark.options.read import Options, Where
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
 from millstream.spark.read.reader import overtaken, report
@@ -29,11 +33,6 @@ from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter as SparkFilter
-    from pyspark.sql.types import StructType
-
-    from millstream.spark.arrow.page import Page, Want
-    from millstream.spark.options.read import Options, Where
 
 logger = logging.getLogger("millstream.spark")
 
@@ -60,7 +59,7 @@ class TailPart(InputPartition):
     ranges: tuple[Range, ...] = ()
 
 
-def reader(options: "Options", schema: "StructType") -> DataSourceReader:
+def reader(options: Options, schema: StructType) -> DataSourceReader:
     """The reader that the options ask for.
 
     Spark 4.3 keeps the last reader that got filters with the ``load()`` that made it. It gives that reader's rows to
@@ -73,7 +72,7 @@ def reader(options: "Options", schema: "StructType") -> DataSourceReader:
 class ArchiveReader(DataSourceReader):
     """A read of archive and stream."""
 
-    def __init__(self, options: "Options", schema: "StructType") -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         assert options.archive is not None
         self._options = options
         self._schema = schema
@@ -109,7 +108,7 @@ class ArchiveReader(DataSourceReader):
 class PushdownReader(ArchiveReader):
     """The same for one query; Spark refuses it in a session without ``spark.sql.python.filterPushdown.enabled``."""
 
-    def pushFilters(self, filters: "list[SparkFilter]") -> "Iterable[SparkFilter]":  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802 - Spark's name
         """Remember the bounds that filters set for ids; Spark applies all of them again."""
         self._bounds = bounds_of(filters)
         return filters
@@ -121,7 +120,7 @@ class PushdownReader(ArchiveReader):
 class _Plan:
     """The parts of archive and streams to read, decided at one moment."""
 
-    def __init__(self, options: "Options", folder: Folder, bounds: Bounds) -> None:
+    def __init__(self, options: Options, folder: Folder, bounds: Bounds) -> None:
         self._options = options
         self._folder = folder
         self._bounds = bounds
@@ -199,7 +198,7 @@ class _Plan:
         return sorted({*states, *filter(self._options.reads, manifest.places)})
 
     def _places(
-        self, where: "Where", option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id
+        self, where: Where, option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id
     ) -> dict[str, Id]:
         """The id that an option means in each stream; ``other`` if it means all entries."""
         words = {"earliest": ZERO, "latest": _LAST}
@@ -234,7 +233,7 @@ def _ends(manifest: ArchiveManifest, stream: str, state: StreamState | None) -> 
     return found + ([state.first, state.last] if state is not None and state.first is not None else [])
 
 
-def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamState | None) -> DataLossError | None:
+def gap(options: Options, stream: str, place: ArchivePosition, state: StreamState | None) -> DataLossError | None:
     """Why the stream does not follow on the archive; None when it does, or when that is not to be an error."""
     at = Position(ZERO, 0, place.id, place.n, place.holes)
     back = offsets.how_it_went_back(at, state)
@@ -256,7 +255,7 @@ def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamSt
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Iterator[Page]":
+def tail(options: Options, folder: Folder, whole: Range, want: Want) -> Iterator[Page]:
     """The live entries of a range; those that were archived and trimmed before they were read from the archive."""
     pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
     warned = False
@@ -281,8 +280,8 @@ def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Ite
 
 
 def _caught_up(
-    options: "Options", folder: Folder, manifest: ArchiveManifest, whole: Range, want: "Want"
-) -> "Generator[Page, None, Range]":
+    options: Options, folder: Folder, manifest: ArchiveManifest, whole: Range, want: Want
+) -> Generator[Page, None, Range]:
     """Yield the part of a range that is archived by now. Return the rest, which is checked to follow the archive."""
     while True:
         place = manifest.place(whole.key)
@@ -300,7 +299,7 @@ def _caught_up(
             return replace(whole, first=first)
 
 
-def _follows(options: "Options", whole: Range, place: ArchivePosition) -> tuple[Id | None, DataLossError | None]:
+def _follows(options: Options, whole: Range, place: ArchivePosition) -> tuple[Id | None, DataLossError | None]:
     """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
     with closing(StreamInfo(options)) as info:
         first = info.firsts({whole.key: (whole.start, whole.end)})[whole.key]

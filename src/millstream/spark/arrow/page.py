@@ -4,13 +4,12 @@ Strings keep the bytes that were stored, valid UTF-8 or not, as Spark's own cast
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from millstream.spark.model.offsets import Id
+from millstream.spark.model.offsets import Id
 
 Times = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -42,8 +41,8 @@ class Page:
     # By name, ``pa.string`` of the bytes as stored, null where an entry has no such field
     fields: dict[bytes, pa.Array]
     pairs: pa.Array | None  # ``pa.map_(pa.string(), pa.string())`` if wanted
-    first: "Id"  # Id of the first entry
-    last: "Id"  # Id of the last entry
+    first: Id  # Id of the first entry
+    last: Id  # Id of the last entry
     listed: pa.Array | None = None  # :data:`LISTED` if wanted
 
 

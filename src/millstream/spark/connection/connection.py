@@ -6,17 +6,15 @@ never repeats a command and follows no redirection: that is the work of ``router
 """
 
 import functools
+import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import hiredis
 import redis
 
 from millstream.client.connect import sync_client
 from millstream.errors import UsageError
-
-if TYPE_CHECKING:
-    import socket
 
 Command: TypeAlias = tuple[bytes | str | int, ...]
 Reply: TypeAlias = Any
@@ -134,7 +132,7 @@ def pack(*commands: Command) -> bytes:
     return b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type] # its stub says a tuple of one
 
 
-def pack_long(command: Command, last: "Sequence[bytes | memoryview]") -> "list[bytes | memoryview]":
+def pack_long(command: Command, last: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """A command as it travels, whose last word is large and comes in parts: to be joined once."""
     _, _, words = pack(command).partition(b"\r\n")
     return [b"*%d\r\n%s$%d\r\n" % (len(command) + 1, words, sum(map(len, last))), *last, b"\r\n"]

@@ -1,21 +1,18 @@
 """The values that the parts of group mode exchange: the options of a read, and one task's work."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from millstream.spark.model.claims import Run
-
-if TYPE_CHECKING:
-    from millstream.spark.options.read import Options
+from millstream.spark.options.read import Options
 
 
 @dataclass(frozen=True)
 class GroupOptions:
     """The options of a read in group mode."""
 
-    parsed: "Options"  # The options that it shares with the plain read
+    parsed: Options  # The options that it shares with the plain read
     group: str  # The group whose entries are read
     query: str  # From which the names of the query's consumers derive
     # Entries that others have left idle for so long are claimed too; None leaves them alone

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream import failpoints
 from millstream.client import emulate
@@ -16,14 +16,12 @@ from millstream.client.delays import due
 from millstream.client.leases import ASSUMED_MIN_IDLE_MS
 from millstream.client.ranges import behind
 from millstream.errors import NotFoundError
+from millstream.spark.connection.connection import Command
 from millstream.spark.connection.router import Router, absent, checked, pairs
+from millstream.spark.group.model import GroupOptions
 from millstream.spark.model.claims import Run, joined
 from millstream.spark.model.offsets import Id, parse_id
 from millstream.spark.read.stream_info import StreamInfo
-
-if TYPE_CHECKING:
-    from millstream.spark.connection.connection import Command
-    from millstream.spark.group.model import GroupOptions
 
 PAGE = 1000
 """Pending entries of one reply, and ids of one command."""
@@ -173,7 +171,7 @@ class PendingEntries:
             checked(self._router.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
 
 
-def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
+def held_parts(options: GroupOptions) -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
     """A consumer's entries of each stream, in parts: entries as runs of one, with their delivery counts."""
     keys = _checked_streams(options)
     router = Router(options.parsed.url)
@@ -192,7 +190,7 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
     return found
 
 
-def _checked_streams(options: "GroupOptions") -> list[str]:
+def _checked_streams(options: GroupOptions) -> list[str]:
     """The streams, each with the group: a misspelled one must not look like one that holds nothing."""
     with closing(StreamInfo(options.parsed)) as info:
         states = info.states(info.keys())

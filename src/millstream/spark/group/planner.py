@@ -8,14 +8,16 @@ when Spark asks for the batch after it, which it does only when this one's commi
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream import failpoints
 from millstream.client.partitions.layout import logical
 from millstream.client.partitions.lease import members_key
 from millstream.errors import ConfigError, NotFoundError, UsageError
+from millstream.spark.connection.connection import Command
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked, pairs
+from millstream.spark.group.model import GroupOptions
 from millstream.spark.group.pending import RUN_MOST, PendingEntries
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model import claims, offsets
@@ -24,10 +26,6 @@ from millstream.spark.model.offsets import Id, StreamState, parse_id
 from millstream.spark.read.pages import PAGE_BYTES
 from millstream.spark.read.planner import SCAN_SECONDS
 from millstream.spark.read.stream_info import StreamInfo
-
-if TYPE_CHECKING:
-    from millstream.spark.connection.connection import Command
-    from millstream.spark.group.model import GroupOptions
 
 logger = logging.getLogger("millstream.spark")
 
@@ -40,7 +38,7 @@ _STALE_MOST = 1000
 class GroupPlanner:
     """Plans the batches of one query of group mode."""
 
-    def __init__(self, options: "GroupOptions") -> None:
+    def __init__(self, options: GroupOptions) -> None:
         self._options = options
         self._plain = options.parsed
         self._info = StreamInfo(options.parsed)

@@ -7,26 +7,22 @@ the price.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from millstream import failpoints
+from millstream.spark.arrow.columns import Layout
 from millstream.spark.arrow.decode import decode
+from millstream.spark.arrow.page import Page
 from millstream.spark.connection.bulk_reader import BulkReader
 from millstream.spark.connection.connection import Command
+from millstream.spark.group.model import ClaimPartition
 from millstream.spark.model.claims import Run
 from millstream.spark.model.offsets import DataLossError
 from millstream.spark.options import names
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from millstream.spark.arrow.columns import Layout
-    from millstream.spark.arrow.page import Page
-    from millstream.spark.group.model import ClaimPartition
-    from millstream.spark.options.read import Options
+from millstream.spark.options.read import Options
 
 logger = logging.getLogger("millstream.spark")
 
@@ -38,7 +34,7 @@ def _asked_for(key: str, runs: Sequence[Run]) -> list[Command]:
     return [("XRANGE", key, str(run.first), str(run.last)) for run in runs]
 
 
-def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> "Iterator[pa.RecordBatch]":
+def read_claim(options: Options, layout: Layout, part: ClaimPartition) -> Iterator[pa.RecordBatch]:
     """The claimed entries of a partition as record batches.
 
     The next portion is asked for before the one at hand is decoded, so that the server works meanwhile.
@@ -68,7 +64,7 @@ def _together(runs: Sequence[Run]) -> Iterator[list[Run]]:
     yield portion
 
 
-def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page: "Page | None") -> None:
+def _check(options: Options, part: ClaimPartition, runs: Sequence[Run], page: Page | None) -> None:
     claimed, there = sum(run.n for run in runs), len(page.ids) if page is not None else 0
     if claimed == there:
         return
@@ -82,8 +78,8 @@ def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page
 
 
 def with_deliveries(
-    batches: "Iterator[pa.RecordBatch]", part: "ClaimPartition", schema: "StructType"
-) -> "Iterator[pa.RecordBatch]":
+    batches: Iterator[pa.RecordBatch], part: ClaimPartition, schema: StructType
+) -> Iterator[pa.RecordBatch]:
     """The same batches with the delivery count of each entry, if the schema has that column."""
     target = to_arrow_schema(schema, timezone="UTC")
     counts = {str(run.first): count for run, count in zip(part.runs, part.deliveries, strict=True)}

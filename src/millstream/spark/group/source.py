@@ -3,7 +3,7 @@
 Imported when ``format("millstream")`` is asked for it; thin, as ``source`` is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -21,8 +21,6 @@ from millstream.spark.options import names
 from millstream.spark.options.schema import checked_schema, entry_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
 
@@ -101,7 +99,7 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         Layout.of(schema, headers=options.parsed.headers)
 
-    def _plan(self) -> "GroupPlanner":
+    def _plan(self) -> GroupPlanner:
         if self._planner is None:
             self._planner = GroupPlanner(self._options)
             self._planner.connect()

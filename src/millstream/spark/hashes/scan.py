@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.client.url import CLUSTERS
@@ -22,14 +23,10 @@ from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
 from millstream.spark.connection.retry import retrying
 from millstream.spark.connection.router import Router, checked, pairs
+from millstream.spark.hashes.options import HashOptions
 from millstream.spark.options.names import CORRUPT, FIELDS
 from millstream.spark.options.read import Options
 from millstream.spark.read.stream_info import StreamInfo
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from millstream.spark.hashes.options import HashOptions
 
 KEYS_A_TASK = 100_000
 MOST_TASKS = 8
@@ -51,7 +48,7 @@ class HashLayout:
     whole: bool = False  # True if all fields are wanted as a map
 
     @classmethod
-    def of(cls, schema: "StructType", options: "HashOptions") -> "HashLayout":
+    def of(cls, schema: StructType, options: HashOptions) -> "HashLayout":
         """The layout of a Spark schema."""
         made = cls(as_arrow(schema), options.key_column)
         for column in made.schema:
@@ -95,14 +92,14 @@ class HashLayout:
         return found
 
 
-def shares(options: "HashOptions") -> int:
+def shares(options: HashOptions) -> int:
     """The number of tasks: more if there are many keys, of whatever kind."""
     with closing(StreamInfo(Options(url=options.url, pattern=options.pattern))) as info:
         size = info.size()
     return max(options.min_partitions or 1, min(MOST_TASKS, -(-size // KEYS_A_TASK)))
 
 
-def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> Iterator[pa.RecordBatch]:
+def read(options: HashOptions, schema: StructType, number: int, of: int) -> Iterator[pa.RecordBatch]:
     """The hashes of one share.
 
     A hash that is gone when it is asked for gives no row, and neither does a key that holds another type.
@@ -115,7 +112,7 @@ def read(options: "HashOptions", schema: "StructType", number: int, of: int) -> 
                 yield layout.batch(rows, options.prefix)
 
 
-def share_keys(router: Router, options: "HashOptions", number: int, of: int) -> Iterator[list[bytes]]:
+def share_keys(router: Router, options: HashOptions, number: int, of: int) -> Iterator[list[bytes]]:
     """The keys of a share, each once: a scan may give one twice.
 
     On a cluster all are looked through twice, for a hash that moves to a node that was looked at from one that was not.
@@ -135,7 +132,7 @@ def share_keys(router: Router, options: "HashOptions", number: int, of: int) -> 
                     yield fresh
 
 
-def _scanned(router: Router, server: str, words: Command, options: "HashOptions") -> Any:
+def _scanned(router: Router, server: str, words: Command, options: HashOptions) -> Any:
     reply = retrying(lambda: router.once_at(server, [words])[0])
     if isinstance(reply, ErrorReply):
         raise routing.refusal(reply, f"option 'hashes': {options.shown_url} refused SCAN: {reply}")

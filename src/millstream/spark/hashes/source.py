@@ -1,5 +1,6 @@
 """The calls that Spark makes to read hashes: columns, and as many tasks as the number of keys suggests."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from millstream.spark.hashes.options import HashOptions
 from millstream.spark.hashes.scan import HashLayout, read, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
 

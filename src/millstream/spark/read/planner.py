@@ -4,16 +4,13 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError, NotFoundError
 from millstream.spark.model import offsets
 from millstream.spark.model.bounds import Bounds
 from millstream.spark.model.offsets import DataLossError, Id, Index, Offset, Position, Range, StreamState
+from millstream.spark.options.read import Options, Where
 from millstream.spark.read.stream_info import StreamInfo
-
-if TYPE_CHECKING:
-    from millstream.spark.options.read import Options, Where
 
 logger = logging.getLogger("millstream.spark")
 
@@ -24,7 +21,7 @@ SCAN_SECONDS = 1.0
 class Planner:
     """Plans the batches of one query (or one batch read)."""
 
-    def __init__(self, options: "Options") -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
         self._streams = StreamInfo(options)
         self._indexes: dict[str, Index] = {}
@@ -45,7 +42,7 @@ class Planner:
 
     # --- where a query begins, and bounded reads ---------------------------------------------------------------------
 
-    def begin(self, where: "Where") -> Offset:
+    def begin(self, where: Where) -> Offset:
         """The places named by ``where`` in the streams that are there."""
         states = self._existing(self._streams.keys())
         if where == "group":
@@ -87,7 +84,7 @@ class Planner:
                 found[key] = self._counted(key, ident, states[key]) if read is None else Position.at(ident, read)
         return found
 
-    def bounded(self, starting: "Where", ending: "Where", bounds: Bounds | None = None) -> list[Range]:
+    def bounded(self, starting: Where, ending: Where, bounds: Bounds | None = None) -> list[Range]:
         """The parts of a batch read, up to the present end of the streams at most."""
         states = self._existing(self._streams.keys())
         starts = self._places(states, starting, "startingOffsets")
@@ -105,7 +102,7 @@ class Planner:
                 found.append(Range(key, start, end, state.removed, rows))
         return self.parts(found)
 
-    def _places(self, states: Mapping[str, StreamState], where: "Where", option: str) -> dict[str, Id]:
+    def _places(self, states: Mapping[str, StreamState], where: Where, option: str) -> dict[str, Id]:
         """The id meant in each stream."""
         if not isinstance(where, str):
             for key in sorted(set(where) - set(states) - {"*"}):

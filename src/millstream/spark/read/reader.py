@@ -1,26 +1,24 @@
 """A task: it reads its ranges page by page, and asks for the next page before it makes rows of the present one."""
 
 import logging
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from millstream.spark.arrow.columns import Layout
+from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import DataLossError, Id, Range, StreamState
+from millstream.spark.options.read import Options
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
-
-    from millstream.spark.arrow.columns import Layout
-    from millstream.spark.arrow.page import Page, Want
-    from millstream.spark.options.read import Options
 
 logger = logging.getLogger("millstream.spark")
 
 
-def read_ranges(options: "Options", layout: "Layout", wholes: "Sequence[Range]") -> "Iterator[pa.RecordBatch]":
+def read_ranges(options: Options, layout: Layout, wholes: Sequence[Range]) -> "Iterator[pa.RecordBatch]":
     """The entries of ranges, one after the other, as record batches; doing it again gives the same rows."""
     rest = iter(wholes)
     reading = _begun(options, rest)
@@ -40,7 +38,7 @@ def read_ranges(options: "Options", layout: "Layout", wholes: "Sequence[Range]")
 class _Reading:
     """A range that is being read, its next page always asked for."""
 
-    def __init__(self, options: "Options", whole: Range) -> None:
+    def __init__(self, options: Options, whole: Range) -> None:
         self._options = options
         self.whole = whole
         self._pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
@@ -54,7 +52,7 @@ class _Reading:
         """True if nothing is left."""
         return self._pages.done
 
-    def page(self, want: "Want") -> "Page | None":
+    def page(self, want: Want) -> Page | None:
         """The page that was asked for; None when it is empty."""
         if self.done:
             return None
@@ -68,13 +66,13 @@ class _Reading:
         return page
 
 
-def _begun(options: "Options", rest: "Iterator[Range]") -> _Reading | None:
+def _begun(options: Options, rest: Iterator[Range]) -> _Reading | None:
     """The next range, its first page asked for; None after the last."""
     whole = next(rest, None)
     return None if whole is None else _Reading(options, whole)
 
 
-def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -> bool:
+def overtaken(whole: Range, cursor: Id, page: Page | None, first: Id | None) -> bool:
     """True if entries of the batch may have left the stream before the page after ``cursor`` was read.
 
     They have not while an entry up to the cursor is still there (trimming takes the oldest first), nor while the first
@@ -86,7 +84,7 @@ def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -
     return page is None or page.first != planned
 
 
-def report(options: "Options", whole: Range, *, warn: bool) -> None:
+def report(options: Options, whole: Range, *, warn: bool) -> None:
     """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
     with closing(StreamInfo(options)) as info:
         state = info.states([whole.key])[whole.key]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import redis
 
@@ -16,10 +16,8 @@ from millstream.spark.connection.raw_connection import refused_all
 from millstream.spark.connection.retry import retrying
 from millstream.spark.connection.router import Router, checked, pairs
 from millstream.spark.model.offsets import Id, StreamState, parse_id
+from millstream.spark.options.read import Options
 from millstream.spark.read.pages import Pages
-
-if TYPE_CHECKING:
-    from millstream.spark.options.read import Options
 
 T = TypeVar("T")
 
@@ -27,7 +25,7 @@ T = TypeVar("T")
 class StreamInfo:
     """The connections of the driver and the questions asked over them, always of the primary."""
 
-    def __init__(self, options: "Options") -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
         self._router = Router(options.url)
         self._met = False

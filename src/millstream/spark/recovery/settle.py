@@ -7,7 +7,7 @@ by :func:`millstream.client.dead_letter.transaction.DeadLetterTransaction`, as t
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from millstream import failpoints
 from millstream.client import emulate
@@ -24,13 +24,11 @@ from millstream.client.dead_letter.transaction import (
 from millstream.client.slots import beside
 from millstream.errors import UsageError
 from millstream.spark.connection import routing
+from millstream.spark.connection.connection import Reply
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, checked
 from millstream.spark.group.pending import PAGE, PendingEntries
 from millstream.spark.model.offsets import parse_id
-
-if TYPE_CHECKING:
-    from millstream.spark.connection.connection import Reply
 
 WORDS = ("ack", "release", "dead")
 """What may be decided, as ``recover(verdict=)`` and the function's column ``verdict`` say it."""

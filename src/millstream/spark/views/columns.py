@@ -1,13 +1,11 @@
 """The columns of each view, and one task's share of it, on which the planner, the reader and Spark's side agree."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DataType, IntegerType, LongType, MapType, StringType, TimestampType
 
-if TYPE_CHECKING:
-    from millstream.spark.model.offsets import Id
+from millstream.spark.model.offsets import Id
 
 _TEXT, _WHEN, _COUNT = StringType(), TimestampType(), LongType()
 
@@ -41,5 +39,5 @@ class ViewPartition(InputPartition):
 
     keys: tuple[str, ...] = ()  # The streams whose groups or consumers are shown; empty if there is nothing to read
     group: bytes = b""  # Group of the one stream, for pending entries
-    start: "Id | None" = None  # Ids after this one, for pending entries and dead letters
-    end: "Id | None" = None  # Ids up to this one
+    start: Id | None = None  # Ids after this one, for pending entries and dead letters
+    end: Id | None = None  # Ids up to this one

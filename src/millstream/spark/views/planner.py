@@ -1,18 +1,15 @@
 """Which tasks read a view: found at the driver from short answers, so that no task is given the whole of it."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.errors import NotFoundError
 from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import Range, parse_id
+from millstream.spark.options.read import Options
 from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.views.columns import ViewPartition
-
-if TYPE_CHECKING:
-    from millstream.spark.options.read import Options
 
 _KEYS_A_TASK = 500
 """Streams whose groups or consumers one task asks for, at most."""
@@ -20,7 +17,7 @@ _SUMMARY_PAGE = 1000
 """Groups whose summaries are asked for in one go."""
 
 
-def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
+def plan(kind: str, parsed: Options) -> list[ViewPartition]:
     """The shares of a view's tasks."""
     info, router = StreamInfo(parsed), Router(parsed.url)
     try:
@@ -51,7 +48,7 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
         router.close()
 
 
-def _dead_letter_streams(info: StreamInfo, parsed: "Options") -> list[str]:
+def _dead_letter_streams(info: StreamInfo, parsed: Options) -> list[str]:
     """The dead-letter streams of the streams that are named, or of all that the pattern matches."""
     keys = info.keys()
     if parsed.pattern is not None and not parsed.pattern.endswith(SUFFIX):
@@ -80,7 +77,7 @@ def _pending(router: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range
             yield group, Range(key, offsets.ZERO, last, 0, summary[0], first)
 
 
-def _split(wholes: list[tuple[bytes, Range]], parsed: "Options") -> list[ViewPartition]:
+def _split(wholes: list[tuple[bytes, Range]], parsed: Options) -> list[ViewPartition]:
     """The shares of some ranges of ids, cut as those of a plain read are: by how many entries each has."""
     total = sum(whole.rows for _, whole in wholes)
     found = []

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from millstream.client.dead_letter.letter import DeadLetter, unpack
 from millstream.client.ranges import behind
@@ -14,12 +15,8 @@ from millstream.spark.arrow.columns import moments
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
 from millstream.spark.connection.router import Router, absent, checked, pairs
+from millstream.spark.options.read import Options
 from millstream.spark.views.columns import COLUMNS, ViewPartition
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from millstream.spark.options.read import Options
 
 PAGE = 5000
 """Pending entries of one reply; about 400 kB."""
@@ -30,7 +27,7 @@ _LETTERS = 500
 Rows = list[Sequence[Any]]
 
 
-def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition) -> Iterator[pa.RecordBatch]:
+def read(kind: str, parsed: Options, schema: StructType, part: ViewPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one share of a view, as record batches."""
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])

@@ -4,28 +4,26 @@ A view is read when its rows are: two actions may see two states. Reading change
 times included.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
 from millstream.errors import ConfigError
+from millstream.spark.options.read import Options
 from millstream.spark.views.columns import COLUMNS, ViewPartition
 from millstream.spark.views.planner import plan
 from millstream.spark.views.rows import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
-
-    from millstream.spark.options.read import Options
 
 
 class View:
     """One of the views, over the streams of a read's options."""
 
-    def __init__(self, kind: str, parsed: "Options") -> None:
+    def __init__(self, kind: str, parsed: Options) -> None:
         self.kind = kind
         self.parsed = parsed
 
@@ -59,7 +57,7 @@ class View:
 class ViewReader(DataSourceReader):
     """Plans and reads a view."""
 
-    def __init__(self, kind: str, parsed: "Options", schema: StructType) -> None:
+    def __init__(self, kind: str, parsed: Options, schema: StructType) -> None:
         self._kind = kind
         self._parsed = parsed
         self._schema = schema

@@ -10,20 +10,17 @@ is still open when a later batch comes is finished first.
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from millstream.client.partitions.layout import HIGHEST_ID, logical
 from millstream.errors import UsageError
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.model import keys
 from millstream.spark.model.offsets import ZERO, Id, parse_id
+from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.commit_record import CommitRecord, CommitRecordStore, SinkRouter
 from millstream.spark.write.publish import PiecePublisher, last_generated
 from millstream.spark.write.server_errors import refused, sealed, wrong_type
 from millstream.spark.write.staging import Part, not_increasing
-
-if TYPE_CHECKING:
-    from millstream.spark.options.write import SinkOptions
 
 logger = logging.getLogger("millstream.spark")
 
@@ -31,7 +28,7 @@ logger = logging.getLogger("millstream.spark")
 class SinkCommit:
     """The commits of one writer."""
 
-    def __init__(self, options: "SinkOptions", writer: str, *, lasting: bool, in_order: bool = False) -> None:
+    def __init__(self, options: SinkOptions, writer: str, *, lasting: bool, in_order: bool = False) -> None:
         self._options = options
         self._writer = writer
         self._lasting = lasting

@@ -3,18 +3,16 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.client.jsontext import fault, parse
 from millstream.errors import UsageError
 from millstream.spark.connection.connection import Command, Reply
 from millstream.spark.connection.router import Router
 from millstream.spark.model import keys
+from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.server_errors import raise_refused
 from millstream.spark.write.staging import Part
-
-if TYPE_CHECKING:
-    from millstream.spark.options.write import SinkOptions
 
 _MANY = 500
 """Commands sent in one go where there may be thousands."""
@@ -66,7 +64,7 @@ def _number(value: Any) -> int:
 class SinkRouter(Router):
     """The driver's commands: refusals are errors with a remedy."""
 
-    def __init__(self, options: "SinkOptions") -> None:
+    def __init__(self, options: SinkOptions) -> None:
         super().__init__(options.url)
         self._options = options
 

@@ -1,8 +1,8 @@
 """The partition of each row, by its key: the layout is read once, and Spark's own functions apply it."""
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from millstream.errors import UsageError
@@ -10,14 +10,11 @@ from millstream.spark.options.common import find_url
 from millstream.spark.options.read import Options
 from millstream.spark.read.stream_info import StreamInfo
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 _PLAIN = ("string", "binary", "tinyint", "smallint", "int", "bigint")
 _REAL = ("float", "double")
 
 
-def partition(stream: str, key: "Column | str", url: str | None = None) -> "Column":
+def partition(stream: str, key: Column | str, url: str | None = None) -> Column:
     """The key of the partition that gets a row, for the column ``stream`` of a write.
 
     The partition is the same that ``App.publish(key=...)`` chooses. The layout is the one of now: a query whose

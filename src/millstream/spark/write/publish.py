@@ -7,7 +7,7 @@ transaction carries the look at the next piece behind it, so that a piece costs 
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream import failpoints
 from millstream.errors import UsageError
@@ -16,13 +16,11 @@ from millstream.spark.connection.retry import RETRY_SECONDS
 from millstream.spark.connection.router import pairs
 from millstream.spark.connection.routing import MOVE_PAUSE, Redirected
 from millstream.spark.model.offsets import Id, parse_id
+from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.commit_record import CommitRecord, CommitRecordStore, SinkRouter
 from millstream.spark.write.pieces import Piece, read_piece
 from millstream.spark.write.server_errors import refused
 from millstream.spark.write.staging import Part, not_increasing
-
-if TYPE_CHECKING:
-    from millstream.spark.options.write import SinkOptions
 
 _NEXT = "next"
 """Field of staged rows that counts the pieces that were published."""
@@ -37,7 +35,7 @@ _Step = tuple[Part, int]
 class PiecePublisher:
     """Publishes the pieces of one writer's batches."""
 
-    def __init__(self, options: "SinkOptions", writer: str, router: SinkRouter, records: CommitRecordStore) -> None:
+    def __init__(self, options: SinkOptions, writer: str, router: SinkRouter, records: CommitRecordStore) -> None:
         self._options = options
         self._writer = writer
         self._router = router

@@ -1,15 +1,13 @@
 """Commands sent ahead of their replies, to each server that has some of the keys, up to a limit on the way."""
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from millstream.spark.connection.connection import Command, Reply, pack
 from millstream.spark.connection.retry import retrying
 from millstream.spark.connection.router import Router
+from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.server_errors import raise_refused
-
-if TYPE_CHECKING:
-    from millstream.spark.options.write import SinkOptions
 
 ON_THE_WAY = 8 << 20
 """Bytes sent and not yet confirmed, at most: then a task waits for the server."""
@@ -26,7 +24,7 @@ class _Packed(NamedTuple):
 class SendWindow:
     """Commands sent ahead of their replies; all must be such as may be sent twice, in any order."""
 
-    def __init__(self, options: "SinkOptions") -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._router = Router(options.url)
         self._unconfirmed: dict[str, deque[_Packed]] = {}  # by server, in the order in which its replies come

@@ -1,14 +1,11 @@
 """The meaning of a server's refusal of a write, and its remedy, in one line."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from millstream.client.partitions.layout import is_sealed
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection.connection import ErrorReply, Reply
-
-if TYPE_CHECKING:
-    from millstream.spark.options.write import SinkOptions
+from millstream.spark.options.write import SinkOptions
 
 _ONE_NODE = "option 'url' names one node of a Redis Cluster: write redis+cluster://host:port,host:port"
 _CURES = {
@@ -32,7 +29,7 @@ _CURES = {
 }
 
 
-def refused(reason: Reply, options: "SinkOptions") -> UsageError:
+def refused(reason: Reply, options: SinkOptions) -> UsageError:
     """The error to raise for an error reply: a ``ConfigError`` if an option is to be changed."""
     text = str(reason)
     cure = _CURES.get(text.split(" ", 1)[0])
@@ -44,14 +41,14 @@ def refused(reason: Reply, options: "SinkOptions") -> UsageError:
     return kind(f"the server at {options.shown_url} refused a write ({text}): {cure}")
 
 
-def raise_refused(replies: Iterable[Reply], options: "SinkOptions") -> None:
+def raise_refused(replies: Iterable[Reply], options: SinkOptions) -> None:
     """Raise for the first error among replies."""
     for reply in replies:
         if isinstance(reply, ErrorReply):
             raise refused(reply, options)
 
 
-def sealed(stream: str, options: "SinkOptions") -> UsageError:
+def sealed(stream: str, options: SinkOptions) -> UsageError:
     """The error for a target that takes no entries any more."""
     return UsageError(
         f"stream {stream!r} on {options.shown_url} is sealed, and this batch added nothing: the number of partitions "
@@ -59,7 +56,7 @@ def sealed(stream: str, options: "SinkOptions") -> UsageError:
     )
 
 
-def wrong_type(stream: str, kind: bytes, options: "SinkOptions") -> ConfigError:
+def wrong_type(stream: str, kind: bytes, options: SinkOptions) -> ConfigError:
     """The error for a target that is not a stream."""
     what = f"{stream!r} on {options.shown_url} is a {kind.decode()} and no stream"
     return ConfigError(f"option 'stream': {what}: name another key, or delete that one")

@@ -5,6 +5,7 @@ commit adds one piece in one step. All commands may be sent twice, and are where
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,12 @@ from millstream.spark.arrow.encode_rows import Commands, RowLayout, encode
 from millstream.spark.connection.connection import pack
 from millstream.spark.model import keys
 from millstream.spark.model.offsets import Id
+from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.pieces import pack_piece
 from millstream.spark.write.send_window import SendWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
-
-    from millstream.spark.options.write import SinkOptions
 
 PIECE_ROWS = 1000
 PIECE_BYTES = 1 << 20
@@ -64,7 +62,7 @@ class _Waiting:
 class Staging:
     """The rows of one attempt of one task."""
 
-    def __init__(self, options: "SinkOptions", writer: str) -> None:
+    def __init__(self, options: SinkOptions, writer: str) -> None:
         self._options = options
         self._writer = writer
         self._token = os.urandom(12).hex()
@@ -115,7 +113,7 @@ class Staging:
         for waiting in list(self._waiting.values()):
             self._flush(waiting)
 
-    def _extend(self, stream: str, commands: Commands, rows: "np.ndarray[Any, Any] | None") -> None:
+    def _extend(self, stream: str, commands: Commands, rows: np.ndarray[Any, Any] | None) -> None:
         """Take the rows for one stream, and pass on every whole piece."""
         waiting = self._waiting.get(stream)
         if waiting is None:
@@ -147,7 +145,7 @@ class Staging:
         self,
         waiting: _Waiting,
         commands: Commands,
-        rows: "np.ndarray[Any, Any] | None",
+        rows: np.ndarray[Any, Any] | None,
         chosen: slice,
         size: int,
         words: int,
@@ -187,7 +185,7 @@ class Staging:
         return fresh
 
 
-def _fitting(sizes: "np.ndarray[Any, Any]", words: "np.ndarray[Any, Any]", waiting: _Waiting) -> int:
+def _fitting(sizes: np.ndarray[Any, Any], words: np.ndarray[Any, Any], waiting: _Waiting) -> int:
     """The number of rows that go into the waiting piece; at least one if it is empty."""
     left = PIECE_ROWS - waiting.rows
     by_bytes = int(np.searchsorted(np.cumsum(sizes[:left]), PIECE_BYTES - waiting.size, side="right"))

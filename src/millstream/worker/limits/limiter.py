@@ -13,12 +13,13 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from redis.exceptions import ResponseError
 
 from millstream.client.limits.rate import RATES, parse_rate
 from millstream.client.line import Command, Line, Reply
+from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.limits.asking import FleetLimit, Permits
 from millstream.worker.limits.keys import limit_key
@@ -27,9 +28,6 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.settlement import Settlement
-
-if TYPE_CHECKING:
-    from millstream.worker.handlers.message import Message
 
 #: Seconds for which a permit is good.
 _FRESH = 0.1

@@ -13,14 +13,12 @@ import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import parse_qs
 
 from millstream.errors import MillstreamError
 from millstream.worker.monitoring.prometheus import MetricsError
-
-if TYPE_CHECKING:
-    from millstream.worker.registry.watchdog import StoppedLoop
+from millstream.worker.registry.watchdog import StoppedLoop
 
 log = logging.getLogger("millstream.worker")
 
@@ -85,7 +83,7 @@ class Watched(Protocol):
         """``running`` while it is to be ready."""
 
     @property
-    def blocked(self) -> "StoppedLoop | None":
+    def blocked(self) -> StoppedLoop | None:
         """The line at which its event loop is blocked; None while the loop goes on, as far as is known."""
 
     def progress(self) -> Sequence[PartProgress]:

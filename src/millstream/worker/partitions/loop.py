@@ -7,7 +7,7 @@ the threads and the counters; the registry has one row for all of them.
 import copy
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from redis.exceptions import ResponseError
 
@@ -25,12 +25,10 @@ from millstream.worker.partitions.ownership import Ownership
 from millstream.worker.partitions.read_fence import ReadFence
 from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.running import Work
 from millstream.worker.subscriber.group_setup import FatalError
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, threads_for
 from millstream.worker.subscriber.places import CommonPlaces, Owned, SharedPlaces
-
-if TYPE_CHECKING:
-    from millstream.worker.settlement.running import Work
 
 _WORST_FIRST = ("failed", "stuck", "unreachable", "starting", "paused", "full", "reading")
 

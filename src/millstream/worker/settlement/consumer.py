@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.dead_letter.letter import HISTORY
@@ -14,10 +13,8 @@ from millstream.client.line import Line
 from millstream.client.partitions.lease import PartitionLease
 from millstream.clock import Clock
 from millstream.worker.model.lifecycle import FINAL, TABLE, Event, State, step
+from millstream.worker.model.retry import FailureRecord
 from millstream.worker.model.stats import SubscriberStats
-
-if TYPE_CHECKING:
-    from millstream.worker.model.retry import FailureRecord
 
 
 class Held:

@@ -9,7 +9,7 @@ renew an entry that is not ours any more.
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from redis.exceptions import ResponseError
 
@@ -20,9 +20,6 @@ from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence, FenceStep
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 class Leases:
@@ -101,7 +98,7 @@ class Leases:
 class OwnedLeases(Leases):
     """Renews the entries of a partition, whose own lease comes first."""
 
-    def __init__(self, member: Membership, fence: Fence, renew: "Callable[[], Awaitable[None]]") -> None:
+    def __init__(self, member: Membership, fence: Fence, renew: Callable[[], Awaitable[None]]) -> None:
         super().__init__(member, fence)
         self._renew = renew
 

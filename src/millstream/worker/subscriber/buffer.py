@@ -7,16 +7,13 @@ nothing in here has begun, all of it can be handed back to the server at any mom
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import resize
 from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.key_ordering import KeyOrdering
 from millstream.worker.subscriber.parts import Common, SubscriberPart
 from millstream.worker.subscriber.places import LanePlaces
-
-if TYPE_CHECKING:
-    from millstream.worker.subscriber.key_ordering import KeyOrdering
 
 
 class Buffer(SubscriberPart):

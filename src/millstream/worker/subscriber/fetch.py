@@ -10,7 +10,7 @@ the server then drops them; CLAIM passes such entries over.
 import contextlib
 import heapq
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -22,10 +22,8 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, hold
+from millstream.worker.subscriber.key_ordering import HoldingOrder
 from millstream.worker.subscriber.parts import Common, FencedReads, SubscriberPart
-
-if TYPE_CHECKING:
-    from millstream.worker.subscriber.key_ordering import HoldingOrder
 
 log = logging.getLogger("millstream.worker")
 
