@@ -87,6 +87,12 @@ class _Bounds:
         self._next = sum(map(blocks_for, commands))
         self._listening = self._listening or any(_word(command[0]) in _LISTENS for command in commands)
 
+    def pack_commands(self, commands: Any) -> Any:
+        """Note how long they block together."""
+        commands = list(commands)
+        self._announce(commands)
+        return super().pack_commands(commands)  # type: ignore[misc] # a mixin
+
     def _sending(self) -> float:
         """The block time of the command that is sent now; a handshake on the way has its own."""
         found, self._next = self._next, 0.0
@@ -118,12 +124,6 @@ class Bounded(_Bounds):
         """Note how long it blocks."""
         self._announce([args])
         return super().send_command(*args, **kwargs)  # type: ignore[misc] # a mixin
-
-    def pack_commands(self, commands: Any) -> Any:
-        """Note how long they block together."""
-        commands = list(commands)
-        self._announce(commands)
-        return super().pack_commands(commands)  # type: ignore[misc] # a mixin
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
         """Send; the noted time counts from now on."""
@@ -202,12 +202,6 @@ class AsyncBounded(_Bounds):
         """Note how long it blocks."""
         self._announce([args])
         return await super().send_command(*args, **kwargs)  # type: ignore[misc] # a mixin
-
-    def pack_commands(self, commands: Any) -> Any:
-        """Note how long they block together."""
-        commands = list(commands)
-        self._announce(commands)
-        return super().pack_commands(commands)  # type: ignore[misc] # a mixin
 
     async def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
         """Send; the noted time counts from now on."""

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from millstream.engine.streams import listpack
@@ -183,11 +184,11 @@ class ZSetValue(Collection):
 
         The result means nothing if scores differ, as in Redis.
         """
-        return (bisect_right if exclusive else bisect_left)(self._order, member, key=_member_of)
+        return (bisect_right if exclusive else bisect_left)(self._order, member, key=itemgetter(1))
 
     def first_at(self, score: float, *, exclusive: bool = False) -> int:
         """The lowest rank with a score of at least (``exclusive``: above) ``score``."""
-        return (bisect_right if exclusive else bisect_left)(self._order, score, key=_score_of)
+        return (bisect_right if exclusive else bisect_left)(self._order, score, key=itemgetter(0))
 
     def between(self, first: int, last: int) -> list[tuple[float, bytes]]:
         """Score and member of the ranks from ``first`` up to and without ``last``."""
@@ -217,14 +218,6 @@ class ZSetValue(Collection):
     def footprint(self) -> int:
         """Bytes of all members, and 150 each."""
         return sum(len(member) + 150 for member in self.scores)
-
-
-def _score_of(place: tuple[float, bytes]) -> float:
-    return place[0]
-
-
-def _member_of(place: tuple[float, bytes]) -> bytes:
-    return place[1]
 
 
 class ListValue(Collection):

@@ -205,6 +205,15 @@ def put(file: DiskFile, data: Data) -> None:
         rest = rest[taken:]
 
 
+def sync_directory(directory: Path) -> None:
+    """Put the names in a directory on the medium."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def datasync(file: DiskFile) -> None:
     """``file.datasync()``, called again only if a signal kept it from starting."""
     while True:
@@ -528,12 +537,8 @@ class RealDisk:
         """See :class:`Disk`."""
         if home := self._held.get(directory):
             os.fsync(home.fd)  # no descriptor is needed at a moment at which nothing may fail
-            return
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        else:
+            sync_directory(directory)
 
     def free(self, directory: Path) -> int:
         """See :class:`Disk`."""

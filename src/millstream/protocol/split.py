@@ -63,7 +63,7 @@ class Splitter:
         try:
             lengths = [_LENGTHS[len(word)] for word in words]
         except IndexError:
-            lengths = _written_lengths(words)
+            lengths = [b"$%d" % len(word) for word in words]
         if tokens[at + 1 : end : 2] != lengths:
             return None
         self._next = end
@@ -84,7 +84,3 @@ def _many(head: bytes) -> int:
         return 0
     count = int(head[1:])
     return count if count <= WORDS_MAX else 0
-
-
-def _written_lengths(words: list[bytes]) -> list[bytes]:
-    return [b"$%d" % len(word) for word in words]

@@ -222,6 +222,7 @@ class App(Declaring, Publishing):
                         f"{one.name}: subscriber(hold=True) is invalid, since {stream!r} is not partitioned and others "
                         f"may read it. Write `millstream stream partition {stream} 16`, or omit hold=."
                     )
+            # The name looks like one of a partition, but only the layout of the whole can tell
             if (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
                 log.warning(
                     "%s is a partition of %r, and this subscriber reads it outside of the division: another group's "

@@ -117,6 +117,7 @@ class Pipeline:
         if not self.sources:
             raise ConfigError(f"pipeline {self.name!r} reads nothing: name its stream, @app.pipeline('orders', ...)")
         try:
+            # Found when the code is loaded, and not when Spark has started and calls the function
             inspect.signature(self.function).bind(*self.sources)
         except TypeError:
             count = len(self.sources)

@@ -562,6 +562,7 @@ def _how(
     result: float | str | None = None,
 ) -> How:
     check_idempotent(idempotent)
+    # Idempotence is settled by XADD, and a scheduled or unique entry is added by a script instead
     if idempotent is not None and (later is not None or unique is not None):
         raise ConfigError(
             "publish(idempotent=) is invalid with at=, delay= or unique=: the id of a schedule, or the unique name, "

@@ -287,6 +287,7 @@ class Registering:
                     made.sub.stream,
                     made.group,
                 )
+        # Other options of time are in seconds, so a small figure is mostly a mistake of the unit
         if made.min_idle < _SECOND:
             log.warning(
                 "%s: StreamSub(min_idle_time=) is in milliseconds: %d ms on stream %s is below one second, and code "

@@ -229,6 +229,7 @@ class Broker:
             return f"{name}: {error}"
         left = loop.left() | loop.kept_back()
         for row in rows:
+            # Delivered to us, but not yet in the hands of the loop
             if row["consumer"] == loop.member.consumer and row["message_id"] not in left:
                 return f"{name}: {row['message_id']} is on its way"
             if subscription.claims and row["time_since_delivered"] >= subscription.min_idle:

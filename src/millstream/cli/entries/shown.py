@@ -92,7 +92,7 @@ def _time(entry: EntryView) -> int:
 def value_text(value: object, cut: int | None = None) -> str:
     """A decoded value in one line; a long one cut, with its size."""
     if isinstance(value, bytes):
-        shown, size = _hex(value if cut is None else value[:cut]), len(value)
+        shown, size = "0x" + (value if cut is None else value[:cut]).hex(), len(value)
     elif isinstance(value, str):
         shown, size = in_one_line(value if cut is None else value[: cut + 1]), len(value)
     else:
@@ -101,10 +101,6 @@ def value_text(value: object, cut: int | None = None) -> str:
     if cut is None or len(shown) <= cut:
         return shown
     return f"{shown[:cut]}... ({size_text(size)})"
-
-
-def _hex(data: bytes) -> str:
-    return "0x" + data.hex()
 
 
 def _raw_text(found: list[object]) -> bytes:

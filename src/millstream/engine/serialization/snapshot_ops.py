@@ -12,9 +12,9 @@ from typing import Any
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.ids import PackedId, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
-from millstream.engine.streams.group import Group
 from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import Stream
+from millstream.engine.streams.stream_ops import group_in, stream_in
 
 _KINDS: dict[bytes, type[Collection]] = {kind.kind: kind for kind in (HashValue, ZSetValue, ListValue, SetValue)}
 
@@ -39,32 +39,22 @@ def _stream_make(
     space.databases[db].keys[key] = stream
 
 
-def _stream(space: Keyspace, db: int, key: bytes) -> Stream:
-    value = space.databases[db].keys[key]
-    assert isinstance(value, Stream)
-    return value
-
-
-def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
-    return _stream(space, db, key).groups[group]
-
-
 @transition("xblocks")
 def _blocks(space: Keyspace, db: int, key: bytes, blocks: list[list[Any]]) -> None:
     """The next blocks of a stream's entries."""
-    _stream(space, db, key).entries.extend(blocks)
+    stream_in(space, db, key).entries.extend(blocks)
 
 
 @transition("xmessages")
 def _messages(space: Keyspace, db: int, key: bytes, producer: bytes, names: list[bytes], ids: bytes) -> None:
     """Messages that are remembered of a producer, oldest first."""
-    _stream(space, db, key).idempotence.producers[producer].update(zip(names, unpack_all(ids), strict=True))
+    stream_in(space, db, key).idempotence.producers[producer].update(zip(names, unpack_all(ids), strict=True))
 
 
 @transition("gconsumers")
 def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: list[Any]) -> None:
     """The next consumers of a group: name, seen, active; and so on."""
-    found = _group(space, db, key, group)
+    found = group_in(space, db, key, group)
     for at in range(0, len(consumers), 3):
         if consumers[at] in found.consumers:  # records would belong to a consumer that cannot be found
             raise ValueError("a consumer twice")
@@ -84,7 +74,7 @@ def _pending(
     counts: list[int],
 ) -> None:
     """The next records of a group in its order of time; a holder is a consumer's place, -1 for released."""
-    found = _group(space, db, key, group)
+    found = group_in(space, db, key, group)
     # A holder is a place and not a name, which would be repeated in each record
     consumers = list(found.consumers.values())
     for entry_id, at, time, count in zip(unpack_all(ids), holders, times, counts, strict=True):
@@ -94,4 +84,4 @@ def _pending(
 @transition("gsort")
 def _sort(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
     """All records of a group are there."""
-    _group(space, db, key, group).restored()
+    group_in(space, db, key, group).restored()

@@ -14,14 +14,16 @@ from millstream.engine.streams.group import Group, next_count
 from millstream.engine.streams.stream import LLONG_MAX, Stream
 
 
-def _stream(space: Keyspace, db: int, key: bytes) -> Stream:
+def stream_in(space: Keyspace, db: int, key: bytes) -> Stream:
+    """The stream at a key, which a transition expects to exist."""
     value = space.databases[db].keys[key]
     assert isinstance(value, Stream)
     return value
 
 
-def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
-    return _stream(space, db, key).groups[group]
+def group_in(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
+    """The group of a stream, which a transition expects to exist."""
+    return stream_in(space, db, key).groups[group]
 
 
 @transition("xnew")
@@ -36,7 +38,7 @@ def _add(
     space: Keyspace, db: int, key: bytes, entry_id: PackedId, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
 ) -> None:
     """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember."""
-    stream = _stream(space, db, key)
+    stream = stream_in(space, db, key)
     number = unpack(entry_id)
     # Checked though appliers trust their arguments: a damaged log must end as an error, not as entries out of order
     if number <= stream.last_id:
@@ -54,7 +56,7 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: PackedId | None, unref: b
 
     ``keep``: a node in which the bound lies stays even if nothing in it lives. The first records were without it.
     """
-    stream = _stream(space, db, key)
+    stream = stream_in(space, db, key)
     end = _end(bound)
     # The ids are read before the entries go; without groups that walk over the stream is saved
     if unref and stream.groups:
@@ -70,7 +72,7 @@ def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: PackedId | No
 
     Nodes without a live entry that end below ``floor`` go too (None: all of them).
     """
-    entries = _stream(space, db, key).entries
+    entries = stream_in(space, db, key).entries
     removed = sum(entries.remove(entry_id, keep=True) for entry_id in unpack_all(ids))
     entries.drop_emptied(_end(floor))
     return removed
@@ -83,14 +85,14 @@ def _end(bound: PackedId | None) -> int:
 @transition("xdel")
 def _delete(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
     """Delete these entries."""
-    stream = _stream(space, db, key)
+    stream = stream_in(space, db, key)
     return sum(stream.delete(entry_id) for entry_id in unpack_all(ids))
 
 
 @transition("xunref")
 def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
     """Drop these entries' records from every group."""
-    stream = _stream(space, db, key)
+    stream = stream_in(space, db, key)
     return sum(stream.forget_everywhere(entry_id) for entry_id in unpack_all(ids))
 
 
@@ -99,7 +101,7 @@ def _set_id(
     space: Keyspace, db: int, key: bytes, last: PackedId, entries_added: int | None, max_deleted: PackedId | None
 ) -> None:
     """Set the values of XSETID; None for a counter that was not given."""
-    stream = _stream(space, db, key)
+    stream = stream_in(space, db, key)
     if unpack(last) < stream.entries.last_live_id:
         raise ValueError("a last id below a live entry")
     # The last id may be set back below tombstones, which then make room
@@ -114,13 +116,13 @@ def _set_id(
 @transition("xcfg")
 def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> None:
     """The bounds of idempotent adding; a change forgets all messages."""
-    _stream(space, db, key).idempotence.configure(idmp_duration, idmp_maxsize)
+    stream_in(space, db, key).idempotence.configure(idmp_duration, idmp_maxsize)
 
 
 @transition("xidmp")
 def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: PackedId) -> None:
     """Record a message with an entry that is there already (XIDMPRECORD, a snapshot)."""
-    _stream(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
+    stream_in(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
 
 
 @transition("xidmpdup")
@@ -132,31 +134,31 @@ def _duplicate(
     message: bytes | None = None,  # noqa: ARG001 - the same
 ) -> None:
     """A message came again: only the count of such changes."""
-    _stream(space, db, key).idempotence.duplicates += 1
+    stream_in(space, db, key).idempotence.duplicates += 1
 
 
 @transition("xidmppid")
 def _producer(space: Keyspace, db: int, key: bytes, producer: bytes) -> None:
     """A producer without messages, as a snapshot begins each; its messages follow."""
-    _stream(space, db, key).idempotence.producers.setdefault(producer, {})
+    stream_in(space, db, key).idempotence.producers.setdefault(producer, {})
 
 
 @transition("xidmpexp")
 def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
     """Forget messages that were too old at ``now`` (wall milliseconds), the time of the job that found some."""
-    _stream(space, db, key).idempotence.expire(now)
+    stream_in(space, db, key).idempotence.expire(now)
 
 
 @transition("gnew")
 def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
     """A group at a position; ``entries_read`` is -1 if unknown. Old snapshots may have it beyond 64 bits."""
-    _stream(space, db, key).groups[group] = Group(unpack(last), min(entries_read, LLONG_MAX))
+    stream_in(space, db, key).groups[group] = Group(unpack(last), min(entries_read, LLONG_MAX))
 
 
 @transition("gset")
 def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
     """Move a group: XGROUP SETID, and LASTID of XCLAIM, which leaves the count as it is."""
-    found = _group(space, db, key, group)
+    found = group_in(space, db, key, group)
     found.last_id = unpack(last)
     found.entries_read = min(entries_read, LLONG_MAX)
 
@@ -164,19 +166,19 @@ def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedI
 @transition("gdel")
 def _group_delete(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
     """A group with its consumers and records."""
-    del _stream(space, db, key).groups[group]
+    del stream_in(space, db, key).groups[group]
 
 
 @transition("cseen")
 def _consumer_seen(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int) -> None:
     """A consumer tried to read or claim; it exists from now on."""
-    _group(space, db, key, group).consumer(consumer, now).seen = now
+    group_in(space, db, key, group).consumer(consumer, now).seen = now
 
 
 @transition("cdel")
 def _consumer_delete(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes) -> int:
     """A consumer and its records; how many these were."""
-    return _group(space, db, key, group).drop_consumer(consumer)
+    return group_in(space, db, key, group).drop_consumer(consumer)
 
 
 @transition("gread")
@@ -192,7 +194,7 @@ def _read(
     after: PackedId | None = None,  # noqa: ARG001 - for replicas, which get the entries from it
 ) -> None:
     """Deliver all new entries up to an id to a consumer; ``after`` is the group's position before."""
-    stream = _stream(space, db, key)
+    stream = stream_in(space, db, key)
     found = stream.groups[group]
     stream.deliver(found, found.consumer(consumer, now), unpack(upto), now, noack=noack)
 
@@ -200,7 +202,7 @@ def _read(
 @transition("gagain")
 def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, ids: bytes) -> None:
     """A consumer read its own pending entries again: each counts one delivery more."""
-    found = _group(space, db, key, group)
+    found = group_in(space, db, key, group)
     holder = found.consumers[consumer]
     for entry_id in unpack_all(ids):
         # assign() also moves the record in the time order: a repeated read is a new delivery, and idle time starts over
@@ -223,7 +225,7 @@ def _claim(
     counts: list[int],
 ) -> None:
     """Entries change hands: delivery time and counts as given; creates records that do not exist (FORCE)."""
-    found = _group(space, db, key, group)
+    found = group_in(space, db, key, group)
     holder = found.consumer(consumer, now)
     # ``time`` is the delivery's, which IDLE and TIME move; ``now`` is the command's
     found.assign_all(ids, holder, time, counts)
@@ -233,12 +235,12 @@ def _claim(
 @transition("gack")
 def _acknowledge(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes) -> int:
     """Drop records of one group: acknowledged, or their entries are gone."""
-    return _group(space, db, key, group).forget_all(ids)
+    return group_in(space, db, key, group).forget_all(ids)
 
 
 @transition("gnack")
 def _release(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes, counts: list[int]) -> None:
     """Release entries to all consumers, in this order, with these counts."""
-    found = _group(space, db, key, group)
+    found = group_in(space, db, key, group)
     for entry_id, count in zip(unpack_all(ids), counts, strict=True):
         found.release(entry_id, count)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millstream.errors import DiskError, StorageError
-from millstream.maintenance.health.findings import Finding
+from millstream.maintenance.health.findings import Finding, note, ok, problem, warning
 from millstream.maintenance.log.examine import Examination, advice, examine_directory
 from millstream.persistence.disk import RealDisk, datasync, put
 from millstream.persistence.exposure import exposed
@@ -28,8 +28,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     """Everything about a data directory; a file is made there and removed again, to measure the disk."""
     directory = directory.absolute()
     if not directory.is_dir():
-        yield Finding(
-            "problem",
+        yield problem(
             "directory",
             f"{directory} is not a directory",
             "a server started on it would be empty",
@@ -44,11 +43,10 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
         found = examine_directory(directory, tell=tell)
     except DiskError as error:
         cure = "check the rights of this user, and what the kernel says of the disk: `dmesg`"
-        yield Finding("problem", "log", str(error), "the log could not be checked", cure)
+        yield problem("log", str(error), "the log could not be checked", cure)
         return
     except StorageError:
-        yield Finding(
-            "warning",
+        yield warning(
             "log",
             f"{directory} has no log",
             "a server started on it would be empty",
@@ -60,8 +58,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     yield _growth(found)
     if found.kept_aside:
         names = ", ".join(file.name for file in found.kept_aside[:5])
-        yield Finding(
-            "note",
+        yield note(
             "kept aside",
             f"{len(found.kept_aside)} files hold what earlier starts or cuts took off: {names}",
             "each is a sign of a crash or of damage",
@@ -73,22 +70,20 @@ def _file_system(directory: Path) -> Finding:
     """The worth of fsync there: none in memory, and over a network it depends on the other side."""
     kind = file_system(directory)
     if kind in _VOLATILE:
-        return Finding(
-            "problem",
+        return problem(
             "file system",
             f"{directory} is on {kind}, which is memory",
             "all data is lost when the machine restarts, whatever the fsync setting",
             "put the data directory on a disk",
         )
     if kind in _REMOTE:
-        return Finding(
-            "warning",
+        return warning(
             "file system",
             f"{directory} is on {kind}, over a network",
             "the file server decides whether locks and fsync work",
             "put the data directory on a local disk",
         )
-    return Finding("ok", "file system", kind or "of a kind that the system does not tell")
+    return ok("file system", kind or "of a kind that the system does not tell")
 
 
 def file_system(directory: Path) -> str:
@@ -110,18 +105,16 @@ def _rights(directory: Path) -> Finding:
     """The files know no users: a user who may read them reads every key, in spite of the ACL."""
     found = exposed(directory)
     if not found:
-        return Finding("ok", "rights", "only the owner may read it")
+        return ok("rights", "only the owner may read it")
     what, _, advice = found.partition("; ")
-    return Finding(
-        "warning", "rights", what, "any user who can read the files can read all data, despite ACL users", advice
-    )
+    return warning("rights", what, "any user who can read the files can read all data, despite ACL users", advice)
 
 
 def _free(directory: Path) -> Finding:
     free = RealDisk().free(directory)
     text = f"{free / 1e9:.1f} GB free"
     if free >= _LOW:
-        return Finding("ok", "disk space", text)
+        return ok("disk space", text)
     return Finding(
         "problem" if free < _VERY_LOW else "warning",
         "disk space",
@@ -136,8 +129,7 @@ def _speed(directory: Path) -> Finding:
     try:
         p50, p99 = fsync_speed(directory)
     except OSError as error:
-        return Finding(
-            "note",
+        return note(
             "fsync",
             f"not measured: {error.strerror or error}",
             "the speed of fsync decides how long a write takes",
@@ -145,14 +137,13 @@ def _speed(directory: Path) -> Finding:
         )
     text = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms after a write of 4 kB"
     if p50 > _SLOW_P50 or p99 > _SLOW_P99:
-        return Finding(
-            "warning",
+        return warning(
             "fsync",
             text,
             "under --fsync always a client waits at least that long for each reply to a write",
             "use a faster disk, or one whose cache survives power loss; --fsync everysec risks the last second instead",
         )
-    return Finding("ok", "fsync", text)
+    return ok("fsync", text)
 
 
 def fsync_speed(directory: Path) -> tuple[float, float]:
@@ -179,16 +170,16 @@ def _owner(found: Examination) -> Finding:
     # The lock file names its last owner even when that has ended; only the lock itself says whether it runs
     owner = found.report.owner
     if owner is None:
-        return Finding("ok", "owner", "no process has used it yet, or says so")
+        return ok("owner", "no process has used it yet, or says so")
     where = f" at {owner.address}" if owner.address else ""
-    return Finding("ok", "owner", f"process {owner.pid}{where}, which {'runs' if found.running else 'has ended'}")
+    return ok("owner", f"process {owner.pid}{where}, which {'runs' if found.running else 'has ended'}")
 
 
 def _log(found: Examination) -> Finding:
     """``millstream log check`` in one finding: damage that a start mends is a warning, refused damage a problem."""
     report = found.report
     if report.ok:
-        return Finding("ok", "log", f"whole: {found.log_bytes / 1e6:.1f} MB, last position {found.last}")
+        return ok("log", f"whole: {found.log_bytes / 1e6:.1f} MB, last position {found.last}")
     lost = found.losses.records if found.losses else report.lost_records
     return Finding(
         "warning" if report.starts else "problem",
@@ -208,17 +199,16 @@ def _growth(found: Examination) -> Finding:
         behind = found.log_bytes - next((f.bytes for f in found.report.files if f.name == found.snapshot), 0)
         rate = f"; grows by {behind / 1e6 * _DAY / (found.last_ms - found.first_ms):.1f} MB a day"
     if made is None:
-        return Finding("ok", "snapshot", f"none yet, {found.report.records} records to read at a start{rate}")
+        return ok("snapshot", f"none yet, {found.report.records} records to read at a start{rate}")
     text = f"{(now - made) / _DAY:.1f} days old, {found.report.records} records behind it{rate}"
     if found.running and now - made > _STALE_SNAPSHOT and found.report.records > 1_000_000:
-        return Finding(
-            "warning",
+        return warning(
             "snapshot",
             text,
             "a start reads every record after it, and the log takes more space than the data",
             "BGREWRITEAOF makes a new one; see the server's log about the last try",
         )
-    return Finding("ok", "snapshot", text)
+    return ok("snapshot", text)
 
 
 def _made_ms(found: Examination) -> int | None:

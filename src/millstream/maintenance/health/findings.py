@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 Level = Literal["ok", "note", "warning", "problem"]
@@ -18,6 +19,12 @@ class Finding:
     what: str  # The fact
     why: str = ""  # The reason that it matters; empty if it is fine
     advice: str = ""  # The next step; empty if there is none
+
+
+ok = partial(Finding, "ok")
+note = partial(Finding, "note")
+warning = partial(Finding, "warning")
+problem = partial(Finding, "problem")
 
 
 def worst(findings: Iterable[Finding]) -> Level:

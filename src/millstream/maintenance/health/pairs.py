@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from millstream.maintenance.health.findings import Finding
 
-_CHECK = "replication"
+_note = partial(Finding, "note", "replication")
+_warning = partial(Finding, "warning", "replication")
+_problem = partial(Finding, "problem", "replication")
 _SKEW = 1000.0
 """Milliseconds between two clocks from which idle times would be wrong enough to matter."""
 _SHAPES = ("stream-node-max-bytes", "stream-node-max-entries")
@@ -31,9 +34,7 @@ def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Ite
     """Findings about a primary and the replicas that were named with it."""
     for each in replicas:
         if each.info.get("role") != "slave":
-            yield Finding(
-                "warning",
-                _CHECK,
+            yield _warning(
                 f"{each.place} is not a replica",
                 "it was given as a replica, and has no data of this server",
                 "give the URLs of replicas of this server, or make it follow (REPLICAOF)",
@@ -49,9 +50,7 @@ def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     """Commands that the replica could not run: counted by it, or to be expected of its version."""
     failed = int(replica.info.get("unexpected_error_replies", 0))
     if failed:
-        yield Finding(
-            "problem",
-            _CHECK,
+        yield _problem(
             f"{replica.place} failed to run {failed} commands of its primary or of its own log",
             "their changes are missing, and nothing else reports it",
             "make it take a new copy (REPLICAOF NO ONE, then REPLICAOF again), and set repl-dialect to its version",
@@ -59,9 +58,7 @@ def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     dialect, version = primary.settings.get("repl-dialect"), str(replica.info.get("redis_version", ""))
     is_ours = "millstream_version" in replica.info
     if dialect and not is_ours and _version(version) and _version(version) < _version(dialect):
-        yield Finding(
-            "problem",
-            _CHECK,
+        yield _problem(
             f"{replica.place} is of version {version}, and replicas get the commands of version {dialect}",
             "it refuses newer commands without stopping, and its data differs from then on",
             f"CONFIG SET repl-dialect to {version} or less here, then make it take a new copy",
@@ -71,9 +68,7 @@ def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
 def _clocks(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     apart = abs(primary.clock - replica.clock)
     if apart - primary.doubt - replica.doubt >= _SKEW:
-        yield Finding(
-            "warning",
-            _CHECK,
+        yield _warning(
             f"the clocks of {primary.place} and {replica.place} are {apart / 1000:.1f} s apart",
             "idle times, times to live and new ids shift by that when the replica is promoted",
             "synchronize both clocks with the same source (NTP)",
@@ -84,9 +79,7 @@ def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     for name in _SHAPES:
         here, there = primary.settings.get(name), replica.settings.get(name)
         if here is not None and there is not None and here != there:
-            yield Finding(
-                "note",
-                _CHECK,
+            yield _note(
                 f"{name} is {here} on {primary.place} and {there} on {replica.place}",
                 "trimming with ~ leaves different numbers of entries when the replica is promoted",
                 "set the same on both",
@@ -99,9 +92,7 @@ def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterat
     both = pairwise((each.place, each.info.get("slave_priority")) for each in replicas)
     differing = [f"{one[0]} {one[1]}, {other[0]} {other[1]}" for one, other in both if one[1] != other[1]]
     if asked and differing:
-        yield Finding(
-            "warning",
-            _CHECK,
+        yield _warning(
             f"replicas have different priorities: {differing[0]}",
             "Sentinel promotes the lowest number, even if it misses writes that WAIT or sync-replicas confirmed",
             "set the same replica-priority on all",

@@ -1,11 +1,15 @@
 """Replication as a doctor sees it, by one server's report of its primary and its replicas. PURE."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from millstream.maintenance.health.findings import Finding
 
-_CHECK = "replication"
+_ok = partial(Finding, "ok", "replication")
+_note = partial(Finding, "note", "replication")
+_warning = partial(Finding, "warning", "replication")
+_problem = partial(Finding, "problem", "replication")
 _SILENT = 10
 """Seconds without a word of a replica after which it does not count; Redis's own ``min-replicas-max-lag``."""
 
@@ -22,9 +26,7 @@ def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | N
         yield from _refusals(info, settings)
     kept = int(info.get("millstream_diverged_files", 0))
     if kept:
-        yield Finding(
-            "warning",
-            _CHECK,
+        yield _warning(
             f"{kept} files in the data directory hold changes that only this server accepted, as a primary",
             "another server was the primary already, and its data replaced them here",
             "read them, restore the changes you need as in docs/replication.md, then remove the files (diverged-*)",
@@ -38,18 +40,14 @@ def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
     if info.get("millstream_sync_state") == "refused":
         asked, confirming = (int(info.get(f"millstream_sync_{name}", 0)) for name in ("asked", "confirming"))
         held, waiting = (int(info.get(f"millstream_{name}", 0)) for name in ("sync_held", "replicas_waiting"))
-        yield Finding(
-            "problem",
-            _CHECK,
+        yield _problem(
             f"writes are refused: sync-replicas {asked}, {confirming} {'confirms' if confirming == 1 else 'confirm'}",
             f"too few replicas have the writes; changes that wait for that: {held}, clients: {waiting}",
             f"{start}; CONFIG SET sync-replicas {confirming} accepts writes, and releases the waiting ones",
         )
     good, needs = info.get("min_slaves_good_slaves"), settings.get("min-replicas-to-write")
     if good is not None and int(good) < int(needs or 1):
-        yield Finding(
-            "problem",
-            _CHECK,
+        yield _problem(
             f"writes are refused: {_setting(needs)}, {good} heard of recently",
             "too few replicas would have the writes",
             f"{start}; or CONFIG SET min-replicas-to-write {good}",
@@ -60,22 +58,18 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
     place = f"{info.get('master_host')}:{info.get('master_port')}"
     differed = int(info.get("millstream_link_divergences", 0))
     if differed:
-        yield Finding(
-            "warning",
-            _CHECK,
+        yield _warning(
             f"its data differed from those of {place} {differed} times since it was started",
             "the data was copied again each time; readers saw the differences meanwhile",
             "compare both with `millstream compare`; report it with the log of this server",
         )
     if info.get("master_link_status") == "up":
-        yield Finding("ok", _CHECK, f"follows {place}, and the link is up")
+        yield _ok(f"follows {place}, and the link is up")
     elif int(info.get("master_sync_in_progress", 0)):
-        yield Finding("note", _CHECK, f"all data of {place} are being copied", "until then it serves its former data")
+        yield _note(f"all data of {place} are being copied", "until then it serves its former data")
     else:
         reason = _text(info.get("millstream_link_error"))
-        yield Finding(
-            "problem",
-            _CHECK,
+        yield _problem(
             f"the link to {place} has been down for {info.get('master_link_down_since_seconds', '?')} s"
             + (f": {reason}" if reason else ""),
             "its data is that old, so do not promote it",
@@ -111,26 +105,22 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
     for each in replicas:
         place, state, lag = f"{each.get('ip')}:{each.get('port')}", each.get("state"), int(each.get("lag", 0))
         if state != "online":
-            yield Finding("note", _CHECK, f"replica {place} is {state}: its copy is not complete yet")
+            yield _note(f"replica {place} is {state}: its copy is not complete yet")
         elif lag >= _SILENT:
             bad += 1
-            yield Finding(
-                "warning",
-                _CHECK,
+            yield _warning(
                 f"replica {place} was last heard of {lag} s ago",
                 "it misses the writes since then, and WAIT does not count it",
                 "check that it runs, and the network between the two",
             )
     if len(replicas) == 1 and info.get("role") == "master":
-        yield Finding(
-            "note",
-            _CHECK,
+        yield _note(
             "one replica only",
             "while it is away, " + _while_away(info, settings),
             "add a second one if writes must survive the loss of two machines",
         )
     elif not bad:
-        yield Finding("ok", _CHECK, f"{len(replicas)} replicas")
+        yield _ok(f"{len(replicas)} replicas")
 
 
 def _setting(needs: str | None) -> str:
@@ -153,9 +143,7 @@ def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None],
         return
     size, silence = int(info.get("repl_backlog_size", 0)), settings.get("repl-timeout")
     if size and silence is not None and rate * int(silence) > size:
-        yield Finding(
-            "warning",
-            _CHECK,
+        yield _warning(
             f"the backlog holds {size / rate:.1f} s of the present writes, and repl-timeout is {silence} s",
             "a replica that is cut off needs a copy of all data before it is known to be gone",
             f"CONFIG SET repl-backlog-size {int(rate * int(silence) * 2)}",
@@ -164,9 +152,7 @@ def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None],
     for name, hard, soft, _seconds in zip(*[iter(limits)] * 4, strict=False):
         below = [int(limit) for limit in (hard, soft) if 0 < int(limit) < size]
         if name in {"slave", "replica"} and below:
-            yield Finding(
-                "note",
-                _CHECK,
+            yield _note(
                 f"client-output-buffer-limit replica is {below[0]}, below repl-backlog-size, {size}",
                 "a limit below the backlog size counts as that size: a replica may be further behind than the limit",
                 "raise the limit, or take a smaller backlog",

@@ -13,7 +13,7 @@ from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
 from millstream.client.url import check_remote
-from millstream.maintenance.health.findings import Finding, Level
+from millstream.maintenance.health.findings import Finding, Level, note, ok, problem, warning
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
 from millstream.maintenance.health.replication import (
     ROLE_SETTINGS,
@@ -56,9 +56,7 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
             for section in _sections(client, url, info, begun, limits, replicas):
                 yield from _unless_refused(*section)
         except redis.RedisError as error:
-            yield Finding(
-                "problem", "server", f"stopped looking: {error}", "the rest is not known", "fix this, then try again"
-            )
+            yield problem("server", f"stopped looking: {error}", "the rest is not known", "fix this, then try again")
         except Exception as error:  # noqa: BLE001 - as above
             yield _unread(error, url)
 
@@ -85,7 +83,7 @@ def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]
         yield from section
     except redis.ResponseError as error:
         advice = "fix the other findings, or use a user with more rights, then try again"
-        yield Finding("problem", check, f"not looked at: {error}", "problems there are unknown", advice)
+        yield problem(check, f"not looked at: {error}", "problems there are unknown", advice)
 
 
 def _pairs(client: Any, url: str, replicas: tuple[str, ...]) -> Iterator[Finding]:
@@ -141,8 +139,7 @@ def _others(urls: tuple[str, ...], unseen: list[Finding]) -> Iterator[ServerWord
 
 
 def _unreachable(error: Exception, url: str) -> Finding:
-    return Finding(
-        "problem",
+    return problem(
         "reachable",
         f"{without_password(url)}: {error}",
         "nothing else can be checked",
@@ -152,7 +149,7 @@ def _unreachable(error: Exception, url: str) -> Finding:
 
 def _unread(error: Exception, url: str) -> Finding:
     advice = "check which program listens there; if it is Redis, report this"
-    return Finding("problem", "replies", str(wrong_reply(error, url)), "the rest is not known", advice)
+    return problem("replies", str(wrong_reply(error, url)), "the rest is not known", advice)
 
 
 def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
@@ -161,7 +158,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     A missing field of INFO is not a failure, since Redis, Valkey and Millstream do not have the same ones.
     """
     name = f"Millstream {info['millstream_version']}" if "millstream_version" in info else "a server of Redis Streams"
-    yield Finding("ok", "reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
+    yield ok("reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
     if "millstream_core" in info:
         yield _core(info["millstream_core"])
     can = find_sync(client)
@@ -169,27 +166,24 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     has = [name for name in names if getattr(can, name)]
     lacks = [name for name in names if not getattr(can, name)]
     if can.unknown:
-        yield Finding(
-            "note",
+        yield note(
             "capabilities",
             f"does not tell of {', '.join(sorted(can.unknown))}" + (f"; has {', '.join(has)}" if has else ""),
             "it refuses writes now, which this check needs",
             "repeat the check when it accepts writes, if that matters",
         )
     elif lacks:
-        yield Finding(
-            "note",
+        yield note(
             "capabilities",
             f"lacks {', '.join(lacks)}" + (f"; has {', '.join(has)}" if has else ""),
             "the worker makes up for it with more commands",
         )
     else:
-        yield Finding("ok", "capabilities", f"has {', '.join(has)}")
+        yield ok("capabilities", f"has {', '.join(has)}")
     # If one of these is not ok, Redis goes on serving, and acknowledged data may be in memory only
     for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
-            yield Finding(
-                "problem",
+            yield problem(
                 field,
                 f"{field}:{info[field]}",
                 "the server could not write to its disk",
@@ -199,9 +193,8 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
 
 def _core(name: str) -> Finding:
     if name == core.NATIVE:
-        return Finding("ok", "core", name)
-    return Finding(
-        "note",
+        return ok("core", name)
+    return note(
         "core",
         name,
         "the native core is faster",
@@ -214,8 +207,7 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     try:
         config = {name: client.config_get(name).get(name) for name in _SETTINGS}
     except redis.ResponseError as error:
-        yield Finding(
-            "note",
+        yield note(
             "settings",
             f"CONFIG GET is refused: {error}",
             "settings that lose events go unnoticed",
@@ -248,14 +240,13 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
         )
     used = int(info.get("used_memory", 0))
     if limit and used > 0.9 * limit:
-        return Finding(
-            "warning",
+        return warning(
             "memory",
             f"{100 * used // limit} % of maxmemory are used",
             "when it is full, XADD is refused",
             "trim streams, or raise maxmemory",
         )
-    return Finding("ok", "maxmemory-policy", policy)
+    return ok("maxmemory-policy", policy)
 
 
 def _persistence(config: dict[str, str | None]) -> Finding:
@@ -264,8 +255,7 @@ def _persistence(config: dict[str, str | None]) -> Finding:
     Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/
     """
     if config["appendonly"] != "yes":
-        return Finding(
-            "problem",
+        return problem(
             "appendonly",
             "no",
             "acknowledged entries are gone after a crash: all, or those since the last RDB file",
@@ -273,9 +263,8 @@ def _persistence(config: dict[str, str | None]) -> Finding:
         )
     sync = config["appendfsync"]
     if sync == "always":
-        return Finding("ok", "appendfsync", "always")
-    return Finding(
-        "warning",
+        return ok("appendfsync", "always")
+    return warning(
         "appendfsync",
         str(sync),
         "a power loss can lose acknowledged entries of about the last second"
@@ -296,9 +285,9 @@ def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
                 yield finding
     for check, count in counts.items():
         if count > _SHOWN:
-            yield Finding("note", check, f"and {count - _SHOWN} more findings of this kind")
+            yield note(check, f"and {count - _SHOWN} more findings of this kind")
     more = "; more were not looked at (see --streams)" if len(names) > limits.streams else ""
-    yield Finding("ok", "streams", f"{min(len(names), limits.streams)} in this database{more}")
+    yield ok("streams", f"{min(len(names), limits.streams)} in this database{more}")
 
 
 def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
@@ -338,8 +327,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
     """
     name = group["name"]
     if "lag" in group and group["lag"] is None:
-        yield Finding(
-            "note",
+        yield note(
             "lag unknown",
             f"{stream} {name}: the server cannot tell how far behind it is",
             "entries in front of it were deleted, or it was created in the midst of the stream",
@@ -350,8 +338,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
     # IDLE filters at the server, by id and not by age, so the first one found need not be the oldest
     oldest = client.xpending_range(_raw(stream), _raw(name), "-", "+", 1, idle=limits.pending_ms)
     if oldest:
-        yield Finding(
-            "warning",
+        yield warning(
             "pending",
             f"{stream} {name}: {group['pending']} pending; {oldest[0]['message_id']} and perhaps others idle too long",
             "they were delivered and never acknowledged: no consumer handles them until one claims them",
@@ -359,8 +346,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
         )
     for consumer in client.xinfo_consumers(_raw(stream), _raw(name)):
         if consumer["pending"] and consumer["idle"] >= limits.pending_ms:
-            yield Finding(
-                "warning",
+            yield warning(
                 "dead consumer",
                 f"{stream} {name} {consumer['name']}: idle for {consumer['idle'] // 1000} s with {consumer['pending']} "
                 "pending",

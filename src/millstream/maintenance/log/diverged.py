@@ -30,7 +30,7 @@ from millstream.maintenance.log.walk import manifest_of, records
 from millstream.node.log import codec, replay
 from millstream.node.log.children import reason_of
 from millstream.node.log.compaction import end_with_parent
-from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.disk import Disk, RealDisk, sync_directory
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.snapshot import snapshot_payloads
 from millstream.replication.units import Command, unit
@@ -95,7 +95,7 @@ def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
         if count:
             for part, place in zip(reversed(parts), reversed(places), strict=True):
                 part.replace(place)
-            _sync(path.parent)
+            sync_directory(path.parent)
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
@@ -110,14 +110,6 @@ def _own(path: str, flags: int) -> int:
 def _line(record: LogRecord) -> dict[str, object]:
     changes = [{"op": c.op, "db": c.db, "key": c.key, "arguments": c.arguments} for c in record.changes]
     return {"position": record.position, "wall_ms": record.wall, "bytes": record.size, "changes": changes}
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def drop_older(directory: Path, keep: int) -> int:

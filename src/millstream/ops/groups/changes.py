@@ -209,7 +209,7 @@ def plan_rewind(
     steps = () if here.id == there.id and group.entries_read == read else (
         Step((_set(stream.key, name, there.id, read),), (check,)),
     )  # fmt: skip
-    notes = [f"{between.text()} {'is' if _is_one(between) else 'are'} {moves}."]
+    notes = [f"{between.text()} {'is' if between.entries == 1 and not between.more else 'are'} {moves}."]
     if here.id == there.id:
         notes = [_COUNTED if narrowed is None else _NARROWED] if steps else []
     notes += _notes(stream, there, between, back=back, read=read)
@@ -274,10 +274,6 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 _NAMED = 3  # consumers
-
-
-def _is_one(between: Between) -> bool:
-    return between.entries == 1 and not between.more
 
 
 def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, read: int | None) -> list[str]:

@@ -146,6 +146,7 @@ class Limiter:
         good, kept = min(len(found), taken.number), taken
         if self._now() - taken.at > _FRESH:
             kept = Taken()
+            # A read that blocked for long holds permits of a past period: new ones count from now
             for one, counts in taken.counts.items():
                 permits = await one.take(good, back=(taken.number, counts), slots=False)
                 good, kept.counts[one] = min(good, permits.granted), permits.counts_us
@@ -230,6 +231,7 @@ class Limiter:
         try:
             while left > 0:
                 permits = await one.take(left, paced=paced, back=back)
+                # A question that did not arrive gave nothing back, so the next one carries it again
                 back = (0, 0) if permits.asked else back
                 left -= permits.granted
                 if permits.granted:
@@ -242,6 +244,7 @@ class Limiter:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1)):
                         await self._freed.wait()
+                # The entry may have been lost, or the worker told to drain, while this waited
                 if held.state is not State.BUFFERED or self.quiet():
                     await self._undo(granted, spare=False)
                     self.give_back(held)
@@ -262,6 +265,7 @@ class Limiter:
             return Permits(wait_ms=left * 1000)
         while True:
             permits = await one.take(1, key)
+            # An inexact time is a guess of this process, and would hold up the whole key by mistake
             if permits.asked and not permits.granted and permits.exact:
                 now = self._now()
                 self._refused.note((one, key), now + min(permits.wait_ms / 1000, _ASK_AGAIN), now)

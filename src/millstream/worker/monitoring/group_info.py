@@ -50,6 +50,7 @@ async def ask(
 ) -> StreamFacts:
     """Everything about one stream and some of its groups."""
     asked: list[Command] = [("XLEN", stream), ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream)]
+    # One round trip: the slices below follow the order of these lines
     asked += [("XLEN", key) for key in dead]
     asked += [("XPENDING", stream, group) for group in groups]
     asked += [("ZCARD", due.key(stream, group)) for group in groups]

@@ -124,6 +124,7 @@ def add(
             "outbox.add() of an asynchronous connection is invalid. Write "
             "`await connection.execute(outbox.insert(stream, content))`."
         )
+    # A session may be of a subclass of the user's, whose module has any name; every session has ``scalars``
     if module.startswith("sqlalchemy.") or hasattr(connection, "scalars"):
         connection.execute(table.insert().values(**values))
         return
@@ -132,6 +133,7 @@ def add(
             f"outbox.add({connection!r}) is invalid: it takes the connection of your transaction. Write "
             "outbox.add(connection, stream, content)."
         )
+    # DB-API leaves the sign to the driver, and a connection does not show it: all of ours but sqlite3 take %s
     sign = "?" if isinstance(connection, sqlite3.Connection) else "%s"
     names, signs = ", ".join(values), ", ".join([sign] * len(values))
     cursor = connection.cursor()

@@ -27,7 +27,7 @@ from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.running import Work
 from millstream.worker.subscriber.group_setup import FatalError
-from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, threads_for
+from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, membership, threads_for
 from millstream.worker.subscriber.places import CommonPlaces, Owned, SharedPlaces
 
 _WORST_FIRST = ("failed", "stuck", "unreachable", "starting", "paused", "full", "reading")
@@ -38,25 +38,13 @@ class PartitionedLoop:
 
     def __init__(self, subscription: Subscription, layout: PartitionLayout, shared: Shared) -> None:
         _check(subscription, layout)
+        # A copy: the key below holds for this run only, and the app may be started again
         self.subscription = copy.copy(subscription)
         if subscription.key is None and not subscription.batch:
             self.subscription.key = layout.by
         self._shared = shared
-        sub, (consumer, _) = subscription.sub, subscription.consumer()
-        self.member = Membership(
-            stream=sub.stream,
-            group=subscription.group,
-            consumer=consumer,
-            min_idle=subscription.min_idle,
-            dead=subscription.dead,
-            dead_maxlen=sub.maxlen,
-            no_ack=False,
-            delete_acked=subscription.on_ack == "delete",
-            line=shared.line,
-            anywhere=shared.line,
-            private=shared.private,
-            guard=shared.guard,
-            clock=shared.clock,
+        self.member = membership(
+            Membership, subscription, subscription.consumer()[0], shared, shared.line, shared.private
         )
         self._threads = threads_for(subscription)
         self._places = CommonPlaces(subscription.concurrency, shared.gate)
@@ -75,6 +63,7 @@ class PartitionedLoop:
         whole = self.subscription
         own = copy.copy(whole)
         own.sub = dataclasses.replace(whole.sub, stream=lease.stream, group=whole.group)
+        # Each partition has a dead-letter stream in its own slot, unless the code named one for all
         own.dead = f"{lease.stream}:dead" if whole.dead == f"{whole.sub.stream}:dead" else whole.dead
 
         def reads(line: Line) -> ReadFence:

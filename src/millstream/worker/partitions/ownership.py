@@ -217,6 +217,7 @@ class Ownership:
         waits = [asyncio.create_task(part.ending.wait()), asyncio.create_task(part.loop.done())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            # Raises the error of a loop that failed, for the caller to report
             if waits[1].done():
                 waits[1].result()
         finally:
@@ -225,6 +226,7 @@ class Ownership:
         if part.lost.is_set():
             return
         stopping = asyncio.create_task(part.loop.stop(part.grace))
+        # A partition may be lost during the grace time: handlers must not run on under its new owner
         lost = asyncio.create_task(part.lost.wait())
         await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
         lost.cancel()
@@ -232,6 +234,7 @@ class Ownership:
             self.clean &= stopping.result()
         else:
             stopping.cancel()
+            # Its cancellation must be over before the lease is given up
             await asyncio.gather(stopping, return_exceptions=True)
 
     async def _end(self, number: int, part: OwnedPart) -> None:
@@ -276,11 +279,13 @@ class Ownership:
         lease = part.lease
         if lease.lost:
             return
+        # The lease counts from before the question: the answer may come much later than the renewal
         asked = self._member.clock.mono_time()
         try:
             async with asyncio.timeout(max(self._lasts / 3_000, _BEAT)):
                 ours = await leases.renew(self._line, lease)
         except (Disconnected, ResponseError, TimeoutError):
+            # Without an answer the lease still holds for the rest of its time
             if self._member.clock.mono_time() - lease.renewed > self._lasts:
                 self._lose(part)
             return

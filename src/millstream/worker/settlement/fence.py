@@ -128,11 +128,8 @@ class Fence:
         if not again:
             return answers
         await self.prepare(line)
-        way = self._at_once if self._runs_scripts() else self._in_two_steps
+        way = self._at_once if self.refusal is None else self._in_two_steps
         return [*(answer for answer in answers if not no_script(answer.reply)), *await way(again, line)]
-
-    def _runs_scripts(self) -> bool:
-        return self.refusal is None
 
     # -- by a script ------------------------------------------------------------------------------------------------
 

@@ -103,9 +103,11 @@ class HandOver:
             return
         group = self._member.group
         steps = [
+            # Our claim counted as a delivery, though no handler began: the spare's own claim counts it again
             FenceStep(emulate.recount(group, spare.consumer, part[0].deliveries - 1), part, [*map(self._row, part)])
             for part in by_count(given)
         ]
+        # An error leaves here before the entries are dropped, so they are still ours then
         await self._fence.take(steps, line)
         for held in given:
             held.step(Event.LOSE)

@@ -82,6 +82,7 @@ class BatchRuns(SubscriberPart):
     async def start(self, first: Held) -> None:
         """Run a batch that begins with ``first``."""
         batch = [first]
+        # An entry that was delivered before may have crashed a process, so it takes no other entry with it
         if first.deliveries == 1:
             batch += self._buffer.take_fresh(self._size - 1)
         else:
@@ -113,6 +114,7 @@ class BatchRuns(SubscriberPart):
             try:
                 arguments.append(self._calls.bind(message))
             except BaseException as error:  # mostly a PayloadError, or whatever a type of the user's raises
+                # An error that ends the run or the process is not of this entry, and must not be charged to it
                 if self._apart.ends(error):
                     raise
                 self._outcomes.failed(held, tame(error))
@@ -130,6 +132,7 @@ class BatchRuns(SubscriberPart):
                 end_if_forked(self._process, error)
                 raise
             end_if_forked(self._process)
+        # It names the entries that failed; all others count as done
         except BatchError as error:
             self._some_failed(entries, error)
         except BaseException as error:

@@ -221,12 +221,14 @@ class Intake(SubscriberPart):
         buffer = self._buffer
         buffer.room.clear()
         idle = buffer.places.free if self._subscription.batch else buffer.places.free - buffer.ahead
+        # A batch runs in one lane, so one idle lane is enough for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
         number, wait = await limiter.before_read(room) if room > 0 else (0, 1.0)
         if not number:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await buffer.room.wait()
+        # The question took a round trip, in which reading may have been forbidden
         elif self.held_up or self._gate.wanted or buffer.closed.is_set():
             await limiter.unread()
             number = 0

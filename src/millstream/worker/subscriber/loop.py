@@ -97,6 +97,28 @@ class Shared:
     middlewares: Sequence[Middleware] = ()  # The app's, outside the subscription's own
 
 
+def membership(
+    kind: type[Membership], subscription: Subscription, consumer: str, shared: Shared, line: Line, private: Line
+) -> Membership:
+    """The place of a consumer in the group of a subscription."""
+    sub = subscription.sub
+    return kind(
+        stream=sub.stream,
+        group=subscription.group,
+        consumer=consumer,
+        min_idle=subscription.min_idle,
+        dead=subscription.dead,
+        dead_maxlen=sub.maxlen,
+        no_ack=sub.no_ack,
+        delete_acked=subscription.on_ack == "delete",
+        line=line,
+        anywhere=shared.line,
+        private=private,
+        guard=shared.guard,
+        clock=shared.clock,
+    )
+
+
 class SubscriberLoop:
     """Runs one subscription in this process."""
 
@@ -111,21 +133,9 @@ class SubscriberLoop:
         if owned is not None:
             consumer, self._own_name = owned.lease.consumer, True
         self.subscription = subscription  # The subscription that it runs
-        self.member = member = (Membership if owned is None else OwnedMembership)(
-            stream=sub.stream,
-            group=subscription.group,
-            consumer=consumer,
-            min_idle=subscription.min_idle,
-            dead=subscription.dead,
-            dead_maxlen=sub.maxlen,
-            no_ack=sub.no_ack,
-            delete_acked=subscription.on_ack == "delete",
-            line=shared.line.near(sub.stream),
-            anywhere=shared.line,
-            private=shared.private.near(sub.stream),
-            guard=shared.guard,
-            clock=shared.clock,
-        )
+        kind = Membership if owned is None else OwnedMembership
+        line, private = shared.line.near(sub.stream), shared.private.near(sub.stream)
+        self.member = member = membership(kind, subscription, consumer, shared, line, private)
         self._gate = gate
         greet: tuple[Command, ...] = (("CLIENT", "ID"),)
         if owned is not None:

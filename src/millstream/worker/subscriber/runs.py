@@ -108,6 +108,8 @@ class AfterRun(SubscriberPart):
         if held.state not in _UNSETTLED or not issubclass(type(error), asyncio.CancelledError):
             return
         if self._subscription.is_async:
+            # A handler can kill its own process by a signal. If its entry came back uncharged each time, it would
+            # do so for ever
             if stopped_alone is not None and stopped_alone():
                 log.warning(
                     "%s %s: a signal ended this process alone while the handler ran; it counts as a crash of the entry",
