@@ -190,3 +190,23 @@ def said(refusal: Exception) -> str:
     raise UsageError(
         "the URL names one node of a Redis Cluster, and another has the key: use redis+cluster://HOST:PORT"
     ) from refusal
+
+
+def is_utf8(data: bytes) -> bool:
+    """True if all of it is UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def can_be_name(value: object) -> bool:
+    """True if a key or a group can have that name: half of a surrogate pair, as JSON may hold, is in none."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -5,20 +5,10 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
+from millstream.migrate import read_stream
 from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.commands import RELEASED_HOLDER
 from millstream.migrate.connection import Link
-from millstream.migrate.read_stream import (
-    UNKNOWN,
-    ConsumerInfo,
-    Entries,
-    GroupInfo,
-    Overview,
-    PendingRecord,
-    as_id,
-    overview,
-    records,
-)
 
 SHOWN = 10
 """Differences that are kept in words; all are counted."""
@@ -54,11 +44,11 @@ class Side:
 
 
 def compare(
-    source: Side, copy: Side, stream: Overview, supports: TargetFeatures, *, times: bool, tell: Tell
+    source: Side, copy: Side, stream: read_stream.Overview, supports: TargetFeatures, *, times: bool, tell: Tell
 ) -> Differences:
     """Read both again."""
     found = Differences()
-    made = overview(copy.link, copy.key)
+    made = read_stream.overview(copy.link, copy.key)
     expected = stream if times else _expected(stream, supports)
     if not times and not supports.release:
         made = replace(made, groups=tuple(map(_with_holder, made.groups)))
@@ -78,7 +68,7 @@ def compare(
     return found
 
 
-def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
+def _expected(stream: read_stream.Overview, supports: TargetFeatures) -> read_stream.Overview:
     """The result that commands can make of the source: the copy is compared with that."""
     groups = []
     for group in stream.groups if supports.release else map(_with_holder, stream.groups):
@@ -96,15 +86,15 @@ def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
     )
 
 
-def _with_holder(group: GroupInfo) -> GroupInfo:
+def _with_holder(group: read_stream.GroupInfo) -> read_stream.GroupInfo:
     """The group with the consumer that holds released entries among the others, if anything was released."""
     consumers = {each.name: each for each in group.consumers}
     if group.released:
-        consumers.setdefault(RELEASED_HOLDER, ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
+        consumers.setdefault(RELEASED_HOLDER, read_stream.ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
     return replace(group, consumers=tuple(consumers[name] for name in sorted(consumers)))
 
 
-def _counters(found: Differences, stream: Overview, made: Overview, *, times: bool) -> None:
+def _counters(found: Differences, stream: read_stream.Overview, made: read_stream.Overview, *, times: bool) -> None:
     found.unless_equal("length", stream.length, made.length)
     found.unless_equal("last-generated-id", stream.last_id, made.last_id)
     found.unless_equal("max-deleted-entry-id", stream.max_deleted, made.max_deleted)
@@ -115,7 +105,7 @@ def _counters(found: Differences, stream: Overview, made: Overview, *, times: bo
         found.unless_equal("iids-duplicates", stream.duplicates, made.duplicates)
 
 
-def _group(found: Differences, group: GroupInfo, made: GroupInfo, *, times: bool) -> None:
+def _group(found: Differences, group: read_stream.GroupInfo, made: read_stream.GroupInfo, *, times: bool) -> None:
     name = f"group {shortened(group.name)}"
     found.unless_equal(f"{name}, last-delivered-id", group.last_id, made.last_id)
     found.unless_equal(f"{name}, entries-read", _read(group), _read(made))
@@ -129,16 +119,16 @@ def _group(found: Differences, group: GroupInfo, made: GroupInfo, *, times: bool
             found.unless_equal(f"{who}, active-time", one.active, other.active)
 
 
-def _read(group: GroupInfo) -> object:
+def _read(group: read_stream.GroupInfo) -> object:
     """Entries read as it is shown: null is a value here, and a server that does not tell says None."""
-    return "null" if group.entries_read == UNKNOWN else group.entries_read
+    return "null" if group.entries_read == read_stream.UNKNOWN else group.entries_read
 
 
 def _entries(found: Differences, source: Side, copy: Side, upto: bytes, tell: Tell) -> None:
     """Page by page while the pages are alike, entry by entry where they are not."""
     done = 0
-    theirs = Entries(source.link, source.key, upto=upto)
-    ours = Entries(copy.link, copy.key)
+    theirs = read_stream.Entries(source.link, source.key, upto=upto)
+    ours = read_stream.Entries(copy.link, copy.key)
     left: list[Any] = []
     right: list[Any] = []
     for one, other in zip_longest(theirs, ours, fillvalue=()):
@@ -175,7 +165,7 @@ def _unlike(found: Differences, left: list[Any], right: list[Any]) -> tuple[list
             if one[1] != other[1]:
                 found.add(f"entry {shortened(one[0])}: {_first_difference(one[1], other[1])}")
             at, on = at + 1, on + 1
-        elif as_id(one[0]) < as_id(other[0]):
+        elif read_stream.as_id(one[0]) < read_stream.as_id(other[0]):
             found.add(f"entry {shortened(one[0])} is missing in the copy")
             at += 1
         else:
@@ -192,23 +182,28 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
     return f"{what} of field {at // 2 + 1} is {shortened(one[at])} at the source, {shortened(other[at])} in the copy"
 
 
-def _rows(side: Side, group: GroupInfo, release: bool) -> Iterator[PendingRecord]:
+def _rows(side: Side, group: read_stream.GroupInfo, release: bool) -> Iterator[read_stream.PendingRecord]:
     # If one end cannot release, a released record is compared with one of the consumer that holds released entries
-    for page in records(side.link, side.key, group):
+    for page in read_stream.records(side.link, side.key, group):
         for record in page:
             yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)
 
 
-def _records(found: Differences, group: bytes, theirs: Iterator[PendingRecord], ours: Iterator[PendingRecord]) -> None:
+def _records(
+    found: Differences,
+    group: bytes,
+    theirs: Iterator[read_stream.PendingRecord],
+    ours: Iterator[read_stream.PendingRecord],
+) -> None:
     """Two sorted runs of pending records."""
     one, other = next(theirs, None), next(ours, None)
     while one is not None or other is not None:
         name = f"group {shortened(group)}, pending"
-        if other is None or (one is not None and as_id(one.id) < as_id(other.id)):
+        if other is None or (one is not None and read_stream.as_id(one.id) < read_stream.as_id(other.id)):
             assert one is not None
             found.add(f"{name} {shortened(one.id)} is missing in the copy")
             one = next(theirs, None)
-        elif one is None or as_id(other.id) < as_id(one.id):
+        elif one is None or read_stream.as_id(other.id) < read_stream.as_id(one.id):
             found.add(f"{name} {shortened(other.id)} is only in the copy")
             other = next(ours, None)
         else:
@@ -217,7 +212,7 @@ def _records(found: Differences, group: bytes, theirs: Iterator[PendingRecord], 
             one, other = next(theirs, None), next(ours, None)
 
 
-def _of(record: PendingRecord) -> str:
+def _of(record: read_stream.PendingRecord) -> str:
     holder = "released" if record.consumer is None else f"held by {shortened(record.consumer)}"
     return f"{holder}, time {record.time}, {record.deliveries} deliveries"
 

@@ -17,23 +17,11 @@ from typing import Literal
 from redis.exceptions import ResponseError
 
 from millstream.migrate import commands as build
+from millstream.migrate import read_stream
 from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.compare import Side, compare
 from millstream.migrate.connection import Command, Link, Reply
 from millstream.migrate.errors import ChangedError, RefusedError, UnequalError
-from millstream.migrate.read_stream import (
-    Entries,
-    GroupInfo,
-    Overview,
-    PendingRecord,
-    ascending,
-    deadline,
-    missing_ids,
-    overview,
-    overview_command,
-    parse_overview,
-    records,
-)
 
 TEMPORARY = b"millstream:moving:"
 """Before the name of a stream, the name of its unfinished copy."""
@@ -63,7 +51,7 @@ class Copied:
     """The outcome for a stream that was copied."""
 
     way: str  # The way that carried it
-    stream: Overview  # The source as it was carried
+    stream: read_stream.Overview  # The source as it was carried
     losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold, in words
     behind: int = 0  # Entries that were added to the source meanwhile and are not in the copy
     lacks_times: bool = False  # Consumers were seen last when they were copied, not when they were seen
@@ -113,10 +101,10 @@ class Copier:
             copied = Copied("dump", dumped)
             self.tell("copied", dumped.length)
         else:
-            copied = self._by_commands(key, temporary, overview(self.source, key))
+            copied = self._by_commands(key, temporary, read_stream.overview(self.source, key))
         if self.check:
             self._compare(key, temporary, copied)
-        after = overview(self.source, key)
+        after = read_stream.overview(self.source, key)
         if after != copied.stream:
             if not _only_added(copied.stream, after):
                 raise ChangedError(_changes(copied.stream, after))
@@ -134,21 +122,21 @@ class Copier:
             tell=lambda done: self.tell("compared", done),
         )
         if found.count:
-            after = overview(self.source, key)
+            after = read_stream.overview(self.source, key)
             if after != copied.stream and not _only_added(copied.stream, after):
                 raise ChangedError(_changes(copied.stream, after))
             raise UnequalError(found.texts, found.count)
 
     # ------------------------------------------------------------------ DUMP and RESTORE
 
-    def _restored(self, key: bytes, temporary: bytes) -> Overview | None:
+    def _restored(self, key: bytes, temporary: bytes) -> read_stream.Overview | None:
         """The source as it was when it was dumped, if the target took the payload."""
         reason, restored = self._restoring(key, temporary)
         if self.way == "dump" and restored is None:
             raise RefusedError(f"only DUMP and RESTORE were allowed, and {reason}", code="DUMP")
         return restored
 
-    def _restoring(self, key: bytes, temporary: bytes) -> tuple[str, Overview | None]:
+    def _restoring(self, key: bytes, temporary: bytes) -> tuple[str, read_stream.Overview | None]:
         """The same, or why not."""
         if self.way == "commands" or not self.takes_dumps:
             return "the target has refused a DUMP of the source", None
@@ -163,17 +151,17 @@ class Copier:
             return f"the target does not take the source's DUMP: {reply}", None
         return "", seen
 
-    def _dumped(self, key: bytes) -> tuple[Overview, Reply]:
+    def _dumped(self, key: bytes) -> tuple[read_stream.Overview, Reply]:
         """The stream's overview and its payload, both of one moment."""
-        words: tuple[Command, ...] = (("MULTI",), overview_command(key), ("DUMP", key), ("EXEC",))
+        words: tuple[Command, ...] = (("MULTI",), read_stream.overview_command(key), ("DUMP", key), ("EXEC",))
         replies = self.source.ask(words)
         refused = next((reply for reply in replies[:3] if isinstance(reply, ResponseError)), None)
         if refused is not None:
-            return overview(self.source, key), refused
+            return read_stream.overview(self.source, key), refused
         seen, payload = self.source.accepted(replies[3], ("EXEC",))
         if payload is None:
             raise ChangedError("the key is gone")
-        return parse_overview(self.source.accepted(seen, ("XINFO",))), payload
+        return read_stream.parse_overview(self.source.accepted(seen, ("XINFO",))), payload
 
     def _fits(self, key: bytes) -> bool:
         size = self.source.ask([("MEMORY", "USAGE", key)])[0]
@@ -182,7 +170,7 @@ class Copier:
 
     # ------------------------------------------------------------------ commands
 
-    def _by_commands(self, key: bytes, temporary: bytes, before: Overview) -> Copied:
+    def _by_commands(self, key: bytes, temporary: bytes, before: read_stream.Overview) -> Copied:
         lost = build.unsupported(before, self.supports)
         if lost and self.strict:
             raise RefusedError("something would be lost (--strict): " + "; ".join(lost), code="STRICT")
@@ -195,7 +183,7 @@ class Copier:
         self._do(build.closing(temporary, before, self.supports))
         now = before
         for _ in range(CATCH_UPS):
-            after = overview(self.source, key)
+            after = read_stream.overview(self.source, key)
             if after == now:
                 break
             if not _only_added(now, after):
@@ -209,9 +197,9 @@ class Copier:
     def _add(self, key: bytes, temporary: bytes, after: bytes, upto: bytes, done: int) -> None:
         """Add entries; while the target works on one page, the source makes the next."""
         waiting: deque[list[bytes]] = deque()
-        for page in Entries(self.source, key, after, upto):
+        for page in read_stream.Entries(self.source, key, after, upto):
             ids = [entry[0] for entry in page]
-            assert ascending(ids)
+            assert read_stream.ascending(ids)
             self.target.send(build.adding(temporary, page))
             waiting.append(ids)
             if len(waiting) > PAGES_AT_ONCE:
@@ -237,7 +225,7 @@ class Copier:
     # ------------------------------------------------------------------ the end
 
     def _end(self, key: bytes, temporary: bytes, *, replaces: bool) -> None:
-        ends = deadline(self.source, key)
+        ends = read_stream.deadline(self.source, key)
         if ends is not None and not self.target.call("PEXPIREAT", temporary, ends):
             raise ChangedError("its time to live ended")
         if ends is not None and not self.target.call("EXISTS", temporary):
@@ -270,13 +258,15 @@ def check_reply(command: Command, reply: Reply) -> None:
         raise ChangedError("entries that are pending were deleted while the stream was read")
 
 
-def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[PendingRecord]]]:
+def missing_records(
+    source: Link, key: bytes, stream: read_stream.Overview
+) -> list[tuple[bytes, list[read_stream.PendingRecord]]]:
     """Pending records whose entries are gone, by group; held in memory, since unacknowledged entries are few."""
     found = []
     for group in stream.groups:
-        missing: list[PendingRecord] = []
-        for page in records(source, key, group):
-            absent = set(missing_ids(source, key, [record.id for record in page]))
+        missing: list[read_stream.PendingRecord] = []
+        for page in read_stream.records(source, key, group):
+            absent = set(read_stream.missing_ids(source, key, [record.id for record in page]))
             missing += [record for record in page if record.id in absent]
         if missing:
             found.append((group.name, missing))
@@ -287,20 +277,20 @@ def claims(
     source: Link,
     key: bytes,
     temporary: bytes,
-    stream: Overview,
-    missing: list[tuple[bytes, list[PendingRecord]]],
+    stream: read_stream.Overview,
+    missing: list[tuple[bytes, list[read_stream.PendingRecord]]],
     supports: TargetFeatures,
 ) -> Iterable[list[Command]]:
     """The commands for pending records whose entries are there, a page at a time."""
     absent: dict[bytes, set[bytes]] = {name: {record.id for record in some} for name, some in missing}
     for group in stream.groups:
         without = absent.get(group.name, set())
-        for page in records(source, key, group):
+        for page in read_stream.records(source, key, group):
             kept = [record for record in page if record.id not in without]
             yield list(build.claiming(temporary, group.name, kept, supports))
 
 
-def _only_added(before: Overview, after: Overview) -> bool:
+def _only_added(before: read_stream.Overview, after: read_stream.Overview) -> bool:
     """True if nothing happened to a stream but that entries were added at its end."""
     more = after.length - before.length
     if more <= 0 or before.entries_added is None or after.entries_added is None:
@@ -309,7 +299,7 @@ def _only_added(before: Overview, after: Overview) -> bool:
     return same == before and after.entries_added - before.entries_added == more
 
 
-def _changes(before: Overview, after: Overview) -> str:
+def _changes(before: read_stream.Overview, after: read_stream.Overview) -> str:
     """The differences, in words."""
     what = [
         name
@@ -322,7 +312,7 @@ def _changes(before: Overview, after: Overview) -> str:
         )
         if one != other
     ]
-    here: dict[bytes, GroupInfo] = {group.name: group for group in before.groups}
-    there: dict[bytes, GroupInfo] = {group.name: group for group in after.groups}
+    here: dict[bytes, read_stream.GroupInfo] = {group.name: group for group in before.groups}
+    there: dict[bytes, read_stream.GroupInfo] = {group.name: group for group in after.groups}
     what += [f"group {name!r}" for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     return f"it was written to while it was copied ({', '.join(what) or 'and back again'}): stop who writes and reads"

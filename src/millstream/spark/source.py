@@ -8,15 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    Filter,
-    InputPartition,
-)
+from pyspark.sql import datasource
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -55,13 +47,13 @@ def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) 
 
 
 @dataclass
-class RangePartition(InputPartition):
+class RangePartition(datasource.InputPartition):
     """One task's work; without ``ranges`` if Spark needs a partition and there is nothing to read."""
 
     ranges: tuple[Range, ...] = ()
 
 
-class MillstreamSource(DataSource):
+class MillstreamSource(datasource.DataSource):
     """Streams of any server that speaks Redis Streams, as rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -150,7 +142,7 @@ class MillstreamSource(DataSource):
         tables.refuse_pushdown(self.options)
         return MillstreamSource(tables.to_read(stored, plain) | dict(self.options))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         """For ``spark.read``."""
         source = self._of_table(schema, names.BATCH)
         if source is not self:
@@ -165,7 +157,7 @@ class MillstreamSource(DataSource):
         kind = FilteredReader if self.parsed.pushdown else BatchReader
         return kind(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. The reader's first call reports a problem: see :class:`Refused`."""
         try:
             source = self._of_table(schema, names.STREAM)
@@ -178,13 +170,13 @@ class MillstreamSource(DataSource):
         except MillstreamError as problem:
             return Refused(problem)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: N802 - Spark's
         """For ``writeStream``."""
         from millstream.spark.write.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
 
         return stream_sink(self.parsed_sink, schema, overwrite=overwrite)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
         """For ``write``."""
         from millstream.spark.write.sink import batch_sink  # noqa: PLC0415 - as above
 
@@ -204,9 +196,9 @@ class _Reads:
 
         return Layout.of(self._schema, headers=self._parsed.headers)
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    def read(self, partition: datasource.InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one partition; the same ones however often it is called."""
-        assert isinstance(partition, InputPartition)
+        assert isinstance(partition, datasource.InputPartition)
         ranges = getattr(partition, "ranges", ())
         if not ranges:
             return iter(())
@@ -215,7 +207,7 @@ class _Reads:
         return read_ranges(self._parsed, self._layout(), ranges)
 
 
-def _partitions(parsed: opts.Options, ranges: list[Range]) -> list[InputPartition]:
+def _partitions(parsed: opts.Options, ranges: list[Range]) -> list[datasource.InputPartition]:
     """The parts of a batch by their tasks."""
     return [RangePartition(each) for each in packed(ranges, parsed.min_partitions, parsed.max_per_partition)]
 
@@ -226,12 +218,12 @@ def _planner(parsed: opts.Options) -> "Planner":
     return Planner(parsed)
 
 
-class BatchReader(_Reads, DataSourceReader):
+class BatchReader(_Reads, datasource.DataSourceReader):
     """A bounded read: from one place (the beginning by default) to another (the present end by default)."""
 
     _bounds: Bounds | None = None
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[datasource.InputPartition]:
         """The parts of the whole read, planned once."""
         with closing(_planner(self._parsed)) as planner:
             ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending, self._bounds)
@@ -246,13 +238,13 @@ class FilteredReader(BatchReader):
     ``spark.sql.python.filterPushdown.enabled`` Spark refuses this reader.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802 - Spark's name
         """Remember the bounds that filters set for ids, times and streams; Spark applies all of them again."""
         self._bounds = bounds_of(filters)
         return filters
 
 
-class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class Refused(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Stands for the source of a query that cannot be.
 
     Spark 4.3 stops a reader that it did not get (an ``UnboundLocalError``), and shows that as the last line in place of
@@ -270,11 +262,11 @@ class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise it."""
         raise self._problem
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:  # noqa: ARG002 - Spark's
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[datasource.InputPartition]:  # noqa: ARG002 - Spark's
         """Raise it: a batch that is repeated needs no other offset."""
         raise self._problem
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002 - Spark's
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:  # noqa: ARG002 - Spark's
         """Raise it."""
         raise self._problem
 
@@ -283,7 +275,7 @@ class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._problem
 
 
-class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Reads, datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A query's source. Spark keeps one of these at the driver for planning; tasks get copies and only read."""
 
     def __init__(self, parsed: opts.Options, schema: StructType) -> None:
@@ -324,7 +316,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the streams as of the last look at them, for the query's progress."""
         return dump(self._plan().latest) or None
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[datasource.InputPartition]:
         """The parts of a batch."""
         return _partitions(self._parsed, self._plan().ranges(load(start), load(end)))
 

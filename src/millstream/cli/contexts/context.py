@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.shared.config_files import (
-    NAME,
-    NoContextError,
-    ServerContext,
-    change_user,
-    context_of,
-    read_user,
-    user_path,
-)
+from millstream.cli.shared import config_files
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.servers import ServerChoice
@@ -96,7 +88,9 @@ def show(name: str | None, form: str) -> None:
         used = choice.named()
         found = used if name is None else choice.user.named(name)
         if found is None:
-            raise NoContextError("no context is used; `millstream config show` shows the server in use, and its source")
+            raise config_files.NoContextError(
+                "no context is used; `millstream config show` shows the server in use, and its source"
+            )
         Output(form).report(_row(found, used))
 
 
@@ -123,14 +117,14 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
       millstream context add away 'rediss://10.0.0.7:6380/2?ssl_ca_certs=/etc/ca.pem' --password-prompt
     """
     with exits("millstream context add"):
-        path = user_path(os.environ)
-        if not NAME.fullmatch(name):
+        path = config_files.user_path(os.environ)
+        if not config_files.NAME.fullmatch(name):
             raise UsageError(f"{name!r} is not a valid name: use up to 64 letters, digits, dots, - and _")
         if (file := options["password_file"]) is not None:
             options["password_file"] = str(Path(str(file)).expanduser().absolute())
         entry = {word.replace("_", "-"): value for word, value in {"url": url, **options}.items() if value}
-        context_of(path, name, entry)
-        replaced = name in read_user(path).contexts
+        config_files.context_of(path, name, entry)
+        replaced = name in config_files.read_user(path).contexts
         if replaced and not replace:
             raise UsageError(f"there is a context {name} already: use --replace to replace it, or choose another name")
 
@@ -139,7 +133,7 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
             if use:
                 document["context"] = name
 
-        change_user(path, change)
+        config_files.change_user(path, change)
         Output().say(f"{'Replaced' if replaced else 'Added'} {name} in {path}.")
         if use:
             _say_used(name)
@@ -155,13 +149,13 @@ def use(name: str) -> None:
       millstream context use staging
     """
     with exits("millstream context use"):
-        path = user_path(os.environ)
-        read_user(path).named(name)
+        path = config_files.user_path(os.environ)
+        config_files.read_user(path).named(name)
 
         def change(document: "TOMLDocument") -> None:
             document["context"] = name
 
-        change_user(path, change)
+        config_files.change_user(path, change)
         _say_used(name)
 
 
@@ -176,8 +170,8 @@ def rm(name: str, *, yes: bool) -> None:
       millstream context rm staging
     """
     with exits("millstream context rm"):
-        path = user_path(os.environ)
-        user = read_user(path)
+        path = config_files.user_path(os.environ)
+        user = config_files.read_user(path)
         user.named(name)
         confirm(f"Forget the context {name}?", "forget it", yes=yes)
 
@@ -186,7 +180,7 @@ def rm(name: str, *, yes: bool) -> None:
             if document.get("context") == name:
                 del document["context"]
 
-        change_user(path, change)
+        config_files.change_user(path, change)
         Output().say(f"Removed {name}." + (" No context is used now." if user.context == name else ""))
 
 
@@ -199,7 +193,7 @@ def _contexts(document: "TOMLDocument") -> Any:
     return document["contexts"]
 
 
-def _row(one: ServerContext, used: ServerContext | None) -> dict[str, object]:
+def _row(one: config_files.ServerContext, used: config_files.ServerContext | None) -> dict[str, object]:
     return {
         "context": one.name,
         "used": one == used,

@@ -10,14 +10,8 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.line import Line
 from millstream.ops.asking import NotReadableError
+from millstream.ops.later import status
 from millstream.ops.later.reading import named_schedules, read_counts, read_schedules, scheduled_streams
-from millstream.ops.later.status import (
-    ScheduleStatus,
-    StreamSchedules,
-    latest_first,
-    schedule_facts,
-    stream_schedules_facts,
-)
 from millstream.ops.payloads.choice import EntryChoice
 from millstream.ops.payloads.shown import in_brief
 from millstream.ops.words import command_words, shell_line
@@ -75,18 +69,18 @@ def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: 
         )  # fmt: skip
 
 
-async def _streams(line: Line) -> list[StreamSchedules]:
-    return latest_first(await read_counts(line, await scheduled_streams(line, search=True)))
+async def _streams(line: Line) -> list[status.StreamSchedules]:
+    return status.latest_first(await read_counts(line, await scheduled_streams(line, search=True)))
 
 
-def _show_streams(found: list[StreamSchedules], form: str) -> None:
-    rows = [stream_schedules_facts(one) for one in found]
+def _show_streams(found: list[status.StreamSchedules], form: str) -> None:
+    rows = [status.stream_schedules_facts(one) for one in found]
     wanted = [column.name for column in _STREAMS if column.name != "problem" or any(row["problem"] for row in rows)]
     columns = picked(_STREAMS, wanted, form)
     Output(form).table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], "No schedules."))
 
 
-def _show(seen: StreamSchedules, choice: EntryChoice, form: str) -> None:
+def _show(seen: status.StreamSchedules, choice: EntryChoice, form: str) -> None:
     rows = [_row(one, seen.at_ms, choice, form) for one in seen.schedules]
     problem = ("problem",) if any(row["problem"] for row in rows) else ()
     columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)
@@ -96,9 +90,9 @@ def _show(seen: StreamSchedules, choice: EntryChoice, form: str) -> None:
         output.say(f"{len(rows)} shown of {seen.total} that wait; --limit {seen.total} shows all.")
 
 
-def _row(one: ScheduleStatus, now_ms: int, choice: EntryChoice, form: str) -> dict[str, object]:
+def _row(one: status.ScheduleStatus, now_ms: int, choice: EntryChoice, form: str) -> dict[str, object]:
     payload = choice.payload(one.view)
-    facts = schedule_facts(one, now_ms, payload)
+    facts = status.schedule_facts(one, now_ms, payload)
     if form == "table":
         brief = in_brief(payload)
         texts = [f"{field.name}={field.text}{'...' if field.cut else ''}" for field in brief[:_SHOWN]]
@@ -127,7 +121,7 @@ def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) 
             raise NotReadableError(f"no schedule {schedule!r} waits in {stream!r}; `{lists}` lists those that wait")
         (one,) = seen.schedules
         payload = choice_of(decoding).payload(one.view)
-        facts = schedule_facts(one, seen.at_ms, payload) | {"trim": " ".join(one.trim) or None}
+        facts = status.schedule_facts(one, seen.at_ms, payload) | {"trim": " ".join(one.trim) or None}
         del facts["fields"]
         people = form == "table"
         rows = [

@@ -14,14 +14,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import click
 
-from millstream.cli.shared.config_files import (
-    NoContextError,
-    ServerContext,
-    UserConfig,
-    read_project,
-    read_user,
-    user_path,
-)
+from millstream.cli.shared import config_files
 from millstream.cli.shared.confirm import PRODUCTION
 from millstream.cli.shared.secret_files import first_line
 from millstream.client.url import DEFAULT_URL
@@ -50,7 +43,7 @@ class NoServerError(click.BadParameter):
 class UnknownContextError(NoServerError):
     """The name that is to stand for a server is that of no context."""
 
-    exit_code = NoContextError.exit_code
+    exit_code = config_files.NoContextError.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +64,13 @@ class ServerChoice:
     context: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     folder: Path | None = None
-    _user: UserConfig | None = None
+    _user: config_files.UserConfig | None = None
 
     @property
-    def user(self) -> UserConfig:
+    def user(self) -> config_files.UserConfig:
         """The user's file, read once."""
         if self._user is None:
-            self._user = read_user(user_path(self.environment))
+            self._user = config_files.read_user(config_files.user_path(self.environment))
         return self._user
 
     def sources(self) -> Iterator[ServerSource]:
@@ -89,7 +82,7 @@ class ServerChoice:
         if self.url:
             yield ServerSource("--url", self.url)
         yield from self._of_environment()
-        if (project := read_project(self.folder or Path.cwd())) is not None:
+        if (project := config_files.read_project(self.folder or Path.cwd())) is not None:
             yield ServerSource(str(project.path), project.url, project.context)
         if self.user.context:
             yield ServerSource(str(self.user.path), context=self.user.context)
@@ -102,13 +95,15 @@ class ServerChoice:
         for name, value in given.items():
             yield ServerSource(name, context=value) if name == _CONTEXT else ServerSource(name, value)
 
-    def named(self) -> ServerContext | None:
+    def named(self) -> config_files.ServerContext | None:
         """The context that is used; None where a URL is."""
         source = next(self.sources())
         return self.user.named(source.context) if source.context else None
 
 
-def context_url(context: ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None) -> str:
+def context_url(
+    context: config_files.ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None
+) -> str:
     """The URL of a context with user and password in it."""
     password = _password(context, environment, ask)
     if not password and not context.user:
@@ -120,7 +115,9 @@ def context_url(context: ServerContext, environment: Mapping[str, str], ask: Cal
     return urlunsplit(parts._replace(netloc=f"{user}{secret}@{place}"))
 
 
-def _password(context: ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None) -> str:
+def _password(
+    context: config_files.ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None
+) -> str:
     said = f"the context {context.name!r} has its password in"
     if context.password_env:
         if found := environment.get(context.password_env):
@@ -229,11 +226,11 @@ class ServerUrl(click.ParamType[str]):
 
 
 def _no_server(error: UsageError, ctx: click.Context | None) -> NoServerError:
-    kind = UnknownContextError if isinstance(error, NoContextError) else NoServerError
+    kind = UnknownContextError if isinstance(error, config_files.NoContextError) else NoServerError
     return kind(printable(str(error)), ctx)
 
 
-def _used(ctx: click.Context, context: ServerContext, *, explicit: bool) -> str:
+def _used(ctx: click.Context, context: config_files.ServerContext, *, explicit: bool) -> str:
     ctx.meta[USED] = context.name
     if context.production and not explicit:
         ctx.meta[PRODUCTION] = context.name

@@ -13,15 +13,9 @@ from millstream.client.capabilities import Capabilities, find_sync
 from millstream.client.connect import sync_client
 from millstream.client.line import wrong_reply
 from millstream.client.url import check_remote
+from millstream.maintenance.health import replication
 from millstream.maintenance.health.findings import Finding, Level, note, ok, problem, warning
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
-from millstream.maintenance.health.replication import (
-    ROLE_SETTINGS,
-    STREAM_SETTINGS,
-    diagnose_replication,
-    diagnose_stream,
-    has_replicas,
-)
 from millstream.printable import without_password
 
 _TIMEOUT = 10.0  # seconds for one reply
@@ -67,12 +61,12 @@ def _sections(
     """The title and the findings of each section, in order."""
     yield "server", _server(client, info)
     yield "settings", _settings(client, info)
-    settings = _settings_of(client, ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
-    yield "replication", diagnose_replication(info, settings)
+    settings = _settings_of(client, replication.ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
+    yield "replication", replication.diagnose_replication(info, settings)
     yield "streams", _streams(client, limits)
-    if has_replicas(info):
-        settings = _settings_of(client, STREAM_SETTINGS)
-        yield "replication", diagnose_stream(info, settings, _rate(client, info, begun))
+    if replication.has_replicas(info):
+        settings = _settings_of(client, replication.STREAM_SETTINGS)
+        yield "replication", replication.diagnose_stream(info, settings, _rate(client, info, begun))
     if replicas:
         yield "replication", _pairs(client, url, replicas)
 

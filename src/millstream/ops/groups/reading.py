@@ -7,14 +7,7 @@ from millstream.ops.groups.status import Ahead, Between, GroupReaders, readers
 from millstream.ops.parameters import StreamPlace
 from millstream.ops.pending.reading import held_by
 from millstream.ops.plan import Counting, HeldEntry, TargetMissingError
-from millstream.ops.streams.measuring import (
-    MOST_COUNTED,
-    count_after,
-    count_between,
-    next_entry,
-    pending_between,
-    resolved,
-)
+from millstream.ops.streams import measuring
 from millstream.ops.streams.reading import read_consumers, read_group
 from millstream.ops.streams.status import ConsumerStatus, GroupStatus, StreamStatus
 from millstream.ops.words import NEVER, order
@@ -53,19 +46,30 @@ class RewindFacts:
 
 
 async def rewind_facts(
-    line: Line, stream: str, group: str, place: StreamPlace, *, most: int = MOST_COUNTED, tell: Counting | None = None
+    line: Line,
+    stream: str,
+    group: str,
+    place: StreamPlace,
+    *,
+    most: int = measuring.MOST_COUNTED,
+    tell: Counting | None = None,
 ) -> RewindFacts:
     """Look up a place for a group, and count the entries between it and the group's present place."""
     seen = await read_group(line, stream, group)
     status, found = seen.streams.streams[0], seen.group
     near = line.near(stream)
-    here, there = found.last_delivered_id, await resolved(near, status, place, found.last_delivered_id)
+    here, there = found.last_delivered_id, await measuring.resolved(near, status, place, found.last_delivered_id)
     low, high = sorted((here, there), key=order)
-    inside = await count_between(near, stream, low, min(high, status.last_id, key=order), most, tell)
-    beyond = await count_after(near, status, high, most)
+    inside = await measuring.count_between(near, stream, low, min(high, status.last_id, key=order), most, tell)
+    beyond = await measuring.count_after(near, status, high, most)
     after = {high: beyond, low: None if beyond is None or inside.more else beyond + inside.entries}
-    nexts = {low: inside.first or await next_entry(near, stream, low), high: await next_entry(near, stream, high)}
-    held, more = await pending_between(line, stream, group, low, high) if found.pending and low != high else (0, False)
+    nexts = {
+        low: inside.first or await measuring.next_entry(near, stream, low),
+        high: await measuring.next_entry(near, stream, high),
+    }
+    held, more = (
+        await measuring.pending_between(line, stream, group, low, high) if found.pending and low != high else (0, False)
+    )
     between = Between(inside.entries, held, inside.more, more)
     read_by = readers(seen, await read_workers(line))
     here_ahead, there_ahead = (Ahead(each, after[each], nexts[each]) for each in (here, there))
@@ -73,11 +77,15 @@ async def rewind_facts(
 
 
 async def place_facts(
-    line: Line, status: StreamStatus | None, place: StreamPlace, *, most: int = MOST_COUNTED
+    line: Line, status: StreamStatus | None, place: StreamPlace, *, most: int = measuring.MOST_COUNTED
 ) -> Ahead:
     """Look up a place for a group that is to be made."""
     if status is None:
         return Ahead(place.id or NEVER, 0, None)
     near = line.near(status.key)
-    there = await resolved(near, status, place, NEVER)
-    return Ahead(there, await count_after(near, status, there, most), await next_entry(near, status.key, there))
+    there = await measuring.resolved(near, status, place, NEVER)
+    return Ahead(
+        there,
+        await measuring.count_after(near, status, there, most),
+        await measuring.next_entry(near, status.key, there),
+    )

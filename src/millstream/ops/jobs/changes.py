@@ -3,21 +3,12 @@
 from typing import Annotated
 
 from millstream.client.jobs import record
+from millstream.ops import plan
 from millstream.ops.actions import Word, action
 from millstream.ops.jobs.reading import read_job
 from millstream.ops.jobs.status import JobSeen
 from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Group, Stream, entry_id
-from millstream.ops.plan import (
-    BeforeAfter,
-    ChangePlan,
-    ChangeRefusedError,
-    FactCheck,
-    Step,
-    TargetMissingError,
-    Undo,
-    Words,
-)
 
 _PREVIEW_MS = 86_400_000  # Age of a preview whose time counts
 
@@ -31,7 +22,7 @@ async def cancel(
         str, Word("argument", "ID", name="id", typed="entry", hint="1763721600000-0", read=entry_id, needed=True)
     ],
     at_ms: Annotated[int, Word("hidden", name="at", read=int)] = 0,
-) -> ChangePlan:
+) -> plan.ChangePlan:
     """Cancel the job ID of STREAM in GROUP.
 
     A job that has not begun never begins. The coroutine of one that runs gets `CancelledError` within a second or so. A
@@ -51,19 +42,21 @@ async def cancel(
     return plan_cancel(seen, group, at_ms)
 
 
-def plan_cancel(seen: JobSeen, group: str, at_ms: int) -> ChangePlan:
+def plan_cancel(seen: JobSeen, group: str, at_ms: int) -> plan.ChangePlan:
     """Cancel a job in a group."""
     one = next((each for each in seen.groups if each.group == group), None)
     if one is None:
-        raise TargetMissingError(f"the stream {seen.stream!r} has no group {group!r}: `millstream group ls` lists them")
+        raise plan.TargetMissingError(
+            f"the stream {seen.stream!r} has no group {group!r}: `millstream group ls` lists them"
+        )
     if not one.open:
-        raise ChangeRefusedError(f"The job {seen.id} is not cancelled in {group!r}: it is {one.state}.")
+        raise plan.ChangeRefusedError(f"The job {seen.id} is not cancelled in {group!r}: it is {one.state}.")
     key, results = record.cancelled_key(seen.stream, group), record.result_key(seen.stream, seen.id)
-    commands: tuple[Words, ...] = (("ZADD", key, at_ms, seen.id), ("PEXPIRE", key, record.CANCELLED_MS))
-    unended = FactCheck(f"the result in {group!r}", ("HEXISTS", results, group), "value", "", (("", "0"),))
-    back = Undo(commands=(("ZREM", key, seen.id),), note="Only until a worker has carried it out.")
-    table = (BeforeAfter(f"{seen.id} in {group}", one.state, "cancelled"),)
-    return ChangePlan(
+    commands: tuple[plan.Words, ...] = (("ZADD", key, at_ms, seen.id), ("PEXPIRE", key, record.CANCELLED_MS))
+    unended = plan.FactCheck(f"the result in {group!r}", ("HEXISTS", results, group), "value", "", (("", "0"),))
+    back = plan.Undo(commands=(("ZREM", key, seen.id),), note="Only until a worker has carried it out.")
+    table = (plan.BeforeAfter(f"{seen.id} in {group}", one.state, "cancelled"),)
+    return plan.ChangePlan(
         "job cancel", seen.stream, group, f"Cancel the job {seen.id} of {seen.stream!r} in {group!r}?", table,
-        steps=(Step(commands, (unended,)),), undo=back, facts={"jobs": [seen.id]}, key=key,
+        steps=(plan.Step(commands, (unended,)),), undo=back, facts={"jobs": [seen.id]}, key=key,
     )  # fmt: skip

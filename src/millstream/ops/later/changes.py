@@ -8,23 +8,13 @@ from millstream import times
 from millstream.client.later import schedule
 from millstream.client.later.schedule import LATEST_MS, WORDS_LIMIT
 from millstream.errors import UsageError
+from millstream.ops import plan
 from millstream.ops.actions import Together, Word, action
 from millstream.ops.later.reading import named_schedules
 from millstream.ops.later.status import ScheduleStatus, StreamSchedules
 from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Stream
 from millstream.ops.payloads.shown import LIGHT
-from millstream.ops.plan import (
-    BeforeAfter,
-    ChangePlan,
-    ChangeRefusedError,
-    FactCheck,
-    Step,
-    TargetMissingError,
-    Undo,
-    Words,
-    as_fact,
-)
 from millstream.ops.rights import rights_on
 from millstream.ops.words import command_words, shell_line
 from millstream.texts import time_text
@@ -62,7 +52,7 @@ _DELAY = Word("option", "SPAN", f"New time, counted from now: {times.SPAN_HELP}.
 
 
 @action("later cancel", "Remove schedules: their entries are never added.", "ZREM", "HDEL", loses=True, writes="")
-async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePlan:
+async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> plan.ChangePlan:
     """Remove schedules of STREAM: their entries are never added.
 
     A schedule that was moved, replaced or added after the preview is skipped, and the exit code is then 1.
@@ -82,7 +72,7 @@ async def move(
     stream: Stream,
     ids: Schedules,
     to: Annotated[tuple[int | None, int], Together(_time, (_AT, _DELAY))],
-) -> ChangePlan:
+) -> plan.ChangePlan:
     """Give schedules of STREAM another time; the time at which each expires moves with it.
 
     A time in the past means now. A schedule that was moved, replaced or added after the preview is skipped, and the
@@ -100,7 +90,7 @@ async def move(
 
 
 @action("later fire", "Add the entries of schedules now.", "ZREM", "HDEL", writes="")
-async def fire(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePlan:
+async def fire(change: ActionCall, stream: Stream, ids: Schedules) -> plan.ChangePlan:
     """Add the entries of schedules to STREAM now; no worker is needed for it.
 
     One script of the server adds the entry and removes the schedule, so it is added once. A schedule that was moved,
@@ -113,13 +103,13 @@ async def fire(change: ActionCall, stream: Stream, ids: Schedules) -> ChangePlan
     """
     seen = await _chosen(change, stream, ids)
     if (why := (await rights_on(change.line, stream)).refusal("XADD")) is not None:
-        raise ChangeRefusedError(why)
+        raise plan.ChangeRefusedError(why)
     for one in seen.schedules:
         if one.why:
             line = shell_line(command_words("later cancel", stream, one.id))
-            raise ChangeRefusedError(f"The schedule {one.id!r} cannot be added: {one.why}. `{line}` removes it.")
+            raise plan.ChangeRefusedError(f"The schedule {one.id!r} cannot be added: {one.why}. `{line}` removes it.")
         if 2 * len(one.fields) + len(one.trim) > WORDS_LIMIT:
-            raise ChangeRefusedError(f"The schedule {one.id!r} has too many fields for a script of the server.")
+            raise plan.ChangeRefusedError(f"The schedule {one.id!r} has too many fields for a script of the server.")
     return plan_fire(seen, ids)
 
 
@@ -131,29 +121,29 @@ async def _chosen(change: ActionCall, stream: str, ids: Sequence[str]) -> Stream
     if not seen.schedules:
         whom = repr(ids[0]) if len(ids) == 1 else f"any of the {len(ids)} ids"
         lists = shell_line(command_words("later ls", stream))
-        raise TargetMissingError(f"no schedule {whom} waits in {stream!r}; `{lists}` lists those that wait")
+        raise plan.TargetMissingError(f"no schedule {whom} waits in {stream!r}; `{lists}` lists those that wait")
     return seen
 
 
 _SHOWN = 20  # schedules that a preview has a row for
 
 
-def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> ChangePlan:
+def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:
     """Remove schedules."""
     back = [_put_back(one) for one in seen.schedules]
     notes = ["No command restores a schedule: publish it again."]
     notes += ["The raw commands restore the removed schedule."] if all(back) else []
     table = (_waiting(seen), *_rows(seen, lambda _: "never"))
-    undo = Undo(commands=tuple(command for each in back for command in each), note=" ".join(notes))
+    undo = plan.Undo(commands=tuple(command for each in back for command in each), note=" ".join(notes))
     return _plan("cancel", seen, ids, table, _removal, undo)
 
 
-def plan_move(seen: StreamSchedules, ids: Sequence[str], at_ms: int) -> ChangePlan:
+def plan_move(seen: StreamSchedules, ids: Sequence[str], at_ms: int) -> plan.ChangePlan:
     """Give schedules another time."""
     key = schedule.due_key(seen.stream)
 
-    def commands(one: ScheduleStatus) -> tuple[Words, ...]:
-        due: Words = ("ZADD", key, "XX", at_ms, one.id)
+    def commands(one: ScheduleStatus) -> tuple[plan.Words, ...]:
+        due: plan.Words = ("ZADD", key, "XX", at_ms, one.id)
         if one.expires_ms is None or one.content is None:
             return (due,)
         head, rest = str(one.expires_ms).encode(), one.content[len(str(one.expires_ms)) :]
@@ -167,21 +157,21 @@ def plan_move(seen: StreamSchedules, ids: Sequence[str], at_ms: int) -> ChangePl
     names = [one.id for one in seen.schedules]
     if len(before) == 1:
         old = command_words("later move", seen.stream, *names, options=("--at", time_text(before.pop())))
-        undo = Undo(old, back)
+        undo = plan.Undo(old, back)
     else:
-        undo = Undo((), back, note="One schedule at a time: they had different times.")
+        undo = plan.Undo((), back, note="One schedule at a time: they had different times.")
     return _plan("move", seen, ids, _rows(seen, lambda _: time_text(at_ms)), commands, undo)
 
 
-def plan_fire(seen: StreamSchedules, ids: Sequence[str]) -> ChangePlan:
+def plan_fire(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:
     """Add the entries of schedules now."""
 
-    def commands(one: ScheduleStatus) -> tuple[Words, ...]:
+    def commands(one: ScheduleStatus) -> tuple[plan.Words, ...]:
         words = [word for pair in one.fields for word in pair]
         # It is added first: an entry that the server refuses keeps its schedule
         return (("XADD", seen.stream, *one.trim, "*", *words), *_removal(one))
 
-    undo = Undo(note="It cannot be undone: the entries are in the stream, where groups read them.")
+    undo = plan.Undo(note="It cannot be undone: the entries are in the stream, where groups read them.")
     return _plan("fire", seen, ids, (_waiting(seen), *_rows(seen, lambda _: "now")), commands, undo, script=True)
 
 
@@ -189,52 +179,56 @@ def _plan(
     verb: str,
     seen: StreamSchedules,
     ids: Sequence[str],
-    table: Sequence[BeforeAfter],
-    commands: Callable[[ScheduleStatus], tuple[Words, ...]],
-    undo: Undo,
+    table: Sequence[plan.BeforeAfter],
+    commands: Callable[[ScheduleStatus], tuple[plan.Words, ...]],
+    undo: plan.Undo,
     *,
     script: bool = False,
-) -> ChangePlan:
+) -> plan.ChangePlan:
     found, notes = seen.schedules, list[str]()
     if missing := len(ids) - len(found):
         notes.append(f"{missing} of the {len(ids)} ids {'is' if missing == 1 else 'are'} not waiting there.")
     whom = repr(found[0].id) if len(found) == 1 else f"{len(found)} schedules"
     question = f"{verb.capitalize()} {whom} of {seen.stream!r}?"
-    steps = tuple(Step(commands(one), _unchanged(one)) for one in found)
+    steps = tuple(plan.Step(commands(one), _unchanged(one)) for one in found)
     facts: dict[str, object] = {"schedules": [one.id for one in found]}
-    return ChangePlan(
+    return plan.ChangePlan(
         f"later {verb}", seen.stream, "", question, tuple(table), tuple(notes), steps, undo, facts,
         key=schedule.due_key(seen.stream), needs_script=script,
     )  # fmt: skip
 
 
-def _waiting(seen: StreamSchedules) -> BeforeAfter:
-    return BeforeAfter("schedules that wait", seen.total, seen.total - len(seen.schedules))
+def _waiting(seen: StreamSchedules) -> plan.BeforeAfter:
+    return plan.BeforeAfter("schedules that wait", seen.total, seen.total - len(seen.schedules))
 
 
-def _rows(seen: StreamSchedules, after: Callable[[ScheduleStatus], str]) -> tuple[BeforeAfter, ...]:
-    return tuple(BeforeAfter(f"{one.id} is due", time_text(one.at_ms), after(one)) for one in seen.schedules[:_SHOWN])
+def _rows(seen: StreamSchedules, after: Callable[[ScheduleStatus], str]) -> tuple[plan.BeforeAfter, ...]:
+    return tuple(
+        plan.BeforeAfter(f"{one.id} is due", time_text(one.at_ms), after(one)) for one in seen.schedules[:_SHOWN]
+    )
 
 
-def _unchanged(one: ScheduleStatus) -> tuple[FactCheck, ...]:
+def _unchanged(one: ScheduleStatus) -> tuple[plan.FactCheck, ...]:
     """Checks that a schedule has its time and its content; of a great content the size does."""
     key, about = schedule.content_key(one.stream), f"schedule {one.id!r}"
-    due = FactCheck(
+    due = plan.FactCheck(
         f"the due time of {about}", ("ZSCORE", schedule.due_key(one.stream), one.id), "value", "", (("", one.score),)
     )
     if one.content is None or len(one.content) > LIGHT:
-        size = FactCheck(f"the size of {about}", ("HSTRLEN", key, one.id), "value", "", (("", str(one.size)),))
+        size = plan.FactCheck(f"the size of {about}", ("HSTRLEN", key, one.id), "value", "", (("", str(one.size)),))
         return due, size
-    content = FactCheck(f"the content of {about}", ("HGET", key, one.id), "value", "", (("", as_fact(one.content)),))
+    content = plan.FactCheck(
+        f"the content of {about}", ("HGET", key, one.id), "value", "", (("", plan.as_fact(one.content)),)
+    )
     return due, content
 
 
-def _removal(one: ScheduleStatus) -> tuple[Words, ...]:
+def _removal(one: ScheduleStatus) -> tuple[plan.Words, ...]:
     """The commands that remove a schedule."""
     return (("HDEL", schedule.content_key(one.stream), one.id), ("ZREM", schedule.due_key(one.stream), one.id))
 
 
-def _put_back(one: ScheduleStatus) -> tuple[Words, ...]:
+def _put_back(one: ScheduleStatus) -> tuple[plan.Words, ...]:
     """The commands that make a removed schedule wait again; none for a great content."""
     if one.content is None or len(one.content) > LIGHT:
         return ()

@@ -4,21 +4,11 @@ from typing import Annotated, TypeAlias
 
 from millstream.client.limits.rate import MOST, RATES, Rate, is_name, parse_rate
 from millstream.errors import UsageError
+from millstream.ops import plan
 from millstream.ops.actions import Word, action
 from millstream.ops.limits.reading import named_limit
 from millstream.ops.limits.status import LimitStatus
 from millstream.ops.making import ActionCall
-from millstream.ops.plan import (
-    BeforeAfter,
-    ChangePlan,
-    ChangeRefusedError,
-    FactCheck,
-    Step,
-    TargetMissingError,
-    Undo,
-    Words,
-    as_fact,
-)
 from millstream.ops.words import command_words
 
 
@@ -46,7 +36,7 @@ async def set_rate(
     rate: NewRate,
     *,
     ahead: Annotated[bool, Word("flag", says="Set it even if no living worker has this limit.")] = False,
-) -> ChangePlan:
+) -> plan.ChangePlan:
     """Set the rate of the limit NAME for all workers, in place of the rate in their code.
 
     RATE is a number for each s, m, h or d, such as 100/s or 30/m. It holds until `millstream limit rm`, also for
@@ -60,9 +50,9 @@ async def set_rate(
     await change.require_rights(RATES)
     try:
         one = await named_limit(change.line, name)
-    except TargetMissingError as error:
+    except plan.TargetMissingError as error:
         if not ahead:
-            raise TargetMissingError(f"{error}, and --ahead sets one that no worker has yet") from None
+            raise plan.TargetMissingError(f"{error}, and --ahead sets one that no worker has yet") from None
         if not is_name(name):
             raise UsageError(
                 f"the limit {name!r} is invalid: it is a text of 1 to 100 characters without : {{ and }}."
@@ -72,7 +62,7 @@ async def set_rate(
 
 
 @action("limit rm", "Take back the rate of a limit that was set at run time.", "HDEL", undo="limit set", writes="")
-async def remove(change: ActionCall, name: Name) -> ChangePlan:
+async def remove(change: ActionCall, name: Name) -> plan.ChangePlan:
     """Take back the rate of the limit NAME that was set at run time: the rate in the code of workers holds again.
 
     \b
@@ -83,18 +73,20 @@ async def remove(change: ActionCall, name: Name) -> ChangePlan:
     await change.require_rights(RATES)
     one = await named_limit(change.line, name)
     if one.written is None:
-        raise TargetMissingError(f"the limit {name!r} has no rate that was set; `millstream limit ls` shows all limits")
+        raise plan.TargetMissingError(
+            f"the limit {name!r} has no rate that was set; `millstream limit ls` shows all limits"
+        )
     return plan_remove(one)
 
 
-def plan_set(one: LimitStatus, rate: str) -> ChangePlan:
+def plan_set(one: LimitStatus, rate: str) -> plan.ChangePlan:
     """Set a rate."""
     if one.workers and not one.declared:
-        raise ChangeRefusedError(
+        raise plan.ChangeRefusedError(
             f"the limit {one.name!r} has no rate: its code declares only running=. Write Limit(rate, ...) in the code."
         )
-    set_now: Words = ("HSET", RATES, one.name, rate)
-    same = one.written is not None and as_fact(one.written) == rate
+    set_now: plan.Words = ("HSET", RATES, one.name, rate)
+    same = one.written is not None and plan.as_fact(one.written) == rate
     notes = [_SEEN, "It holds until it is taken back, also for workers that are started later."]
     if one.by_key:
         notes.append("It is the rate of each key.")
@@ -103,29 +95,37 @@ def plan_set(one: LimitStatus, rate: str) -> ChangePlan:
     return _plan("set", one, rate, () if same else (set_now,), notes)
 
 
-def plan_remove(one: LimitStatus) -> ChangePlan:
+def plan_remove(one: LimitStatus) -> plan.ChangePlan:
     """Take a rate back."""
     after = " or ".join(one.declared) or ("none" if one.workers else "the code's")
     return _plan("rm", one, after, (("HDEL", RATES, one.name),), [_SEEN])
 
 
-def _plan(verb: str, one: LimitStatus, after: str, commands: tuple[Words, ...], notes: list[str]) -> ChangePlan:
-    undo = Undo(command_words("limit rm", one.name), (("HDEL", RATES, one.name),))
+def _plan(
+    verb: str, one: LimitStatus, after: str, commands: tuple[plan.Words, ...], notes: list[str]
+) -> plan.ChangePlan:
+    undo = plan.Undo(command_words("limit rm", one.name), (("HDEL", RATES, one.name),))
     if one.set_rate is not None:
         before = str(one.set_rate)
         ahead = () if one.workers else ("--ahead",)
-        undo = Undo(command_words("limit set", one.name, before, options=ahead), (("HSET", RATES, one.name, before),))
+        undo = plan.Undo(
+            command_words("limit set", one.name, before, options=ahead), (("HSET", RATES, one.name, before),)
+        )
     elif one.written is not None:
-        undo = Undo(note="The rate that was there was damaged.")
-    check = FactCheck(
-        f"the rate of the limit {one.name!r}", ("HGET", RATES, one.name), "value", "", (("", as_fact(one.written)),)
+        undo = plan.Undo(note="The rate that was there was damaged.")
+    check = plan.FactCheck(
+        f"the rate of the limit {one.name!r}",
+        ("HGET", RATES, one.name),
+        "value",
+        "",
+        (("", plan.as_fact(one.written)),),
     )
     question = f"Set the rate of the limit {one.name!r} to {after}?" if verb == "set" else (
         f"Take back the rate of the limit {one.name!r}?"
     )  # fmt: skip
-    table = (BeforeAfter("rate", one.rate or "none", after),)
-    steps = (Step(commands, (check,)),) if commands else ()
-    return ChangePlan(
+    table = (plan.BeforeAfter("rate", one.rate or "none", after),)
+    steps = (plan.Step(commands, (check,)),) if commands else ()
+    return plan.ChangePlan(
         f"limit {verb}", "", "", question, table, tuple(notes), steps, undo, {"limit": one.name, "rate": after},
         key=RATES,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 from millstream.client.jsontext import parse_record
 from millstream.client.payloads import envelope
 from millstream.ops.payloads import messagepack
+from millstream.texts import is_utf8
 
 Form = Literal["json", "msgpack", "envelope", "text", "hex"]
 """The form of a decoded value."""
@@ -66,18 +67,9 @@ _TITLES = {"json": "JSON", "msgpack": "MessagePack", "envelope": "envelope"}
 def _content(data: bytes) -> Decoded:
     """A value in its detected form, envelopes apart."""
     found = _json(data, "{[")
-    if found is None and messagepack.is_container(data) and not _is_text(data):
+    if found is None and messagepack.is_container(data) and not is_utf8(data):
         found = _messagepack(data)
     return found or _text(data)
-
-
-def _is_text(data: bytes) -> bool:
-    """True if all of it is UTF-8. Few bytes of a long text in MessagePack are not, so this comes before the share."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _json(data: bytes, begins: str) -> Decoded | None:

@@ -9,16 +9,7 @@ from millstream.client.line import Line, Reply
 from millstream.clock import SystemClock
 from millstream.errors import Disconnected, MillstreamError
 from millstream.ops.asking import calls, checked
-from millstream.ops.spark.status import (
-    ArchiveSeen,
-    QueriesSeen,
-    QueryStatus,
-    SinkBatch,
-    archive_runs,
-    archived_streams,
-    newest,
-    query_status,
-)
+from millstream.ops.spark import status
 from millstream.ops.streams import reading as streams
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.manifest import ArchiveManifest
@@ -27,7 +18,7 @@ from millstream.spark.monitoring import store
 from millstream.spark.monitoring.record import is_figure
 
 
-async def read_queries(line: Line) -> QueriesSeen:
+async def read_queries(line: Line) -> status.QueriesSeen:
     """Every Spark query that reported to the server, those that reported last first."""
     at_ms = line.wall_time()
     try:
@@ -37,23 +28,23 @@ async def read_queries(line: Line) -> QueriesSeen:
         keys = store.driver_keys(recorded)
         replies = await calls(line, [("EXISTS", key) for key in keys.values()])
         alive = {driver for driver, reply in zip(keys, replies, strict=True) if checked(reply, store.QUERIES)}
-        found = [query_status(facts) for facts in store.settled(recorded, alive)]
+        found = [status.query_status(facts) for facts in store.settled(recorded, alive)]
         found = await _with_sinks(line, found)
     except Disconnected:
         raise
     except MillstreamError as error:
-        return QueriesSeen(at_ms, why=str(error))
-    return QueriesSeen(at_ms, tuple(found))
+        return status.QueriesSeen(at_ms, why=str(error))
+    return status.QueriesSeen(at_ms, tuple(found))
 
 
-async def _with_sinks(line: Line, queries: list[QueryStatus]) -> list[QueryStatus]:
+async def _with_sinks(line: Line, queries: list[status.QueryStatus]) -> list[status.QueryStatus]:
     """The queries, with what the commit record of each says of its last batch that went into streams."""
     asked = [("GET", commit_key(query.id)) for query in queries]
     records = await calls(line, asked)
     return [replace(query, sink=_sink(record)) for query, record in zip(queries, records, strict=True)]
 
 
-def _sink(record: Reply) -> SinkBatch | None:
+def _sink(record: Reply) -> status.SinkBatch | None:
     """A commit record; None for none, and for what no sink has written."""
     if not isinstance(record, bytes):
         return None
@@ -62,14 +53,14 @@ def _sink(record: Reply) -> SinkBatch | None:
         streams = tuple(dict.fromkeys(part[0] for part in kept["parts"] or ()))
         # a key is some text, and none that could not be sent
         sendable = all(isinstance(each, str) and each and each.encode(errors="surrogateescape") for each in streams)
-        return SinkBatch(kept["version"], streams) if sendable and is_figure(kept["version"]) else None
+        return status.SinkBatch(kept["version"], streams) if sendable and is_figure(kept["version"]) else None
     except (ValueError, TypeError, KeyError, IndexError):
         return None
 
 
-async def archive(line: Line, path: Path | str) -> ArchiveSeen:
+async def archive(line: Line, path: Path | str) -> status.ArchiveSeen:
     """The content of an archive, and the number of entries that its streams are ahead of it."""
-    seen = ArchiveSeen(SystemClock().wall_time(), str(path))
+    seen = status.ArchiveSeen(SystemClock().wall_time(), str(path))
     try:
         manifest, changed_ms = await asyncio.to_thread(_manifest, path)
     except (MillstreamError, OSError) as error:
@@ -79,9 +70,9 @@ async def archive(line: Line, path: Path | str) -> ArchiveSeen:
         seen,
         changed_ms=changed_ms,
         generation=manifest.generation,
-        streams=archived_streams(manifest, {one.key: one for one in live.streams}, live.refused),
-        runs=archive_runs(manifest.files),
-        newest=newest(manifest.files),
+        streams=status.archived_streams(manifest, {one.key: one for one in live.streams}, live.refused),
+        runs=status.archive_runs(manifest.files),
+        newest=status.newest(manifest.files),
     )
 
 

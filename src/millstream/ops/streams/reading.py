@@ -14,18 +14,7 @@ from millstream.client.delays import due
 from millstream.client.delays.oldest import undelayed
 from millstream.client.line import Command, Line, Reply
 from millstream.client.ranges import behind
-from millstream.ops.asking import (
-    PATIENCE,
-    NotAllowedError,
-    NotReadableError,
-    Record,
-    calls,
-    checked,
-    explained,
-    record,
-    refusal,
-    unreadable,
-)
+from millstream.ops import asking
 from millstream.ops.streams.status import (
     ConsumerStatus,
     GroupPosition,
@@ -62,8 +51,8 @@ async def names(line: Line, pattern: str | None = None, *, part: bool = False) -
     for node in nodes:
         cursor = b"0"
         while True:
-            (reply,) = await calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
-            cursor, keys = checked(reply, "SCAN")
+            (reply,) = await asking.calls(node, [("SCAN", cursor, *fits, "COUNT", _SCANNED, "TYPE", "stream")])
+            cursor, keys = asking.checked(reply, "SCAN")
             found.update(keys)
             if cursor == b"0":
                 break
@@ -77,7 +66,7 @@ async def overview(
     keys = await names(line, pattern)
     seen = await read(line, keys[:limit], ages=ages)
     # removed since it was named: it was not asked for, and nothing is wrong with it
-    refused = {key: why for key, why in seen.refused.items() if why != explained("no such key", key)}
+    refused = {key: why for key, why in seen.refused.items() if why != asking.explained("no such key", key)}
     return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
 
 
@@ -90,7 +79,7 @@ async def read_one(line: Line, key: str) -> StreamsSeen:
     """The same, with the moment it was read."""
     seen = await read(line, [key])
     if not seen.streams:
-        raise unreadable(seen.refused[key], key)
+        raise asking.unreadable(seen.refused[key], key)
     return seen
 
 
@@ -104,7 +93,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
     while at < len(keys) or before:
         page = keys[at : at + size]
         aged = _Ages(before) if ages else _Ages(())
-        answers = await calls(line, [*_about(page), *aged.commands])
+        answers = await asking.calls(line, [*_about(page), *aged.commands])
         split = 2 * len(page)
         found += [await _undelayed(line, each) for each in aged.joined(answers[split:])] if ages else before
         before = _statuses(page, answers[:split], refused)
@@ -128,11 +117,11 @@ def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, 
     """The streams that the replies tell of; why there is none goes to ``refused``."""
     found = []
     for key, info, groups in zip(keys, answers[::2], answers[1::2], strict=True):
-        said = refusal(info)
+        said = asking.refusal(info)
         if said is None:
             found.append(stream_status(key, info, groups))
         else:
-            refused[key] = explained(said, key)
+            refused[key] = asking.explained(said, key)
     return found
 
 
@@ -174,7 +163,7 @@ async def _undelayed(line: Line, stream: StreamStatus) -> StreamStatus:
 async def _without_delayed(line: Line, group: GroupStatus) -> GroupStatus:
     if not group.delayed:
         return group
-    found = await undelayed(line.near(group.stream), group.stream, group.name, patience=PATIENCE)
+    found = await undelayed(line.near(group.stream), group.stream, group.name, patience=asking.PATIENCE)
     if found is None:
         return group
     oldest = OldestEntry(None if found.oldest is None else text_of(found.oldest))
@@ -197,9 +186,9 @@ def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
 
 def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
     """A group with its oldest entries."""
-    said = refusal(entries)
+    said = asking.refusal(entries)
     undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
-    said = refusal(summary)
+    said = asking.refusal(summary)
     if said is not None:
         return replace(group, oldest_undelivered=undelivered, oldest_pending=OldestEntry(why=said))
     pending = PendingSummary(0, None, None) if summary is None else pending_summary(summary)
@@ -224,26 +213,26 @@ async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) 
     found = await count_lag(line, seen.streams[0], _named(seen.streams[0], name), count)
     try:
         return GroupSeen(seen, found, tuple(await read_consumers(line, stream, name)))
-    except NotReadableError as error:
+    except asking.NotReadableError as error:
         return GroupSeen(seen, found, (), str(error))
 
 
 def _named(status: StreamStatus, name: str) -> GroupStatus:
     if (refused := status.missing.get("groups")) is not None:
-        raise NotReadableError(f"{status.key}: its groups are not known: {refused}")
+        raise asking.NotReadableError(f"{status.key}: its groups are not known: {refused}")
     for found in status.groups:
         if found.name == name:
             return found
     names = sorted(each.name for each in status.groups)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     has = f"its groups are: {', '.join(names[:_NAMED])}{more}" if names else "it has none"
-    raise NotReadableError(f"the stream {status.key!r} has no group {name!r}; {has}")
+    raise asking.NotReadableError(f"the stream {status.key!r} has no group {name!r}; {has}")
 
 
 async def read_consumers(line: Line, stream: str, name: str) -> list[ConsumerStatus]:
     """The consumers of a group, by name."""
-    (reply,) = await calls(line, [("XINFO", "CONSUMERS", stream, name)])
-    rows = checked(reply, stream, name)
+    (reply,) = await asking.calls(line, [("XINFO", "CONSUMERS", stream, name)])
+    rows = asking.checked(reply, stream, name)
     return sorted((consumer_status(stream, name, row) for row in rows), key=lambda found: found.name)
 
 
@@ -258,7 +247,7 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
     try:
         found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
     # a user that may not read entries sees all else, and the reason why this is not counted
-    except NotAllowedError as error:
+    except asking.NotAllowedError as error:
         lag = group.lag
         return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
     make = counted if whole else uncounted
@@ -270,8 +259,8 @@ async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, boo
     found, size = 0, 0
     start: str | None = f"({entry}" if order(entry) > (0, 0) else "-"
     while start is not None:
-        (reply,) = await calls(line, [("XRANGE", key, start, "+", "COUNT", _ROWS)])
-        rows = checked(reply, key)
+        (reply,) = await asking.calls(line, [("XRANGE", key, start, "+", "COUNT", _ROWS)])
+        rows = asking.checked(reply, key)
         found += len(rows)
         size += sum(len(part) for row in rows for part in row[1])
         if len(rows) < _ROWS:
@@ -284,7 +273,7 @@ async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, boo
 
 def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
     """One stream with its groups."""
-    facts = record(info)
+    facts = asking.record(info)
     missing: dict[str, str] = {}
     for name in ("entries-added", "max-deleted-entry-id"):
         if name not in facts:
@@ -299,12 +288,12 @@ def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
         max_deleted_id=_maybe_text(facts.get("max-deleted-entry-id")),
         missing=missing,
     )
-    if (refused := refusal(groups)) is not None:
+    if (refused := asking.refusal(groups)) is not None:
         return replace(bare, missing=missing | {"groups": refused})
-    return replace(bare, groups=tuple(_group_status(bare, record(row)) for row in groups))
+    return replace(bare, groups=tuple(_group_status(bare, asking.record(row)) for row in groups))
 
 
-def _group_status(stream: StreamStatus, row: Record) -> GroupStatus:
+def _group_status(stream: StreamStatus, row: asking.Record) -> GroupStatus:
     delivered = text_of(row["last-delivered-id"])
     position = GroupPosition(
         stream.length,
@@ -330,7 +319,7 @@ def _group_status(stream: StreamStatus, row: Record) -> GroupStatus:
 
 def consumer_status(stream: str, group: str, row: Sequence[Any]) -> ConsumerStatus:
     """One consumer."""
-    facts = record(row)
+    facts = asking.record(row)
     inactive = facts.get("inactive")
     return ConsumerStatus(
         stream=stream,

@@ -21,22 +21,17 @@ from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow import arrays
 from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.arrow.parse_values import convert
-from millstream.spark.options.names import (
-    BODY,
-    CORRUPT,
-    ENVELOPE,
-    FIELDS,
-    HEADERS,
-    ID,
-    STREAM_COLUMN,
-    TIMESTAMP,
-    column_of_an_entry,
-)
+from millstream.spark.options import names
 
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where Spark's timestamps end."""
 
-_FIXED = {STREAM_COLUMN: pa.string(), ID: pa.string(), TIMESTAMP: pa.timestamp("us", tz="UTC"), CORRUPT: pa.string()}
+_FIXED = {
+    names.STREAM_COLUMN: pa.string(),
+    names.ID: pa.string(),
+    names.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    names.CORRUPT: pa.string(),
+}
 _MAP = pa.map_(pa.string(), pa.string())
 
 
@@ -58,14 +53,14 @@ class Layout:
         for column in target:
             if column.name in _FIXED:
                 if column.type != _FIXED[column.name]:
-                    spark = "timestamp" if column.name == TIMESTAMP else "string"
+                    spark = "timestamp" if column.name == names.TIMESTAMP else "string"
                     raise ConfigError(
                         f"schema: column {column.name!r} says where an entry comes from and is of type {spark}: "
                         "declare it so or leave it out"
                     )
-            elif headers and column.name in ENVELOPE:
+            elif headers and column.name in names.ENVELOPE:
                 _check_envelope(column)
-            elif column.name == FIELDS:
+            elif column.name == names.FIELDS:
                 pairs, listed = column.type == _MAP, column.type == LISTED
                 if not pairs and not listed:
                     raise ConfigError(
@@ -73,7 +68,7 @@ class Layout:
                         "array<struct<name:binary,value:binary>>; declare it so or leave it out"
                     )
             else:
-                if (own := column_of_an_entry(column.name)) is not None:
+                if (own := names.column_of_an_entry(column.name)) is not None:
                     raise ConfigError(
                         f"schema: Spark takes column {column.name!r} for {own!r}, and an entry's field is something "
                         f"else: write it {own!r}, or read the field from the map, fields['{column.name}']"
@@ -81,7 +76,7 @@ class Layout:
                 if not is_readable(column.type):
                     raise unreadable(schema[column.name])
                 typed[column.name] = column.type
-        headers = headers and not set(ENVELOPE).isdisjoint(target.names)
+        headers = headers and not set(names.ENVELOPE).isdisjoint(target.names)
         fields = {*(name.encode() for name in typed), *((envelope.FIELD,) if headers else ())}
         return cls(target, Want(tuple(sorted(fields)), pairs, listed), typed, headers)
 
@@ -93,7 +88,7 @@ class Layout:
         opened = open_envelopes(page.fields[envelope.FIELD], bad) if self.headers else {}
         for column in self.schema:
             if column.name in opened:
-                array = opened[column.name].view(column.type) if column.name == BODY else opened[column.name]
+                array = opened[column.name].view(column.type) if column.name == names.BODY else opened[column.name]
             else:
                 array = self._column(column.name, stream, page, rows, bad)
             if array.null_count and not column.nullable:
@@ -102,8 +97,8 @@ class Layout:
                 )
             found.append(array)
         # Last, whatever its place: only now all other columns have said what they could not convert
-        if CORRUPT in self.schema.names:
-            found[self.schema.names.index(CORRUPT)] = corrupt(bad, rows)
+        if names.CORRUPT in self.schema.names:
+            found[self.schema.names.index(names.CORRUPT)] = corrupt(bad, rows)
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
@@ -114,22 +109,22 @@ class Layout:
             if mistaken is not None:
                 bad[name] = (mistaken, source)
             return found
-        if name == STREAM_COLUMN:
+        if name == names.STREAM_COLUMN:
             return arrays.again((stream.encode(),), rows)
-        if name == ID:
+        if name == names.ID:
             return page.ids
-        if name == TIMESTAMP:
+        if name == names.TIMESTAMP:
             return _timestamps(page.times)
-        if name == CORRUPT:
+        if name == names.CORRUPT:
             return pa.nulls(rows, pa.string())
         return page.listed if self.want.listed else page.pairs
 
 
 def _check_envelope(column: pa.Field) -> None:
     """Raise unless a column of an entry's envelope is of the type that it has."""
-    fine = column.type == _MAP if column.name == HEADERS else column.type in (pa.binary(), pa.string())
+    fine = column.type == _MAP if column.name == names.HEADERS else column.type in (pa.binary(), pa.string())
     if not fine:
-        wanted = "map<string,string>" if column.name == HEADERS else "binary or string"
+        wanted = "map<string,string>" if column.name == names.HEADERS else "binary or string"
         raise ConfigError(
             f"schema: column {column.name!r} is of the entry's envelope and of type {wanted}: declare it so or leave "
             "the option 'includeHeaders' out"
@@ -151,7 +146,7 @@ def open_envelopes(source: pa.Array, bad: dict[str, Any]) -> dict[str, pa.Array]
         bodies.append(None if found is None else found.body)
     if damaged:
         bad[envelope.FIELD.decode()] = (damaged, source)
-    return {HEADERS: pa.array(headers, _MAP), BODY: pa.array(bodies, pa.binary())}
+    return {names.HEADERS: pa.array(headers, _MAP), names.BODY: pa.array(bodies, pa.binary())}
 
 
 def as_arrow(schema: StructType) -> pa.Schema:

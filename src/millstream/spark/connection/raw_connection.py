@@ -6,15 +6,7 @@ from collections.abc import Sequence
 import hiredis
 
 from millstream.errors import UsageError
-from millstream.spark.connection.connection import (
-    ANSWER_SECONDS,
-    NOT_READY,
-    BlockingConnection,
-    Command,
-    ErrorReply,
-    Reply,
-    pack,
-)
+from millstream.spark.connection import connection
 
 _CHUNK = 1 << 20
 _FIRST_BUFFER = 1 << 18
@@ -22,32 +14,32 @@ _KEPT_BUFFER = 8 << 20
 """Bytes of memory that an idle connection keeps at most; a usual page is half of it."""
 _ERROR_BYTES = 200
 """Bytes in which an error reply is found."""
-_PASSING = (*NOT_READY, "CLUSTERDOWN", "TRYAGAIN")
+_PASSING = (*connection.NOT_READY, "CLUSTERDOWN", "TRYAGAIN")
 """Errors that go away by themselves."""
 
 
-class RawConnection(BlockingConnection):
+class RawConnection(connection.BlockingConnection):
     """One connection for large reads, one request at a time.
 
     The last command of every request is an ECHO of a secret word. So the connection sees the end of the replies without
     parsing them, whatever bytes the entries hold.
     """
 
-    def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:
+    def __init__(self, url: str, *, readonly: bool = False, patience: float = connection.ANSWER_SECONDS) -> None:
         super().__init__(url, readonly=readonly, patience=patience)
         word = os.urandom(16).hex().encode()
-        self._echo = pack((b"ECHO", word))
+        self._echo = connection.pack((b"ECHO", word))
         self._end = b"$%d\r\n%s\r\n" % (len(word), word)
         self._buffer = bytearray(_FIRST_BUFFER)
         self._replies = 0
         self.waiting = False  # Replies are still on their way
 
-    def request(self, commands: Sequence[Command]) -> None:
+    def request(self, commands: Sequence[connection.Command]) -> None:
         """Send commands; :meth:`receive_raw` must fetch their replies before the next are sent."""
         assert not self.waiting
         self.waiting = True
         self._replies = len(commands) + 1
-        self.send(pack(*commands) + self._echo)
+        self.send(connection.pack(*commands) + self._echo)
 
     def receive_raw(self) -> bytes:
         """The replies to the last request, one after the other."""
@@ -72,7 +64,7 @@ class RawConnection(BlockingConnection):
         return raw
 
 
-def parsed(raw: bytes) -> list[Reply]:
+def parsed(raw: bytes) -> list[connection.Reply]:
     """The whole replies in some bytes as objects, errors among them as values."""
     reader = hiredis.Reader()
     reader.feed(raw)
@@ -88,11 +80,11 @@ def _check_refused(raw: bytes, expected: int) -> None:
     Else the word that ends the replies would be waited for in vain.
     """
     replies = parsed(raw)
-    if len(replies) == expected and isinstance(replies[-1], ErrorReply):
+    if len(replies) == expected and isinstance(replies[-1], connection.ErrorReply):
         raise refused_all(replies[-1])
 
 
-def refused_all(reply: Reply) -> Exception:
+def refused_all(reply: connection.Reply) -> Exception:
     """The error to raise if a server refused an ECHO, which no command before it can be the reason for."""
     if str(reply).startswith(_PASSING):
         return ConnectionError(f"the server refuses every command: {reply}")

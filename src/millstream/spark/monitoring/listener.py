@@ -17,13 +17,7 @@ from typing import Any
 
 import redis
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming import listener
 
 from millstream.client.connect import connect
 from millstream.client.url import check_remote
@@ -43,7 +37,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Watch(StreamingQueryListener):
+class Watch(listener.StreamingQueryListener):
     """Tells of every query of a session until it is closed."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
@@ -88,12 +82,12 @@ class Watch(StreamingQueryListener):
 
     # -- what Spark calls ---------------------------------------------------------------------------------------------
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryStarted(self, event: listener.QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """A query begins, or begins again."""
         started = {"name": event.name, "run": str(event.runId), "started_ms": _now_ms(), "driver": self._driver}
         self._note(str(event.id), "started", {**started, "host": socket.gethostname(), "pid": os.getpid()}, new=True)
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done."""
         ident, at_ms, news = str(event.progress.id), _now_ms(), progress.figures(event.progress)
         before = self._facts.get(ident, {})
@@ -101,11 +95,11 @@ class Watch(StreamingQueryListener):
         news["recent"] = progress.recent(before.get("recent") or (), at_ms, news)
         self._note(ident, "progress", news)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing new for ten seconds."""
         self._note(str(event.id), None, {})
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+    def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """A query was stopped, came to its end, or died."""
         error = None if event.exception is None else last_words(event.exception)
         self._note(str(event.id), "terminated", {"state": "failed" if error else "stopped", "error": error})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.spark.monitoring.progress import PHASES, PLACES, RECENT
+from millstream.texts import can_be_name
 
 _ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
 _LARGEST = 2**63
@@ -45,23 +46,12 @@ def _is_place(value: object) -> bool:
         return False
     latest = value["latest_n"]
     return (
-        _is_key(value["stream"])
+        can_be_name(value["stream"])
         and isinstance(value["id"], str)
         and _ID.fullmatch(value["id"]) is not None
         and is_figure(value["n"])
         and (latest is None or is_figure(latest))
     )
-
-
-def _is_key(value: object) -> bool:
-    """True if a key can have that name: half of a surrogate pair, as JSON may hold, is in none."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _are_samples(value: object) -> bool:

@@ -6,40 +6,24 @@ Every column may be null: in mode PERMISSIVE a payload that cannot be read is.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from millstream.errors import ConfigError
 
 Fit = Callable[[Any], Any]
 
-_PLAIN: dict[str, DataType] = {
-    "boolean": BooleanType(), "int": IntegerType(), "long": LongType(), "float": FloatType(), "double": DoubleType(),
-    "bytes": BinaryType(), "string": StringType(), "enum": StringType(), "fixed": BinaryType(),
+_PLAIN: dict[str, types.DataType] = {
+    "boolean": types.BooleanType(), "int": types.IntegerType(), "long": types.LongType(),
+    "float": types.FloatType(), "double": types.DoubleType(),
+    "bytes": types.BinaryType(), "string": types.StringType(), "enum": types.StringType(), "fixed": types.BinaryType(),
 }  # fmt: skip
 
-_LOGICAL: dict[tuple[str, str], DataType] = {
-    ("int", "date"): DateType(),
-    ("long", "timestamp-millis"): TimestampType(),
-    ("long", "timestamp-micros"): TimestampType(),
-    ("long", "local-timestamp-millis"): TimestampNTZType(),
-    ("long", "local-timestamp-micros"): TimestampNTZType(),
+_LOGICAL: dict[tuple[str, str], types.DataType] = {
+    ("int", "date"): types.DateType(),
+    ("long", "timestamp-millis"): types.TimestampType(),
+    ("long", "timestamp-micros"): types.TimestampType(),
+    ("long", "local-timestamp-millis"): types.TimestampNTZType(),
+    ("long", "local-timestamp-micros"): types.TimestampNTZType(),
 }
 
 _AS_TEXT = {("string", "uuid"), ("int", "time-millis"), ("long", "time-micros")}
@@ -57,7 +41,7 @@ class AvroColumns:
         self._named: dict[str, Any] = {}
         self.kind, self.fit = self._of(schema, "the schema", ())
 
-    def _of(self, schema: Any, place: str, within: tuple[str, ...]) -> tuple[DataType, Fit | None]:
+    def _of(self, schema: Any, place: str, within: tuple[str, ...]) -> tuple[types.DataType, Fit | None]:
         if isinstance(schema, list):
             return self._of_union(schema, place, within)
         if isinstance(schema, str):
@@ -75,10 +59,10 @@ class AvroColumns:
             return self._of_record(schema, place, within)
         if name == "array":
             kind, fit = self._of(schema.get("items"), f"{place}[]", within)
-            return ArrayType(kind), fit and _each(fit)
+            return types.ArrayType(kind), fit and _each(fit)
         if name == "map":
             kind, fit = self._of(schema.get("values"), f"{place}[key]", within)
-            return MapType(StringType(), kind), fit and _each_value(fit)
+            return types.MapType(types.StringType(), kind), fit and _each_value(fit)
         return self._of_plain(schema, name, place, within)
 
     def _known(self, name: str, place: str, within: tuple[str, ...]) -> Any:
@@ -88,19 +72,21 @@ class AvroColumns:
             raise ConfigError(f"{place} is of type {name!r}, which the schema does not define")
         return self._named[name]
 
-    def _of_record(self, schema: Mapping[str, Any], place: str, within: tuple[str, ...]) -> tuple[DataType, Fit | None]:
+    def _of_record(
+        self, schema: Mapping[str, Any], place: str, within: tuple[str, ...]
+    ) -> tuple[types.DataType, Fit | None]:
         inside = (*within, _full_name(schema), str(schema.get("name")))
         columns, fits = [], {}
         for field in schema.get("fields", ()):
             kind, fit = self._of(field["type"], f"{place}.{field['name']}", inside)
-            columns.append(StructField(field["name"], kind))
+            columns.append(types.StructField(field["name"], kind))
             if fit is not None:
                 fits[field["name"]] = fit
         if not columns:
             raise ConfigError(f"{place} is a record without fields, and a struct has some")
-        return StructType(columns), _fields(fits) if fits else None
+        return types.StructType(columns), _fields(fits) if fits else None
 
-    def _of_union(self, schema: list[Any], place: str, within: tuple[str, ...]) -> tuple[DataType, Fit | None]:
+    def _of_union(self, schema: list[Any], place: str, within: tuple[str, ...]) -> tuple[types.DataType, Fit | None]:
         parts = [part for part in schema if part != "null"]
         if len(parts) == 1:
             kind, fit = self._of(parts[0], place, within)
@@ -114,15 +100,15 @@ class AvroColumns:
 
     def _of_plain(
         self, schema: Mapping[str, Any], name: str, place: str, within: tuple[str, ...]
-    ) -> tuple[DataType, Fit | None]:
+    ) -> tuple[types.DataType, Fit | None]:
         logical = schema.get("logicalType")
         if logical == "decimal" and name in ("bytes", "fixed"):
             digits, scale = schema.get("precision"), schema.get("scale", 0)
             if not isinstance(digits, int) or not isinstance(scale, int) or not 0 < digits <= MOST_DIGITS:
                 raise ConfigError(f"{place} is a decimal of {digits} digits, and Spark's have {MOST_DIGITS} at most")
-            return DecimalType(digits, scale), None
+            return types.DecimalType(digits, scale), None
         if (name, str(logical)) in _AS_TEXT:
-            return StringType(), str
+            return types.StringType(), str
         if (name, str(logical)) in _LOGICAL:
             return _LOGICAL[name, str(logical)], None
         return (_PLAIN[name], None) if name in _PLAIN else self._of(name, place, within)

@@ -8,17 +8,7 @@ from millstream.ops.findings.partitions import uneven_streams
 from millstream.ops.findings.status import finding_facts, letters_waiting, lost_queries
 from millstream.ops.groups.status import SORTS, group_facts, sorted_streams, totals
 from millstream.ops.streams.status import StreamStatus, refused_lines, search, stream_facts
-from millstream.ops.watching.questions import (
-    Rates,
-    all_queries,
-    by_stream,
-    everything,
-    layouts_reading,
-    on_servers,
-    rates_of,
-    server_standing,
-    worst_cases,
-)
+from millstream.ops.watching import questions
 from millstream.ops.words import Facts, name
 from millstream.ops.words import rate as rate_words
 from millstream.web.charts import sparkline
@@ -43,21 +33,21 @@ class StreamRow:
 
 async def overview_page(asked: Asked) -> WebPage:
     """All streams."""
-    reading = await everything(asked.watch)
-    layouts = await layouts_reading(asked.watch, reading.value)
-    parts, parts_done = reading.value, rates_of(reading)
-    reading = by_stream(reading, layouts)
-    seen, done = reading.value, rates_of(reading)
+    reading = await questions.everything(asked.watch)
+    layouts = await questions.layouts_reading(asked.watch, reading.value)
+    parts, parts_done = reading.value, questions.rates_of(reading)
+    reading = questions.by_stream(reading, layouts)
+    seen, done = reading.value, questions.rates_of(reading)
     sort = asked.words.get("sort", "worst")
     found = sorted_streams(seen, sort)
     first = (asked.count("page", 1, 1 + len(found) // STREAMS) - 1) * STREAMS
     rows = [_row(asked, stream, seen.at_ms, done) for stream in found[first : first + STREAMS]]
     whole = totals(seen, done[0])
-    looked = await worst_cases(asked.watch, parts, parts_done)
-    queries = await all_queries(asked.watch)
-    servers = await server_standing(asked.watch)
+    looked = await questions.worst_cases(asked.watch, parts, parts_done)
+    queries = await questions.all_queries(asked.watch)
+    servers = await questions.server_standing(asked.watch)
     await note_recurring(asked)
-    besides = [*on_servers(servers), *lost_queries(queries.value, parts), *letters_waiting(seen)]
+    besides = [*questions.on_servers(servers), *lost_queries(queries.value, parts), *letters_waiting(seen)]
     noted = findings(asked, looked.value, [*besides, *uneven_streams(parts, layouts)])
     urgent = [one for one in noted if one.advice.level != "hint"]
     facts: Facts = {
@@ -85,7 +75,7 @@ async def overview_page(asked: Asked) -> WebPage:
     return WebPage("overview", "Overview", facts, view, shell, **WebPage.source(reading, looked, queries, servers))
 
 
-def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: Rates) -> StreamRow:
+def _row(asked: Asked, stream: StreamStatus, now_ms: int, done: questions.Rates) -> StreamRow:
     added = done[0].get(stream.key)
     groups = [group_row(asked, group, done[1].get((stream.key, group.name)), now_ms) for group in stream.groups]
     points = asked.watch.history.rates(stream.key)
@@ -106,7 +96,7 @@ _MOST = 100
 async def search_page(asked: Asked) -> WebPage:
     """The names that fit the words of ``q``; of consumers only those that hold entries."""
     wanted = asked.words.get("q", "")
-    reading = await everything(asked.watch)
+    reading = await questions.everything(asked.watch)
     every = search(reading.value, wanted)
     found = every[:_MOST]
     facts = {

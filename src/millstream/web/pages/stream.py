@@ -15,15 +15,7 @@ from millstream.ops.watching.questions import all_queries, archive_reading, rate
 from millstream.ops.words import EntryView, Facts, milliseconds, name, rate
 from millstream.web.charts import sparkline
 from millstream.web.page import Asked, WebPage
-from millstream.web.pages.common import (
-    archive_standings,
-    closed_actions,
-    command_line,
-    group_row,
-    group_standing,
-    query_standings,
-    standings_drawn,
-)
+from millstream.web.pages import common
 from millstream.web.pages.entries import ENTRIES, KINDS, MOST, Window, filters, listed_entries, paging, window
 from millstream.web.pages.schedules import scheduled
 
@@ -58,7 +50,7 @@ async def stream_page(asked: Asked) -> WebPage:
         state = whole.mapped(lambda one: seen if one is None else one.seen)
     seen, (added, group_rates) = state.value, rates_of(state)
     stream = seen.streams[0]
-    groups = [group_row(asked, each, group_rates.get((key, each.name)), seen.at_ms) for each in stream.groups]
+    groups = [common.group_row(asked, each, group_rates.get((key, each.name)), seen.at_ms) for each in stream.groups]
     payloads = [EntryPayload(view.fields) for view in views]
     rates = asked.watch.history.rates(key)
     facts = {
@@ -76,7 +68,7 @@ async def stream_page(asked: Asked) -> WebPage:
         "more": found.further,
     }
     view = {
-        "closed": await closed_actions(asked, key),
+        "closed": await common.closed_actions(asked, key),
         "actions_here": _ACTIONS,
         "stream": stream,
         "parted": parted,
@@ -88,11 +80,11 @@ async def stream_page(asked: Asked) -> WebPage:
         "spark": sparkline(rates, f"entries a second, now {rate(added.get(key))}"),
         "first_ms": _ms(stream.first_entry_id),
         "last_ms": _ms(stream.last_entry_id),
-        "ground": standings_drawn(
+        "ground": common.standings_drawn(
             stream,
-            [standing for one in archived for standing in archive_standings(one.value.streams, key)]
-            + query_standings(queries.value, key)
-            + [group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # a table has it too
+            [standing for one in archived for standing in common.archive_standings(one.value.streams, key)]
+            + common.query_standings(queries.value, key)
+            + [common.group_standing(one.group, seen.at_ms, stuck=one.stuck) for one in groups],  # a table has it too
         ),
         "entries": [
             EntryRow(each.id, milliseconds(each.id), in_brief(payload))
@@ -107,8 +99,8 @@ async def stream_page(asked: Asked) -> WebPage:
         "files": [(kind, asked.link(f"/stream.{kind}", **_here(asked))) for kind in KINDS],
         **paging(found, wanted),
     }
-    shell = [command_line(asked, "stream show" if parted is None else "stream balance", key)]
-    shell += [command_line(asked, "stream tail", key, options=sought.words)]
+    shell = [common.command_line(asked, "stream show" if parted is None else "stream balance", key)]
+    shell += [common.command_line(asked, "stream tail", key, options=sought.words)]
     return WebPage("stream", name(key), facts, view, shell, **WebPage.source(state, later, entries, queries, *archived))
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from millstream.client.jsontext import parse_record
+from millstream.texts import can_be_name
 
 _TEXT, _COUNT = (str,), (int,)
 #: Whole numbers go so far, as the server's own do: what is beyond cannot be reckoned with as a time.
@@ -68,7 +69,7 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         limits = subscriber.setdefault("limits", [])
         if not isinstance(limits, list) or not all(_fits(one, _LIMIT) for one in limits):
             return None
-        if not all(_is_name(subscriber[name]) for name in ("stream", "group", "consumer")):
+        if not all(can_be_name(subscriber[name]) for name in ("stream", "group", "consumer")):
             return None
     found: dict[str, Any] = parsed
     return found
@@ -83,12 +84,3 @@ def _fits(value: Any, shape: dict[str, tuple[type, ...]]) -> bool:
 
 def _is_one_of(value: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not (isinstance(value, int) and not -_HIGHEST <= value < _HIGHEST)
-
-
-def _is_name(text: str) -> bool:
-    """True for what a server can have: a name with half of a surrogate pair could not even be asked for."""
-    try:
-        text.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -10,16 +10,8 @@ from functools import partial
 from redis.exceptions import NoScriptError
 
 from millstream import failpoints
+from millstream.client.dead_letter import transaction
 from millstream.client.dead_letter.drive import drive
-from millstream.client.dead_letter.transaction import (
-    BATCH,
-    FIELDS_LIMIT,
-    DeadLetterRoute,
-    DeadLetterTransaction,
-    Fate,
-    LettersRefusedError,
-    Unsure,
-)
 from millstream.client.delays import due
 from millstream.client.line import Command
 from millstream.worker.model.lifecycle import Event
@@ -44,7 +36,7 @@ class DeadLetterWriter:
         self._queue: list[DeadSettlement] = []
         self._ended: list[Held] = []  # Dead entries whose publishers wait for a result
         self._asked_at = 0  # monotonic ms at which the last commands were sent
-        self._unsure: Unsure = {}  # Entries whose step was sent without a reply, which may be written already
+        self._unsure: transaction.Unsure = {}  # Entries whose step got no reply; it may be written already
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -61,7 +53,7 @@ class DeadLetterWriter:
     async def flush(self) -> bool:
         """Write all; False when the server refused or others kept coming first, and some are left for another time."""
         while self._queue:
-            batch = [one for one in self._queue[:BATCH] if one.unsettled]
+            batch = [one for one in self._queue[: transaction.BATCH] if one.unsettled]
             failpoints.reach("before_dead")
             done = await self._write(batch)
             self._queue = [one for one in self._queue if one.unsettled]
@@ -78,14 +70,14 @@ class DeadLetterWriter:
         """
         # After an EXEC without a reply the letter may be there: only the transaction looks for it
         since_exec = [ident for ident, after in self._unsure.items() if after is not None]
-        large = [one for one in batch if len(one.letter.fields) > FIELDS_LIMIT or one.id in since_exec]
+        large = [one for one in batch if len(one.letter.fields) > transaction.FIELDS_LIMIT or one.id in since_exec]
         if self._member.no_ack or self._fence.refusal is not None:
             large = batch
         try:
             done = len(large) == len(batch) or await self._by_script([one for one in batch if one not in large])
             # The transactions run even if the script left some: those are other entries
             return (not large or await self._by_transaction(large)) and done
-        except LettersRefusedError as refused:
+        except transaction.LettersRefusedError as refused:
             if str(refused).startswith("NOGROUP"):
                 # The group went, and its pending list with it: there is nothing to set aside
                 for one in batch:
@@ -96,10 +88,10 @@ class DeadLetterWriter:
             )
         return False
 
-    def _transaction(self, batch: list[DeadSettlement]) -> DeadLetterTransaction[DeadSettlement]:
+    def _transaction(self, batch: list[DeadSettlement]) -> transaction.DeadLetterTransaction[DeadSettlement]:
         member = self._member
         failures = self._failures.key if any(one.held.record is not None for one in batch) else ""
-        route = DeadLetterRoute(
+        route = transaction.DeadLetterRoute(
             member.stream,
             member.group,
             member.consumer,
@@ -109,13 +101,13 @@ class DeadLetterWriter:
             maxlen=member.dead_maxlen,
             no_ack=member.no_ack,
         )
-        return DeadLetterTransaction(route, self._unsure, self._report)
+        return transaction.DeadLetterTransaction(route, self._unsure, self._report)
 
     async def _by_script(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
         try:
             await drive(self._transaction(batch).by_script(batch), member.line, sending=self._sending)
-        except LettersRefusedError as refused:
+        except transaction.LettersRefusedError as refused:
             if not no_script(refused.reply):
                 raise
             await self._fence.prepare(member.line)
@@ -140,13 +132,13 @@ class DeadLetterWriter:
     def _fresh(self, batch: list[DeadSettlement]) -> bool:
         return not self._member.stale_among([one.held for one in batch if one.unsettled])
 
-    def _report(self, one: DeadSettlement, fate: Fate) -> None:
+    def _report(self, one: DeadSettlement, fate: transaction.Fate) -> None:
         """Bring our state in line with what the guard found; it is called once for each fate, and never waits."""
         member, held, letter = self._member, one.held, one.letter
-        if fate is Fate.OURS:
+        if fate is transaction.Fate.OURS:
             held.leased = self._asked_at  # and not when it was answered: who knows how old the answer was
             return
-        if fate is Fate.LOST:
+        if fate is transaction.Fate.LOST:
             member.stats.fenced += 1
             member.lose(held)
             return

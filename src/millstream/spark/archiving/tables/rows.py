@@ -22,6 +22,7 @@ from millstream.spark.arrow import arrays
 from millstream.spark.arrow.format_values import texts
 from millstream.spark.arrow.page import listed_array
 from millstream.spark.arrow.parse_values import convert
+from millstream.texts import is_utf8
 
 MARK = b"millstream.columns"
 """The key of a file's metadata under which its columns are."""
@@ -275,7 +276,7 @@ def _by_name(names: pa.Array) -> Iterator[tuple[bytes, Any]]:
 
 def _text(name: bytes) -> str | None:
     """A field's name, if it is one that a column can be told by."""
-    return name.decode() if len(name) <= 1024 and _is_text(name) else None
+    return name.decode() if len(name) <= 1024 and is_utf8(name) else None
 
 
 def _mask(values: pa.Array, kind: str) -> pa.Array:
@@ -293,16 +294,8 @@ def _readable(values: pa.Array) -> pa.Array:
     try:
         values.view(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([value is not None and _is_text(value) for value in values.view(pa.binary()).to_pylist()])
+        return pa.array([value is not None and is_utf8(value) for value in values.view(pa.binary()).to_pylist()])
     return values.is_valid()
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _of_known_years(values: pa.Array, kind: str) -> pa.Array:
