@@ -36,8 +36,8 @@ EXIT_CODES = {
     1: "some or all of it failed",
     2: "the command line is invalid, or the answer was no",
     3: "the server cannot be reached, or the connection broke",
-    4: "nothing has that name",
-    5: "refused by the server, by its users' rights, or by a check",
+    4: "the named object does not exist",
+    5: "refused by the server, by the user's rights, or by a check",
     130: "interrupted",
     141: "the reader of the output ended, as with `| head`",
 }

@@ -169,7 +169,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
       1  failed: fix the cause, then run it again
       2  the command line is invalid
       3  the server cannot be reached
-      4  nothing has that name
+      4  the named object does not exist
       5  refused
     """
     with exits("millstream archive"):

@@ -84,7 +84,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
       1    the replay could not continue: fix the cause and run the same command again
       2    the command line is invalid
       3    a server cannot be reached
-      4    nothing has that name
+      4    the named object does not exist
       5    refused
       130  stopped by SIGTERM or Ctrl-C
 

@@ -6,12 +6,14 @@ any case.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
-from millstream.ops.later.status import StreamSchedules
 from millstream.ops.letters.status import LettersSeen
 from millstream.ops.streams.status import GroupStatus, OldestEntry, StreamsSeen
+
+if TYPE_CHECKING:
+    from millstream.ops.later.status import StreamSchedules
 
 CheckStatus = Literal["ok", "warning", "critical", "unknown"]
 
@@ -114,7 +116,7 @@ def _dead(seen: StreamsSeen, letters: LettersSeen, only: str | None) -> list[Mea
     return [Measured("dead", key, None, count) for key, count in found.items()]
 
 
-def overdue(found: Iterable[StreamSchedules], only: str | None) -> list[Measured]:
+def overdue(found: "Iterable[StreamSchedules]", only: str | None) -> list[Measured]:
     """The delay of the first schedule of each stream; 0 where none waits, so that a graph of it does not end."""
     known = [Measured("overdue", one.stream, None, one.overdue_ms, why=one.why) for one in found]
     return known or [Measured("overdue", only or "", None, 0)]

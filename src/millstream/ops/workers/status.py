@@ -5,9 +5,10 @@ Strangers may have written megabytes under the names of workers.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.worker.model.pause import HandlerPause
+if TYPE_CHECKING:
+    from millstream.worker.model.pause import HandlerPause
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class WorkersSeen:
     workers: tuple[WorkerStatus, ...] = ()  # Those alive, the oldest first
     # Those of the last day that are gone without signing off, the latest first
     vanished: tuple[VanishedWorker, ...] = ()
-    pauses: tuple[HandlerPause, ...] = ()  # Handlers that are paused
+    pauses: "tuple[HandlerPause, ...]" = ()  # Handlers that are paused
     strange: tuple[str, ...] = ()  # Keys that do not hold a worker's record
     why: str | None = None  # The reason why nothing is known of workers; None when it is
 
@@ -96,7 +97,7 @@ class WorkersSeen:
                 return worker
         return None
 
-    def pause_of(self, stream: str, group: str) -> HandlerPause | None:
+    def pause_of(self, stream: str, group: str) -> "HandlerPause | None":
         """The pause of a group; None when it is not paused."""
         return next((pause for pause in self.pauses if (pause.stream, pause.group) == (stream, group)), None)
 

@@ -6,9 +6,10 @@ The report is Spark's ``StreamingQueryProgress``. For sources that are not ours,
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.listener import StreamingQueryProgress
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 PHASES = 16
 """Number of phases of a batch to report, the longest ones."""
@@ -22,7 +23,7 @@ RECENT = 100
 _APART = 1000  # milliseconds
 
 
-def figures(progress: StreamingQueryProgress) -> dict[str, Any]:
+def figures(progress: "StreamingQueryProgress") -> dict[str, Any]:
     """One batch: what it read, how long each phase took, and the present place of the query in each stream."""
     return {
         "batch": progress.batchId,
