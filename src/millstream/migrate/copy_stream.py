@@ -1,6 +1,6 @@
 """One stream copied: under a temporary name, compared with its source, renamed.
 
-Two ways. DUMP and RESTORE carry everything at one moment, where the target takes the source's form and the stream is
+Two methods exist. DUMP and RESTORE carry everything at one moment, where the target takes the source's form and the stream is
 small enough to be one message. Commands carry all but the times of consumers and remembered messages, page by page.
 
 A copy that is not whole is never visible: a stream has been compared before it gets its own name. A run that was killed
