@@ -1,7 +1,8 @@
 """One stream copied: under a temporary name, compared with its source, renamed.
 
-Two methods exist. DUMP and RESTORE carry everything at one moment, where the target takes the source's form and the stream is
-small enough to be one message. Commands carry all but the times of consumers and remembered messages, page by page.
+A copy is made in one of two ways. DUMP and RESTORE carry everything at one moment, where the target takes the
+source's form and the stream is small enough to be one message. Commands carry all but the times of consumers and
+remembered messages, page by page.
 
 A copy that is not whole is never visible: a stream has been compared before it gets its own name. A run that was killed
 leaves the temporary key, which the next run drops. Comparing :class:`Overview` before and after finds a stream that is

@@ -304,12 +304,12 @@ def cut(directory: Path, place: str, yes: bool) -> None:
 
     A server refuses to start on a log that is damaged in the middle, since the records after the damage had been
     acknowledged. `millstream log check` prints the byte to cut at. This command shows every key that loses data,
-    prompts for confirmation, and cuts. Nothing is removed: the bytes are kept in DIR in files named cut-..., which `millstream log dump` reads.
-    Try a backup first (`millstream restore`).
+    prompts for confirmation, and cuts. Nothing is removed: the bytes are kept in DIR in files named cut-..., which
+    `millstream log dump` reads. Try a backup first (`millstream restore`).
 
     \b
     Examples:
-      millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
+      millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and prompt
       millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
 
     \b
