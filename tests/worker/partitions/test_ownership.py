@@ -430,6 +430,17 @@ async def test_a_process_that_is_to_be_quiet_gives_its_partitions_up(fleet: Flee
         await aeventually(lambda: (len(owned(one)), len(owned(two))) == (2, 2))
 
 
+async def test_a_stop_is_clean_after_the_wait_was_cancelled(fleet: Fleet) -> None:
+    """A stop during a wait, as `millstream run` does at SIGTERM, stores all outcomes and reports success."""
+    app = fleet.app()
+    await app.start()
+    waiting = asyncio.create_task(app.wait())
+    await aeventually(lambda: len(owned(app)) == 4)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert await app.stop()
+
+
 @pytest.mark.parametrize(
     ("options", "sub_options", "fault"),
     [

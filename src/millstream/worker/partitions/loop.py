@@ -4,6 +4,7 @@ It has a loop for each partition that it owns. These share the handler's ``concu
 the threads and the counters; the registry has one row for all of them.
 """
 
+import asyncio
 import copy
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -230,7 +231,8 @@ class PartitionedLoop:
 
     async def done(self) -> None:
         """Wait until a part of it fails."""
-        await self.ownership.failed
+        await asyncio.wait([self.ownership.failed])  # unlike an await, leaves the future whole when it is cancelled
+        self.ownership.failed.result()
 
     async def stop(self, grace: float) -> bool:
         """Give up every partition as a loop stops; False when something could not be finished."""
