@@ -21,6 +21,7 @@ from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.later.declaring import Declaring, RecurringSchedules
 from millstream.worker.later.mover import Mover
 from millstream.worker.later.scheduler import Scheduler
+from millstream.worker.model.stats import in_words
 from millstream.worker.partitions.loop import PartitionedLoop, Runner, totals
 from millstream.worker.process.run import run_in_process
 from millstream.worker.process.start import start_patiently
@@ -256,7 +257,7 @@ class App(Declaring, Publishing):
             if isinstance(result, BaseException):
                 log.error("a subscriber did not stop cleanly", exc_info=result)
         if self._reading:
-            log.info("stopped: %s", self.stats())
+            log.info("stopped: %s", "; ".join(f"{name}: {in_words(done)}" for name, done in self.stats().items()))
         hooked = self._hooked
         try:
             if hooked:

@@ -131,9 +131,9 @@ async def test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused(
 
 def counted(out: str, name: str) -> int:
     """A counter of the only subscriber, from what a worker says at its end."""
-    found = re.search(rf"stopped: .*'{name}': (\d+)", out)
+    found = re.search(rf"stopped: work: (.*\b{name} (\d+)|.*)", out)
     assert found, out
-    return int(found[1])
+    return int(found[2] or 0)
 
 
 def taken_from_us(client: redis.Redis, entry: Any, consumer: str = "other") -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import logging
 import threading
 from collections import Counter
 from typing import Any
@@ -275,10 +276,12 @@ def claim_all(client: redis.Redis) -> list[str]:
 
 
 async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
-    server: ServerProcess, client: redis.Redis
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stop does not wait for ever; the interrupted entry is somebody else's at once, uncharged."""
+    """A stop ends in time. Another worker can claim the interrupted entry at once, uncharged. The log names it."""
+    caplog.set_level(logging.INFO, "millstream.worker")
     entry = client.xadd("s", {"x": 1})
+    client.xgroup_create("idle", "g", mkstream=True)
     app, running, cancelled = App(server.url), asyncio.Event(), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
@@ -290,12 +293,17 @@ async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
             cancelled.append(msg.id)
             raise
 
+    @app.subscriber(StreamSub("idle", group="g"))
+    async def idle() -> None: ...
+
     await app.start()
     await running.wait()
     assert await app.stop(grace=0.05)
     assert cancelled == [entry]
     client.xautoclaim("s", "g", "other", HOUR)
     assert pending(client, "s", "g") == {entry: ("other", 1)}
+    assert f"handle: cancelled at the end of the grace time of 0.05 s: {entry} of s" in caplog.messages
+    assert "stopped: handle: read 1, released 1, groups created 1; idle: nothing" in caplog.messages
 
 
 async def test_the_group_is_made_anew_after_flushall(server: ServerProcess, client: redis.Redis) -> None:

@@ -4,6 +4,7 @@ Each is counted where the thing happens, by ``member.stats``; :mod:`millstream.w
 metric that shows it, and docs/reference/metrics.md lists that.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 
@@ -32,3 +33,8 @@ class SubscriberStats:
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""
         return asdict(self)
+
+
+def in_words(counters: Mapping[str, int]) -> str:
+    """The counters that are not zero, for a line of the log."""
+    return ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counters.items() if count) or "nothing"

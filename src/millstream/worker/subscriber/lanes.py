@@ -25,6 +25,8 @@ log = logging.getLogger("millstream.worker")
 _YIELD_EVERY = 128
 #: Seconds a cancelled handler has for tidying up.
 _AFTER_CANCEL = 3.0
+#: Most cancelled entries that the log names.
+_NAMED = 5
 
 
 class Runs(Protocol):
@@ -61,7 +63,21 @@ class Lanes(SubscriberPart):
         if not self.tasks:
             return 0
         _, late = await asyncio.wait(self.tasks, timeout=grace)
+        self._name_late(grace)
         return await self._cancel(late)
+
+    def _name_late(self, grace: float) -> None:
+        """Log the entries whose runs outlast the grace time."""
+        late = [held.id.decode() for held in self._member.held.values() if held.state is State.RUNNING]
+        if late:
+            log.warning(
+                "%s: cancelled at the end of the grace time of %g s: %s%s of %s",
+                self._subscription.name,
+                grace,
+                ", ".join(late[:_NAMED]),
+                f" and {len(late) - _NAMED} more entries" if len(late) > _NAMED else "",
+                self._member.stream,
+            )
 
     async def _cancel(self, late: Iterable[asyncio.Task[None]]) -> int:
         """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
