@@ -24,6 +24,7 @@ from millstream.ops.making import Prepared
 from millstream.ops.payloads.editing import Pairs, difference, document_of, fields_from
 
 _OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
+_MISSING = "not in {}: put back, removed or trimmed before"
 _KEY = click.Option(["--key"], metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
 
 
@@ -45,7 +46,7 @@ def _retry(typed: TypedChange, options: Ask, key: str | None) -> None:
         done = made(options, output, found, "letters")
     finally:  # also when interrupted
         _say_unsettled(outcome)
-    _report(output, outcome, all_groups="all_groups" in typed.texts)
+    _report(output, typed.texts["key"], outcome, all_groups="all_groups" in typed.texts)
     _say_audit(output, done)
     _say_none(output, typed.texts, found)
     sys.exit(0 if not outcome.refused and not (named and outcome.gone) else FAILED)
@@ -59,6 +60,8 @@ def _remove(typed: TypedChange, options: Ask, key: str | None) -> None:
     done = made(options, output, found, "letters")
     gone = found.entries - done.done
     output.report({"removed": done.done, "gone": gone})
+    if gone:
+        output.say(f"Letters counted as gone are {_MISSING.format(typed.texts['key'])}.")
     _say_audit(output, done)
     _say_none(output, typed.texts, found)
     sys.exit(0 if not gone or "ids" not in typed.texts else FAILED)
@@ -96,7 +99,7 @@ def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, o
             _forget(kept)
         elif kept is not None:
             output.say(f"Your text is kept in {kept}; continue with --from.")
-    _report(output, outcome, all_groups=False)
+    _report(output, typed.texts["key"], outcome, all_groups=False)
     sys.exit(0 if outcome.returned else FAILED)
 
 
@@ -140,7 +143,7 @@ def _say_unsettled(outcome: PutBackOutcome) -> None:
             export_one(output, one)
 
 
-def _report(output: Output, outcome: PutBackOutcome, *, all_groups: bool) -> None:
+def _report(output: Output, key: str, outcome: PutBackOutcome, *, all_groups: bool) -> None:
     """Report the outcome of each letter. A stream without the group is a note: entries that wait there are not lost."""
     facts: dict[str, object] = {
         "returned": len(outcome.returned),
@@ -149,7 +152,7 @@ def _report(output: Output, outcome: PutBackOutcome, *, all_groups: bool) -> Non
     }
     facts |= {"groups": "all" if all_groups else "failed"}
     rows: list[tuple[object, ...]] = [(one, "returned", stream, entry) for one, stream, entry in outcome.returned]
-    rows += [(one, "gone", None, None) for one in outcome.gone]
+    rows += [(one, "gone", None, _MISSING.format(key)) for one in outcome.gone]
     rows += [(one, "refused", None, why) for one, why in outcome.refused]
     titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("groups", title="for"))
     if output.form == "table":
