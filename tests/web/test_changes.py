@@ -89,7 +89,7 @@ def test_a_group_that_is_being_read_is_rewound_by_the_first_confirmation(
     page = changing.ask(f"/change?{urlencode(words)}")
     (pause,) = re.findall(r'<a href="([^"]+)">a pause of its workers</a>', page.text)
     assert "Pause a group: no worker processes its entries" in changing.ask(html.unescape(pause)).text
-    assert "what it was delivered meanwhile is delivered again as well" in page.text
+    assert "the entries delivered meanwhile are delivered again too" in page.text
     assert "--even-if-moved</code>" in page.text
     inside = page.text.partition('<form class="confirm"')[2]
     shown = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', inside))
@@ -227,7 +227,10 @@ def test_entries_are_offered_to_nobody_but_readers(changing: ConsoleThread, held
     changing.forget()
     page = changing.ask("/group?key=s&group=g").text
     assert re.search(r'name="to"[^>]*retry', page) is None
-    assert "what waits for its next try" in page
+    assert "not a worker: entries that wait for their next try" in page
+    held.xgroup_createconsumer("s", "g", "by-hand")
+    changing.forget()
+    assert "no worker reports this name" in changing.ask("/group?key=s&group=g").text
 
 
 def test_a_form_has_an_end(changing: ConsoleThread) -> None:

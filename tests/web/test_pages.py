@@ -262,7 +262,8 @@ def test_unowned_entries_and_their_payloads_are_on_the_groups_page(console: Cons
         ("2-0", None, "value 2")
     ]
     assert (facts["unowned"], [one["code"] for one in facts["findings"]]) == (1, ["unowned"])
-    assert "nobody" in console.ask("/group?key=nacked&group=unowned").text
+    for page in ("/group?key=nacked&group=unowned", "/entry?key=nacked&id=2-0"):
+        assert '<span class="hot">no consumer</span>' in console.ask(page).text
 
 
 def test_every_page_says_how_it_was_made(console: ConsoleThread, client: redis.Redis) -> None:

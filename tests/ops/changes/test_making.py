@@ -102,8 +102,8 @@ def test_a_preview_says_who_reads_the_group_and_how_it_stands_still(look: Look, 
     fill(client)
     start = lambda line: planned(line, "group rewind", *ORDERS, to="start")  # noqa: E731 - used twice
     note = next(each for each in look(start).plan.notes if "being read" in each)
-    assert "by 'web'. If it moves on" in note
-    assert "stop 'web' first (known to no worker); or say --even-if-moved." in note
+    assert "by 'web'. If it moves on before you confirm" in note
+    assert "stop 'web' first (no worker reports these names); or add --even-if-moved." in note
     subscriber = {**FACTS["subscribers"][0], "stream": "orders", "group": "billing", "consumer": "web"}
     enrol(client, "w", json.dumps({**FACTS, "id": "w", "subscribers": [subscriber]}))
     note = next(each for each in look(start).plan.notes if "being read" in each)

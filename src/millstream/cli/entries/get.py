@@ -107,14 +107,14 @@ def _headers(entry: EntryView | None, choice: EntryChoice) -> Sequence[Sequence[
 
 
 def _groups(found: EntryFound, *, people: bool) -> Sequence[Sequence[object]]:
-    """A row for each group; to people nobody is a word, and a fatal entry's deliveries are none."""
+    """A row for each group; people read "no consumer", and no deliveries for a fatal entry."""
     rows: list[tuple[object, ...]] = []
     for one in found.standings:
         held = one.pending
         if held is None:
             rows.append((one.group, _STATES[one.state] if people else one.state, None, None, None, None, None))
             continue
-        owner = "nobody" if people and held.unowned else held.consumer
+        owner = "no consumer" if people and held.unowned else held.consumer
         deliveries = None if people and held.fatal else held.deliveries
         rows.append((one.group, one.state, owner, held.idle_ms, held.due_in_ms, deliveries, held.fatal))
     return rows

@@ -226,7 +226,7 @@ def plan_rewind(
     plan = replace(plan, live=bool(read_by.names))
     if even_if_moved:
         return replace(plan, moving=True, selection="back" if back else "on")
-    helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or say "
+    helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or add "
     return replace(plan, if_moved=f"{helps}--even-if-moved.")
 
 
@@ -244,8 +244,8 @@ _NARROWED = "The group keeps its position: only its count of entries read is set
 _COUNTED = "The group keeps its position: only its count of entries read is set, so that the server knows the lag."
 
 _MOVES_ON = {
-    True: "Where the group is read on until then, what it was delivered meanwhile is delivered again as well.",
-    False: "Where the group is read on until then, fewer are skipped; where it is past that place, nothing is changed.",
+    True: "If the group reads on before the change, the entries delivered meanwhile are delivered again too.",
+    False: "If the group reads on before the change, fewer are skipped. If it passes that place, nothing is changed.",
 }
 
 
@@ -260,11 +260,11 @@ def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
     if not read_by.names:
         return []
     first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
-    first += [f"stop {_listed(read_by.others)} first (known to no worker)"] if read_by.others else []
+    first += [f"stop {_listed(read_by.others)} first (no worker reports these names)"] if read_by.others else []
     return [
-        f"The group is being read, by {_listed(read_by.names)}. If it moves on before you agree, nothing is changed: "
+        f"The group is being read by {_listed(read_by.names)}. If it moves on before you confirm, nothing is changed: "
         + "; ".join(first)
-        + "; or say --even-if-moved."
+        + "; or add --even-if-moved."
     ]
 
 

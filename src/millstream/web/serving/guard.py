@@ -143,6 +143,12 @@ def wrong_host(headers: Headers, known: Iterable[str]) -> Response | None:
     )
 
 
+_FOREIGN = (
+    "Nothing was changed: the header Origin is missing, or names another site. Send the change from a page of this "
+    "console; a script sends Origin with the console's own address."
+)
+
+
 def wrong_site(method: str, headers: Headers) -> Response | None:
     """The answer to a request that another site's page made the browser send."""
     site = _all_of(headers, "sec-fetch-site")
@@ -155,7 +161,7 @@ def wrong_site(method: str, headers: Headers) -> Response | None:
     if site is not None and site not in _HERE:
         return _refusal(403, "A page of another site sent this change; nothing was changed.")
     if origin is None or not _is_own(origin, headers.get("host", "")):
-        return _refusal(403, "This change did not come from a page of this console (Origin); nothing was changed.")
+        return _refusal(403, _FOREIGN)
     return None
 
 
