@@ -383,6 +383,8 @@ def test_an_operator_changes_the_number(server: ServerProcess, client: redis.Red
     for n in range(3):
         client.xadd("orders", {"key": f"k{n}"})
     client.xgroup_create("orders", "g", "0")
+    assert "`millstream stream partition orders 4 --by FIELD`" in run("repartition", "orders", "4", "--yes", code=5)
+    assert "not set: each publish gives its key" in run("partition", "orders", "4", "--dry-run")
     words = ("partition", "orders", "4", "--by", "key")
     assert "'orders{0}' to 'orders{3}'" in run(*words, "--dry-run")
     assert client.keys("millstream:*") == []

@@ -29,7 +29,7 @@ from millstream.ops.plan import (
 )
 from millstream.ops.streams import reading as reading_streams
 from millstream.ops.streams.measuring import TrimFacts, TrimmedGroup, trim_facts
-from millstream.ops.streams.repartitioning import prepared_repartition
+from millstream.ops.streams.repartitioning import key_field, prepared_repartition
 from millstream.ops.streams.status import StreamStatus
 from millstream.ops.words import command_words, order
 
@@ -327,8 +327,7 @@ def plan_partition(layout: PartitionLayout) -> ChangePlan:
     notes = (
         f"Partitions are {keys[0]!r} to {keys[-1]!r}; the key {key!r} describes them.",
         f"The key {stream!r} takes no entry: a program that adds to it fails.",
-        "The field with an entry's key is "
-        + (f"{layout.by!r}." if layout.by else "not set: each publish gives its key."),
+        key_field(layout),
     )
     undo = Undo(
         commands=(("DEL", key), ("DEL", stream)), note="Remove the partitions too, once nothing needs their entries."

@@ -10,6 +10,7 @@ from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import HIGHEST_ID, PartitionLayout, described, descriptor_key
 from millstream.errors import UsageError
 from millstream.ops.actions import Word, action
+from millstream.ops.asking import is_missing
 from millstream.ops.guard import StepResult
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Stream, number
@@ -55,6 +56,10 @@ async def repartition(
     if (to is None) != finished or (keep and not finished):
         raise UsageError("What is to be done? Give NUMBER, or --finish, which --keep may go with.")
     if to is not None:
+        if await find_layout(change.line, stream) is None and not await is_missing(change.line, stream):
+            raise ChangeRefusedError(
+                f"{stream!r} is not partitioned: `millstream stream partition {stream} {to} --by FIELD` divides it"
+            )
         return await prepared_repartition(change, "stream repartition", stream, to)
     try:
         layout, found = await drained(change.line, stream)
@@ -124,7 +129,15 @@ def _notes(layout: PartitionLayout) -> tuple[str, ...]:
         f"New entries go to {layout.keys[0]!r} to {layout.keys[-1]!r}, which are read once the earlier ones are.",
         "The earlier streams are sealed: a program that adds to them without the layout fails.",
         "Workers that read a plain stream must be started again to read its partitions.",
-    )[: 3 if layout.generations[0].number == 0 else 2]
+        key_field(layout),
+    )[: 4 if layout.generations[0].number == 0 else 2]
+
+
+def key_field(layout: PartitionLayout) -> str:
+    """The source of an entry's key, for the preview."""
+    return (
+        f"The field with an entry's key is {repr(layout.by) if layout.by else 'not set: each publish gives its key'}."
+    )
 
 
 def _prepared(plan: ChangePlan, make: Callable[[Line], Awaitable[object]]) -> Prepared:
