@@ -21,12 +21,12 @@ from millstream.client.line import Line
 from millstream.client.partitions.changing import planned
 from millstream.client.partitions.declared import declare
 from millstream.client.url import check_shared, find_url
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError, Disconnected, UsageError
 from millstream.worker.background import Background
 from millstream.worker.handlers.calling import add_publisher, check_handler, name_of
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.handlers.publish import check_idempotent, fields_of, need_idmp, trimming
-from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique
+from millstream.worker.handlers.sender import How, Later, Sender, Trim, Unique, unanswered
 from millstream.worker.jobs.job import Job, JobDoor, no_job
 from millstream.worker.later.schedules import Schedules
 
@@ -334,7 +334,11 @@ class Publishing:
             need_idmp(await sender.server())
 
         async def send(publication: Publication) -> str:
-            return await sender.add(publication.stream, fields_of(publication.content, publication.headers), how)
+            fields = fields_of(publication.content, publication.headers)
+            try:
+                return await sender.add(publication.stream, fields, how)
+            except Disconnected as error:
+                raise unanswered(publication.stream, sender.url, error) from error
 
         around: Publish = chain(self.middlewares, "publish", send)
         return await around(publication)
@@ -420,7 +424,11 @@ class Publishing:
             )
             return added
         rows = [fields_of(content, headers) for content in contents]
-        return await self._sending().add_batch(stream, rows, hows) if rows else []
+        sender = self._sending()
+        try:
+            return await sender.add_batch(stream, rows, hows) if rows else []
+        except Disconnected as error:
+            raise unanswered(stream, sender.url, error) from error
 
     async def partition(self, stream: str, number: int, *, by: str | None = None) -> None:
         """Make one logical stream of ``number`` streams, so that many processes share its keys, each in order.

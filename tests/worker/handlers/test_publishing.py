@@ -89,12 +89,17 @@ async def test_disconnected_is_public_and_says_whether_anything_was_sent(server:
     with pytest.raises(Disconnected) as unsent:
         await nobody.publish("s", {"n": 1})
     assert not unsent.value.sent
+    assert str(unsent.value).startswith(f"publish('s') to {nobody.url}: Error 111 connecting")
+    assert str(unsent.value).endswith(". Nothing was added. Start the server, or correct the URL.")
+    with pytest.raises(Disconnected, match=r"publish\('s'\) to .* Nothing was added"):
+        await nobody.publish_batch("s", [{"n": 1}])
     await nobody.close()
     async with Thief(server.port, b"XADD") as thief:
         app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
         with pytest.raises(Disconnected) as sent:
             await app.publish("s", {"n": 1})
         assert sent.value.sent
+        assert "It may have been added. Look at the stream before you publish it again." in str(sent.value)
         await app.close()
 
 
@@ -187,11 +192,25 @@ async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerPr
         assert sorted(fields["n"] for _, fields in client.xrange("s")) == ["0", "1", "2"]
 
 
+async def test_a_retry_that_fails_remembers_an_earlier_try_that_was_sent(
+    app: App, server: ServerProcess, client: redis.Redis
+) -> None:
+    """The server adds the entry, and its later tries are refused: the error does not report that nothing was sent."""
+    await app.publish("s", {"n": "first"}, retry=5)  # the server has the script from now on
+    async with Thief(server.port, b"stolen", for_good=True) as thief:
+        again = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        with pytest.raises(Disconnected, match=r"no answer within \d.* It may have been added") as uncertain:
+            await again.publish("s", {"n": "stolen"}, retry=0.5)
+        await again.close()
+    assert (uncertain.value.sent, thief.stolen, client.xlen("s")) == (True, 1, 2)
+
+
 async def test_retrying_ends_when_its_time_is_over() -> None:
-    """The last error is what is raised."""
+    """The error has the last reason, and reports that nothing was added."""
     app = App(f"redis://127.0.0.1:{free_port()}/0", registry=False)
-    with pytest.raises(Disconnected):
+    with pytest.raises(Disconnected, match=r"Error 111 connecting.* Nothing was added") as unsent:
         await app.publish("s", {"n": 1}, retry=0.2)
+    assert not unsent.value.sent
     with pytest.raises(UsageError, match="more than 0"):
         await app.publish("s", {"n": 1}, retry=0)
     await app.close()

@@ -32,6 +32,7 @@ from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import PartitionLayout, is_sealed, key_bytes, logical
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
+from millstream.printable import without_password
 from millstream.worker.handlers.publish import PRODUCER, key_in, xadd
 from millstream.worker.jobs.replies import ReplyHints
 
@@ -372,16 +373,18 @@ class Sender:
     async def _until(self, deadline: float, stream: str, command: Command, *, idmp: bool) -> Reply:
         """Send until there is an answer; what the server cannot take now it may take later."""
         loop = asyncio.get_running_loop()
-        pauses, first = iter(_PAUSES), 0.0
+        pauses, first, sent, began = iter(_PAUSES), 0.0, False, loop.time()
         while True:
             try:
                 if idmp and first and loop.time() - first > await self._remembers(stream, deadline) - _MARGIN:
                     break
                 first = first or loop.time()
                 return await self._tries().call(*command, timeout=_share(deadline))
-            except Disconnected:
+            except Disconnected as error:
+                sent |= error.sent  # An earlier try may have added it
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
-                    raise
+                    reason = f"no answer within {loop.time() - began:.1f} s, at last: {error}"
+                    raise Disconnected(reason, sent=sent) from error
             except ResponseError as refused:
                 if not passes(refused) or not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise
@@ -405,6 +408,17 @@ class Sender:
         await self.line.close()
         if self._trying is not None:
             await self._trying.close()
+
+
+def unanswered(stream: str, url: str, error: Disconnected) -> Disconnected:
+    """The error of a publish without an answer, with its outcome and the next step."""
+    end = (
+        "It may have been added. Look at the stream before you publish it again."
+        if error.sent
+        else "Nothing was added. Start the server, or correct the URL."
+    )
+    reason = str(error).rstrip(".")
+    return Disconnected(f"publish({stream!r}) to {without_password(url)}: {reason}. {end}", sent=error.sent)
 
 
 def _check_size(words: int) -> None:
