@@ -81,13 +81,17 @@ class Word:
     def _missing(self) -> str:
         return self.metavar or self.name if self.kind == "argument" else f"{self.option} {self.metavar}".rstrip()
 
+    def _typed(self) -> str:
+        """The word as its user knows it: an option, or an argument in capitals."""
+        return self.option if self.kind != "argument" else (self.metavar or self.name).strip("[].")
+
     def _value(self, text: str) -> Any:
         if self.values and text not in self.values:
-            raise UsageError(f"{self.option} {text!r}: it must be one of {', '.join(self.values)}")
+            raise UsageError(f"{self._typed()} {text!r}: it must be one of {', '.join(self.values)}")
         try:
             return text if self.read is None else self.read(text)
         except ValueError as reason:
-            raise UsageError(f"{self.option} {text!r}: {reason}") from None
+            raise UsageError(f"{self._typed()} {text!r}: {reason}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -399,6 +399,7 @@ def test_an_operator_changes_the_number(server: ServerProcess, client: redis.Red
     assert client.xlen("orders") == 0
     assert "can be withdrawn" in run("unseal", "orders", "--yes", code=5)
     run("repartition", "orders", code=2)
+    assert ": NUMBER '0': it must be" in run("repartition", "orders", "0", code=2)
     run("repartition", "orders", "4", "--finish", code=2)
 
 
