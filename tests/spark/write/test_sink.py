@@ -334,6 +334,64 @@ def test_a_batch_of_the_same_number_and_count_keeps_the_rows_that_were_decided_f
     assert helpers(both_client) == {"millstream:sink:q"}
 
 
+def cut(checkpoint: Path, batch: int, end: str) -> None:
+    """Write the file that Spark writes before it runs a batch; a batch that is cut a second time has another time."""
+    folder = checkpoint / "offsets"
+    folder.mkdir(exist_ok=True)
+    (folder / str(batch)).write_text(f'v1\n{{"batchTimestampMs":{next(TIMES)}}}\n{end}')
+
+
+TIMES = itertools.count()
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "{}/"])
+def test_a_batch_cut_anew_with_as_many_rows_is_refused(
+    both: ServerProcess, both_client: redis.Redis, tmp_path: Path, form: str
+) -> None:
+    """The checkpoint names the range of the sources: another range is refused, the same one is taken as done."""
+    sink = StreamSink(SinkOptions(both.url, "out", checkpoint=form.format(tmp_path)), NUMBERS)
+    cut(tmp_path, 0, '{"s":"50"}')
+    sink.commit([staged(both, numbers(0, 50))], 0)
+    sink.commit([staged(both, numbers(100, 150))], 0)  # random values, or times: the batch is the same
+    cut(tmp_path, 0, '{"s":"50"}')
+    sink.commit([staged(both, numbers(0, 50))], 0)
+    cut(tmp_path, 0, '{"s":"100"}')
+    with pytest.raises(UsageError, match=r"batch 0 of writer q was written from another range of its sources than it"):
+        sink.commit([staged(both, numbers(50, 100))], 0)
+    assert there(both_client) == list(range(50))
+    cut(tmp_path, 1, '{"s":"100"}')
+    sink.commit([staged(both, numbers(50, 100))], 1)
+    assert there(both_client) == list(range(100))
+
+
+def test_a_batch_whose_driver_died_is_known_by_its_range(
+    both: ServerProcess, both_client: redis.Redis, tmp_path: Path
+) -> None:
+    """A half-published batch goes on with its own rows, and not for another batch of its number."""
+    sink = StreamSink(SinkOptions(both.url, "out", checkpoint=str(tmp_path)), NUMBERS)
+    cut(tmp_path, 0, "5")
+    with before_piece(0, kill), pytest.raises(Killed):
+        sink.commit([staged(both, numbers(0, 5))], 0)
+    cut(tmp_path, 0, "10")
+    with pytest.raises(UsageError, match="from another range of its sources"):
+        sink.commit([staged(both, numbers(5, 10))], 0)
+    cut(tmp_path, 0, "5")
+    sink.commit([staged(both, numbers(0, 5))], 0)
+    assert there(both_client) == list(range(5))
+
+
+@pytest.mark.parametrize("kept", ['"rows": 5', '"rows": 5, "range": null', '"rows": null'])
+def test_a_record_of_an_older_version_is_taken(
+    both: ServerProcess, both_client: redis.Redis, tmp_path: Path, kept: str
+) -> None:
+    """It has no range of the sources: the count alone is compared, as it was."""
+    both_client.set("millstream:sink:q", f'{{"version": 0, "parts": null, {kept}}}')
+    sink = StreamSink(SinkOptions(both.url, "out", checkpoint=str(tmp_path)), NUMBERS)
+    cut(tmp_path, 0, "5")
+    sink.commit([staged(both, numbers(0, 5))], 0)
+    assert there(both_client) == []
+
+
 def test_a_job_that_begins_anew_under_an_old_name_is_warned(
     both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,5 +1,6 @@
 """The sink through Spark: values both ways, batches that are repeated, jobs that fail, errors that people read."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -91,7 +92,9 @@ def test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing(
     assert [int(fields["n"]) for _, fields in both_client.xrange("out")] == list(range(1, 701))
     assert both_client.keys("millstream:*") == [f"millstream:sink:{query.id}"]
     last = max(int(path.name) for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit())
-    assert both_client.get(f"millstream:sink:{query.id}") == f'{{"version": {last}, "parts": null, "rows": 300}}'
+    record = json.loads(both_client.get(f"millstream:sink:{query.id}"))
+    assert isinstance(record.pop("range"), str)
+    assert record == {"version": last, "parts": None, "rows": 300}
     for name in (str(last), f".{last}.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
     fill(both_client, "s", 7, first=5000)
@@ -99,6 +102,29 @@ def test_a_query_copies_each_entry_once_and_a_repeated_batch_adds_nothing(
     assert again.id == query.id
     assert last in [batch["batchId"] for batch in again.recentProgress]
     assert [int(fields["n"]) for _, fields in both_client.xrange("out")] == [*range(1, 701), *range(5000, 5007)]
+
+
+def test_a_batch_cut_anew_with_as_many_rows_is_refused(
+    both: ServerProcess, both_client: redis.Redis, copying: Callable[..., "StreamingQuery"], tmp_path: Path
+) -> None:
+    """The checkpoint lost its newest files and the stream its oldest entries: 300 other rows come as the same batch."""
+    fill(both_client, "s", 300)
+    query = copying(both.url, "s", stream="out", checkpointLocation=f"file://{tmp_path}/checkpoint")
+    last = json.loads(both_client.get(f"millstream:sink:{query.id}"))["version"]
+    for folder in ("offsets", "commits"):
+        for name in (str(last), f".{last}.crc"):
+            (tmp_path / "checkpoint" / folder / name).unlink(missing_ok=True)
+    copying(both.url, "s", stream="out")
+    assert both_client.xlen("out") == 300
+    for folder in ("offsets", "commits"):
+        for name in (str(last), f".{last}.crc"):
+            (tmp_path / "checkpoint" / folder / name).unlink(missing_ok=True)
+    fill(both_client, "s", 300, first=301)
+    both_client.xtrim("s", maxlen=300, approximate=False)
+    with pytest.raises(StreamingQueryException) as caught:
+        copying(both.url, "s", stream="out")
+    assert f"batch {last} of writer {query.id} was written from another range of its sources" in str(caught.value)
+    assert [int(fields["n"]) for _, fields in both_client.xrange("out")] == list(range(1, 301))
 
 
 def test_a_write_that_is_numbered_can_be_repeated(

@@ -28,7 +28,8 @@ OPTIONS = {
     for name, facts in json.loads(packaged("millstream.spark.options", "options.json")).items()
 }
 
-PASSED_TO_SINKS = ("checkpointlocation", "queryname")
+CHECKPOINT = "checkpointlocation"
+PASSED_TO_SINKS = (CHECKPOINT, "queryname")
 """Options of a streaming query that Spark hands on to its sink, in lower case."""
 
 TABLE_SCHEMA = "schema"

@@ -27,6 +27,7 @@ class SinkOptions:
     staging_ms: int = DEFAULT_TIMEOUT_MS  # Time that rows wait for a missing commit
     app: str | None = None  # The writer whose writes ``version`` counts, for a batch write that may be run again
     version: int | None = None  # The number of this write
+    checkpoint: str | None = None  # Folder of the streaming query's checkpoint, if Spark hands it on
     given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
 
     @property
@@ -64,6 +65,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
         staging_ms=timeout or DEFAULT_TIMEOUT_MS,
         app=opts.read(given, "txnAppId", opts.not_empty),
         version=opts.read(given, "txnVersion", _version),
+        checkpoint=next((value for name, value in raw.items() if name.lower() == names.CHECKPOINT), None),
         given=frozenset(given),
     )
     _check_together(found)

@@ -10,6 +10,7 @@ is still open when a later batch comes is finished first.
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from millstream.client.partitions.layout import HIGHEST_ID, logical
 from millstream.errors import UsageError
@@ -37,9 +38,9 @@ class SinkCommit:
         self._records = CommitRecordStore(self._router, writer)
         self._pieces = PiecePublisher(options, writer, self._router, self._records)
 
-    def commit(self, version: int, parts: Sequence[Part]) -> None:
+    def commit(self, version: int, parts: Sequence[Part], sources: str | None = None) -> None:
         """Make the rows visible unless a batch of this version, or of a later one, was already decided upon."""
-        decided = self._decide(version, parts)
+        decided = self._decide(CommitRecord(version, tuple(parts), sum(part.rows for part in parts), sources))
         self._finish(decided)
         # The register may have ended before rows that were decided upon, which have no time to live.
         self.discard([*parts, *(decided.parts or ())])
@@ -69,9 +70,9 @@ class SinkCommit:
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 
-    def _decide(self, version: int, parts: Sequence[Part]) -> CommitRecord:
+    def _decide(self, mine: CommitRecord) -> CommitRecord:
         """The batch as it was decided upon, now or by an earlier try."""
-        mine = CommitRecord(version, tuple(parts), sum(part.rows for part in parts))
+        version = mine.version
         while True:
             known = self._records.read()
             if known is not None and known.version >= version:
@@ -91,17 +92,16 @@ class SinkCommit:
             if known is not None and known.parts is not None:
                 self._go_on_with(known)
                 continue
-            self._check(parts)
+            self._check(mine.parts or ())
             if self._records.replace(mine):
                 return mine
 
     def _check_repeated(self, known: CommitRecord, mine: CommitRecord) -> None:
         """Raise if another batch comes under a number that was written: its rows would be taken for written."""
-        if known.rows in {None, mine.rows}:
+        difference = known.differs(mine)
+        if not difference:
             return
-        said = (
-            f"batch {mine.version} of writer {self._writer} was written with {known.rows} rows and now has {mine.rows}"
-        )
+        said = f"batch {mine.version} of writer {self._writer} {difference}"
         if not self._in_order:
             logger.warning("%s: it adds nothing", said)
             return
@@ -142,7 +142,7 @@ class SinkCommit:
 
     def _close(self, record: CommitRecord) -> None:
         while self._records.read() == record:  # or another driver did it at the same moment
-            if self._records.replace(CommitRecord(record.version, None, record.rows)):
+            if self._records.replace(replace(record, parts=None)):
                 return
 
     def _check(self, parts: Sequence[Part]) -> None:

@@ -13,6 +13,7 @@ from millstream.spark.model import keys
 from millstream.spark.options.write import SinkOptions
 from millstream.spark.write.server_errors import raise_refused
 from millstream.spark.write.staging import Part
+from millstream.texts import plural
 
 _MANY = 500
 """Commands sent in one go where there may be thousands."""
@@ -24,13 +25,23 @@ class CommitRecord:
 
     version: int  # The batch's version
     parts: tuple[Part, ...] | None  # The parts left to publish; None when it is done
-    # Number of its rows, which distinguishes it from a batch that was cut differently; None if unknown
+    # Number of its rows and digest of its sources' offsets: they distinguish it from a batch that was cut differently.
+    # None if unknown
     rows: int | None = None
+    range: str | None = None
+
+    def differs(self, other: "CommitRecord") -> str:
+        """The difference from another batch of the number as a verb phrase about that one; empty if none is known."""
+        if None not in {self.rows, other.rows} and self.rows != other.rows:
+            return f"was written with {plural(self.rows or 0, 'row')} and now has {other.rows}"
+        if None not in {self.range, other.range} and self.range != other.range:
+            return "was written from another range of its sources than it has now"
+        return ""
 
     def packed(self) -> str:
         """As it is kept."""
         parts = None if self.parts is None else [astuple(part) for part in self.parts]
-        return json.dumps({"version": self.version, "parts": parts, "rows": self.rows})
+        return json.dumps({"version": self.version, "parts": parts, "rows": self.rows, "range": self.range})
 
     @classmethod
     def unpacked(cls, text: bytes) -> "CommitRecord":
@@ -38,8 +49,8 @@ class CommitRecord:
         try:
             kept = parse(text)
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
-            rows = kept.get("rows")
-            return cls(_number(kept["version"]), parts, None if rows is None else _number(rows))
+            rows, sources = kept.get("rows"), kept.get("range")  # Older versions kept neither
+            return cls(_number(kept["version"]), parts, None if rows is None else _number(rows), _digest(sources))
         except (AttributeError, KeyError, TypeError) as reason:
             raise ValueError(f"it is not a record of a batch ({fault(reason)})") from None
 
@@ -53,6 +64,12 @@ def _part(kept: list[Any]) -> Part:
             raise TypeError(f"{text!r} is not a key")
         text.encode()  # half of a surrogate pair, as JSON may hold, is in no key's name
     return part
+
+
+def _digest(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a digest")
+    return value
 
 
 def _number(value: Any) -> int:

@@ -26,6 +26,7 @@ from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router
 from millstream.spark.model import keys
 from millstream.spark.options.write import SinkOptions
+from millstream.spark.write.batch_range import batch_range
 from millstream.spark.write.commit import SinkCommit
 from millstream.spark.write.server_errors import refused, wrong_type
 from millstream.spark.write.staging import Part, Staging
@@ -80,6 +81,7 @@ def settle(
     *,
     lasting: bool,
     in_order: bool = False,
+    sources: str | None = None,
 ) -> None:
     """The driver's work: the rows of all tasks, seen."""
     with closing(SinkCommit(options, writer, lasting=lasting, in_order=in_order)) as sink_commit:
@@ -87,7 +89,7 @@ def settle(
         if problem is not None:
             sink_commit.discard()
             raise problem
-        sink_commit.commit(version, [part for message in messages for part in message.parts])
+        sink_commit.commit(version, [part for message in messages for part in message.parts], sources)
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
@@ -145,7 +147,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Publish a batch, unless it was."""
         staged = _staged(messages)
         if staged:
-            settle(self._options, staged[0].writer, batchId, staged, lasting=True, in_order=True)
+            sources = batch_range(self._options.checkpoint, batchId)
+            settle(self._options, staged[0].writer, batchId, staged, lasting=True, in_order=True, sources=sources)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Remove the staged rows."""
