@@ -72,6 +72,34 @@ def test_what_was_taken_alone_is_in_files_and_can_be_put_back(tmp_path: Path) ->
         assert leader.ask("LRANGE", "list", 0, -1) == [b"two", b"one"]
 
 
+def test_messages_of_producers_are_put_back_with_their_entries(tmp_path: Path) -> None:
+    """The commands record them again: a producer that sends a message once more adds nothing, and iids-added counts."""
+    with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:
+        first, leader = (stack.enter_context(Wire(each.url)) for each in (former, server))
+        first.ask("XADD", "orders", "IDMP", "p", "of-both", "*", "n", "0")
+        follow(leader, int(port_of(former)))
+        wait_level(leader, first)
+        leader.ask("REPLICAOF", "NO", "ONE")
+        first.ask("XCFGSET", "orders", "IDMP-DURATION", "500", "IDMP-MAXSIZE", "200")
+        entry = first.ask("XADD", "orders", "IDMP", "p", "alone", "*", "n", "1")
+        first.ask_together([["MULTI"], ["XADD", "new", "IDMPAUTO", "q", "*", "n", "2"], ["EXEC"]])
+        first.ask("XADD", "orders", "IDMP", "p", "gone", "*", "n", "3")
+        gone = first.ask("XADD", "orders", "IDMP", "p", "gone", "*", "n", "3")
+        first.ask("XDEL", "orders", gone)
+        had = [first.ask("XINFO", "STREAM", name) for name in ("orders", "new")]
+        follow(first, int(port_of(server)))
+        wait_level(first, leader)
+        (kept,) = files(tmp_path / "a")
+        leader.socket.sendall(kept.with_suffix(".resp").read_bytes() + b"SELECT 0\r\nECHO end\r\n")
+        replies = iter(leader.read, b"end")
+        assert not [each for each in replies if isinstance(each, Exception)]
+        assert leader.ask("XADD", "orders", "IDMP", "p", "alone", "*", "n", "9") == entry
+        made = [leader.ask("XINFO", "STREAM", name) for name in ("orders", "new")]
+        for before, after in zip(had, made, strict=True):
+            for name in (b"iids-added", b"iids-tracked", b"idmp-duration", b"idmp-maxsize", b"length"):
+                assert after[after.index(name) + 1] == before[before.index(name) + 1], name
+
+
 def test_entries_are_added_anew_as_the_page_says(tmp_path: Path) -> None:
     """The steps work with ids ahead and with fields that are not text; only the server's user may read the files."""
     with ServerThread(tmp_path / "a") as former, ServerThread(tmp_path / "b") as server, ExitStack() as stack:

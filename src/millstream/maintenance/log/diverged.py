@@ -33,9 +33,12 @@ from millstream.node.log.compaction import end_with_parent
 from millstream.persistence.disk import Disk, RealDisk, sync_directory
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.snapshot import snapshot_payloads
+from millstream.replication.dialect import DIALECTS, NEVER, commands_of
 from millstream.replication.units import Command, unit
-from millstream.replication.words import words
 from millstream.texts import json_text
+
+# Transitions that set messages of idempotent producers, and how many a stream remembers
+_MESSAGES = frozenset({"xadd", "xcfg", "xidmp"})
 
 
 class Tail:
@@ -62,10 +65,18 @@ class Tail:
                 commands: list[Command] = []
                 for step in steps:
                     space.apply(step)
-                    commands += [(step[1], each) for each in words(space, step)]
+                    commands += _commands(space, step)
                 if commands:
                     data, selected = unit(commands, selected)
                     yield read_record(position, payload), data
+
+
+def _commands(space: Keyspace, step: Transition) -> list[Command]:
+    """The commands for a transition that was just applied."""
+    # A server that does not know these newer commands refuses them and misses nothing else. Other newer commands
+    # replace the ones that each server knows, or make a group that may be there, so they stay away.
+    dialect = "8.6" if step[0] in _MESSAGES else DIALECTS[0]
+    return commands_of(space, step, soft=False, dialect=dialect, annotate=NEVER)
 
 
 def _behind(offset: int, steps: list[Transition]) -> int:
