@@ -20,6 +20,7 @@ from millstream.client.cluster_line import ClusterLine
 from millstream.client.connect import sync_client
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.delays.due import key as due_key
+from millstream.client.discovery import waiting_pool
 from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
 from millstream.client.open import open_line
@@ -68,6 +69,23 @@ def client(three: Three) -> Iterator[Any]:
     three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
+
+
+async def test_commands_wait_for_a_connection_to_a_node(
+    three: Three, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred and more commands to one node at once are answered; those that wait too long are an error."""
+    async with millstream.connect_async(three.url) as found:
+        assert await asyncio.gather(*(found.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
+    monkeypatch.setattr(waiting_pool, "PATIENCE", 0.2)
+    async with millstream.connect_async(three.url, max_connections=2) as found:
+        held = [asyncio.ensure_future(found.blpop("held", 5)) for _ in range(2)]
+        node = client.get_node_from_key("held")
+        await aeventually(lambda: client.info("clients", target_nodes=node)["blocked_clients"] == 2)
+        with pytest.raises(redis.exceptions.MaxConnectionsError, match="all 2 connections of this client"):
+            await found.get("held")
+        client.rpush("held", 1, 2)
+        await asyncio.gather(*held)
 
 
 async def test_the_console_sees_every_node(three: Three, client: Any) -> None:

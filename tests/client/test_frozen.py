@@ -17,6 +17,7 @@ from millstream import App, StreamSub
 from millstream.client import bounded
 from millstream.client.bounded import blocks_for
 from millstream.client.connect import async_client
+from millstream.client.discovery import waiting_pool
 from millstream.client.line import Disconnected, Line
 from millstream.worker.monitoring.health import readyz
 from millstream.worker.subscriber import intake
@@ -176,9 +177,46 @@ async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
 
 
 async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerProcess) -> None:
-    """More commands than the pool has connections are all answered."""
-    app = App(server.url)
-    assert await asyncio.gather(*(app.client.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
+    """More commands than the pool has connections are all answered, by a server and by a store of this process."""
+    for url in (server.url, "memory://"):
+        app = App(url)
+        assert await asyncio.gather(*(app.client.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
+        await app.close()
+
+
+@pytest.mark.parametrize("option", ["", "?max_connections=110"])
+async def test_no_command_waits_without_end_for_a_connection(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Pub/sub objects have all connections: the next command ends with the limit and the remedy, and later ones run."""
+    monkeypatch.setattr(waiting_pool, "PATIENCE", 0.2)
+    app = App(server.url + option)
+    limit = 110 if option else 100
+    listening = [app.client.pubsub() for _ in range(limit + 20)]
+    ended = await asyncio.gather(*(one.subscribe("c") for one in listening), return_exceptions=True)
+    refused = [error for error in ended if error is not None]
+    assert len(refused) == 20
+    assert all(isinstance(error, redis.exceptions.MaxConnectionsError) for error in refused)
+    assert f"all {limit} connections of this client were in use for 0.2 s" in str(refused[0])
+    assert "?max_connections=" in str(refused[0])
+    with pytest.raises(redis.exceptions.MaxConnectionsError):
+        await app.client.ping()
+    await listening[0].aclose()  # type: ignore[no-untyped-call] # redis-py's gap
+    assert await app.client.ping()
+    for one in listening[1:]:
+        await one.aclose()  # type: ignore[no-untyped-call] # as above
+    await app.close()
+
+
+async def test_a_store_of_this_process_has_a_connection_for_each() -> None:
+    """Nothing of the system is behind one: 120 pub/sub objects of one app are all there."""
+    app = App("memory://")
+    listening = [app.client.pubsub() for _ in range(120)]
+    for one in listening:
+        await one.subscribe("c")
+    assert await app.client.publish("c", "x") == 120
+    for one in listening:
+        await one.aclose()  # type: ignore[no-untyped-call] # as above
     await app.close()
 
 

@@ -22,6 +22,7 @@ from redis.retry import Retry
 from millstream.client import bounded
 from millstream.client.discovery.cluster import async_cluster, sync_cluster
 from millstream.client.discovery.sentinel import async_master, sync_master
+from millstream.client.discovery.waiting_pool import WaitingPool
 from millstream.client.url import CLUSTERS, EMBEDDED, PLAIN, SENTINELS, check_url, kind_of
 from millstream.errors import ConfigError, LogLockedError
 
@@ -56,6 +57,9 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
 
 def connect_async(url: str = "memory://", **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client; see :func:`connect`. A data directory is recovered before this returns.
+
+    A server's client has at most 100 connections. A further command waits for a free one, and after 20 s it raises
+    redis-py's ``MaxConnectionsError``. ``max_connections`` and ``timeout`` change that, also in a ``redis://`` URL.
 
     Args:
         url: as for :func:`connect`.
@@ -115,14 +119,10 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
     options.setdefault("connection_class", _kind(url, bounded.AsyncPlain, bounded.AsyncEncrypted, bounded.AsyncUnix))
     with _options_of(url):
-        pool = redis.asyncio.BlockingConnectionPool.from_url(url, **{**_WAITING, **options})
+        pool = WaitingPool.from_url(url, **options)
         client = redis.asyncio.Redis.from_pool(pool)
         _try_options(url, client.connection_pool)
     return client
-
-
-#: Commands at the same time have a connection each; one more than these waits for the next that is free.
-_WAITING: dict[str, Any] = {"max_connections": 100, "timeout": None}
 
 
 def _kind(url: str, plain: type, tls: type, unix: type) -> type:

@@ -36,6 +36,9 @@ class LeasedConnection:
         return self._lease.place.url
 
 
+_NO_LIMIT = 2**31
+
+
 class LeasedPool:
     """A pool of connections to one store; it holds the store open until it is closed.
 
@@ -48,4 +51,5 @@ class LeasedPool:
         self._lease = lease
         self._finish = weakref.finalize(self, finalizer(lease))
         self._finish.atexit = False  # the stores see to that
-        super().__init__(**{**options, "lease": lease})
+        # A connection within this process costs no socket: only the user sets a limit
+        super().__init__(**{"max_connections": _NO_LIMIT, **options, "lease": lease})

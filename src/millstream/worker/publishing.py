@@ -115,7 +115,8 @@ class Publishing:
     def client(self) -> Redis:
         """A redis-py client of the app's server (bytes), shared by all handlers, made on first use, closed at the stop.
 
-        A handler gets it by a parameter annotated ``redis.asyncio.Redis``.
+        A handler gets it by a parameter annotated ``redis.asyncio.Redis``. It has at most 100 connections, and each
+        pub/sub object and blocking command keeps one; a command that waits 20 s for a free one is an error.
         """
         if self._client is None:
             self._client = async_client(self.url)

@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.client import bounded
+from millstream.client.discovery.waiting_pool import CONNECTIONS, Turns
 from millstream.client.slots import Address
 from millstream.client.url import CLUSTERS, split
 from millstream.errors import ConfigError
@@ -63,6 +64,14 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
 
 
 class _AsyncCluster(redis.asyncio.RedisCluster):
+    def __init__(self, *, max_connections: int = CONNECTIONS, **options: Any) -> None:
+        super().__init__(max_connections=max_connections, **options)
+        self._turns = Turns(max_connections)
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        async with self._turns.turn():  # redis-py refuses one command more than a node has connections
+            return await super().execute_command(*args, **options)
+
     async def aclose(self) -> None:
         await super().aclose()
         # Redis-py takes a client with a failed last command for one without connections

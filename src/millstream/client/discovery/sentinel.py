@@ -19,6 +19,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from millstream.client import bounded
+from millstream.client.discovery.waiting_pool import WaitingPool
 from millstream.client.url import SENTINELS, split
 from millstream.errors import ConfigError, Disconnected
 
@@ -127,7 +128,7 @@ def _none(name: str, count: int, known: Sequence[str] = ()) -> str:
     return f"none of {count} Sentinels knows a master of {name!r} that is up{others}"
 
 
-class _WaitingPool(SentinelConnectionPool, redis.asyncio.BlockingConnectionPool):
+class _WaitingPool(SentinelConnectionPool, WaitingPool):
     """Connections to the master; a command waits where all are in use."""
 
 
@@ -161,12 +162,11 @@ def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client of the service's master."""
     service = parse_service(url)
     watch = _Sentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # as above
-    known = {"connection_class": bounded.AsyncManaged, "max_connections": 100, "timeout": None}
     client: MasterClient = watch.master_for(
         service.name,
         redis_class=MasterClient,
         connection_pool_class=_WaitingPool,
-        **{**known, **service.options, **options},
+        **{"connection_class": bounded.AsyncManaged, **service.options, **options},
     )
     client.watchers = watch
     return client
