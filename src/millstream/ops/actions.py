@@ -82,8 +82,11 @@ class Word:
         return self.metavar or self.name if self.kind == "argument" else f"{self.option} {self.metavar}".rstrip()
 
     def _typed(self) -> str:
-        """The word as its user knows it: an option, or an argument in capitals."""
-        return self.option if self.kind != "argument" else (self.metavar or self.name).strip("[].")
+        """The word as its user knows it: an option, or the name of an argument in the help."""
+        if self.kind != "argument":
+            return self.option
+        plain = self.metavar.strip("[].")
+        return plain if plain.isalpha() else self.name
 
     def _value(self, text: str) -> Any:
         if self.values and text not in self.values:
