@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-_ROLE = re.compile(r":[a-z]+:`~?(?:[^`]*?\.)?([^`.]+)`")
+_ROLE = re.compile(r":[a-z]+:`~?(?:[^`<]+<)?(?:[^`]*?\.)?([^`.>]+)>?`")
 _CODE = re.compile(r"(`[^`]*`)")
 _MARKS = re.compile(r"(\*|(?<!\w)_|_(?!\w)|\](?=\())")
 _SEE = re.compile(r"[;,]? \(?see :(?:mod|class):`[^`]*`\)?")

@@ -15,7 +15,7 @@ import millstream
 FIRST = ("subscriber", "publish", "publish_sync", "publish_batch", "publisher", "pipeline", "run", "running")
 
 #: Classes that a program gets and never makes: their members are what it needs.
-GIVEN = ("Message",)
+GIVEN = ("Fire", "Job", "Message")
 
 #: ``name.argument`` -> where a page says more.
 MORE = {
@@ -66,7 +66,8 @@ def section(name: str, each: Any, *, level: int = 2) -> str:
     doc = sections(inspect.getdoc(each) or "")
     text = f"{'#' * level} {name}\n\n{paragraphs(doc[''])}\n"
     if name in GIVEN:
-        return text + "\n" + table(["member", "meaning"], members(vars(each)))
+        fields = [(code(field), prose(meaning)) for field, meaning in items(doc.get("Attributes", "")).items()]
+        return text + "\n" + table(["member", "meaning"], [*fields, *members(vars(each))])
     if rows := arguments(name, each):
         text += "\n" + table(["argument", "default", "meaning"], rows)
     if errors := items(doc.get("Raises", "")):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 import pytest
-from scripts.reference import blocks, command_line, environment, errors, python
+from scripts.reference import blocks, command_line, environment, errors, markdown, python
 
 from millstream.worker.monitoring.metrics import family
 from support.source import ROOT, modules
@@ -119,3 +119,10 @@ def test_every_environment_variable_is_known(tmp_path: Path) -> None:
     assert environment.named() == set(environment.VARIABLES) | environment.INTERNAL
     (tmp_path / "x.py").write_text('os.environ["MILLSTREAM_NEW"]')
     assert environment.named(tmp_path) == {"MILLSTREAM_NEW"}
+
+
+def test_a_role_with_a_target_leaves_its_text() -> None:
+    """A reader sees `state`, and no rest of the target."""
+    assert (
+        markdown.prose("as :meth:`Job.state <a.b.Job.state>` or :class:`~a.Job` has it") == "as `state` or `Job` has it"
+    )

@@ -122,7 +122,7 @@ class App(Declaring, Publishing):
             clock: the source of time, for this block.
             watch: a middleware outside all others, for this block.
             patience: seconds, or ``"1m"``, for which a server that cannot be reached yet is tried again, with one line
-                in the log; None has no end, 0 tries once.
+                in the log; None tries without end, 0 once.
 
         Raises:
             Disconnected: the server could not be reached in that time.

@@ -240,11 +240,11 @@ class Publishing:
 
         Args:
             stream: key of the stream.
-            id: of the entry.
-            group: the group that is meant; None for the first one with a result, and for all to cancel it.
+            id: id of the entry.
+            group: one group; None for the first one with a result, and for all to cancel it.
 
         Raises:
-            UsageError: the id is none of an entry.
+            UsageError: the id is not that of an entry.
         """
         if not _ENTRY_ID.fullmatch(id):
             raise UsageError(f"job({stream!r}, {id!r}) is invalid: it takes an entry's id, such as 1764385200000-0.")

@@ -115,14 +115,14 @@ def timetable(
         if value not in allowed:
             raise ConfigError(f"{what}: {option}={value!r} is invalid: one of {', '.join(allowed)}.")
     spans = {
-        option: round(times.configured(f"{what}: ({option}=", value, "s") * 1000)
+        option: round(times.configured(f"{what}: schedule({option}=", value, "s") * 1000)
         for option, value in (("offset", offset), ("jitter", jitter), ("grace", grace))
     }
     try:
         zone = ZoneInfo(tz)
     except (ValueError, OSError, TypeError, LookupError):
         raise ConfigError(f'{what}: tz={tz!r} is invalid: it is not a time zone. Write tz="Europe/Berlin".') from None
-    every_ms = None if every is None else round(times.configured(f"{what}: (every=", every, "s") * 1000)
+    every_ms = None if every is None else round(times.configured(f"{what}: schedule(every=", every, "s") * 1000)
     if every_ms is not None and every_ms < 1_000:
         raise ConfigError(f"{what}: every={every!r} is invalid: it must be at least one second.")
     if cron is not None:

@@ -142,7 +142,7 @@ class Message:
         return f"{self.stream}/{self.group}/{self.origin}"
 
     def seen_as(self, kind: "type[Kind]") -> "Kind":
-        """The same delivery as a message of another library's shape; what is settled by one is by both."""
+        """The same delivery as a message of another library's shape; an outcome given to one counts for both."""
         return kind(self._held, self._outcomes)
 
     @property
@@ -151,7 +151,7 @@ class Message:
         return self._held in self._outcomes.member.cancelled
 
     def progress(self, at: float, *, of: float | None = None, text: str = "") -> Awaitable[None]:
-        """Report how far the run is, for :meth:`Job.state <millstream.worker.jobs.job.Job.state>`; to be awaited.
+        """Report the progress of the run, for :meth:`Job.state <millstream.worker.jobs.job.Job.state>`; to be awaited.
 
         An entry that was published without ``result=`` keeps none. In a handler that runs in a thread it returns when
         the server has it.

@@ -56,7 +56,7 @@ class Job(str):
 
     Attributes:
         stream: key of its stream.
-        group: the group that is meant; None for the first one that has a result.
+        group: one group; None for the first one that has a result.
     """
 
     __slots__ = ("_door", "_why_none", "group", "stream")

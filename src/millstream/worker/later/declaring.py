@@ -27,8 +27,8 @@ class Fire:
     """One firing of a schedule, as its handler gets it.
 
     Attributes:
-        name: of the schedule.
-        scheduled: the time in the timetable, in UTC.
+        name: name of the schedule.
+        scheduled: time in the timetable, in milliseconds since 1970.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Fire:
 
     @property
     def at(self) -> datetime:
-        """The time in the timetable."""
+        """The time in the timetable, as a ``datetime`` in UTC."""
         return datetime.fromtimestamp(self.scheduled / 1000, UTC)
 
     @property
     def late(self) -> float:
-        """Seconds since then."""
+        """Seconds since the time in the timetable."""
         return max(time.time() - self.scheduled / 1000, 0.0)
 
 

@@ -13,12 +13,12 @@ class Limit:
     """A limit that holds for all workers together; ``@app.subscriber(limit=)`` takes one, or a list.
 
     Attributes:
-        rate: most runs in a time, such as ``"100/s"``, ``"30/m"``, ``"500/h"`` or ``"1000/d"``.
-        burst: most runs at once after a pause; a tenth of a second's worth, at least one, when None.
-        running: most runs at the same time.
+        rate: largest number of runs in a period, such as ``"100/s"``, ``"30/m"``, ``"500/h"`` or ``"1000/d"``.
+        burst: largest number of runs at once after a pause; None: those of a tenth of a second, at least one.
+        running: largest number of runs at the same time.
         key: a field's name, or a function of the message: the limit holds for each value. None as a value is not
             limited. Without a key it holds for the handler.
-        name: of the limit; the handler's when None. Handlers that name the same limit share it.
+        name: name of the limit; None: that of the handler. Handlers that name the same limit share it.
 
     Raises:
         ConfigError: an argument is invalid; the text shows what to write.
