@@ -389,7 +389,7 @@ def test_a_context_stands_for_a_url_where_several_are_named(guarded: str, home: 
     write(home / "pw", SECRET)
     run("context", "add", "here", guarded, "--user", "ops", "--password-file", str(home / "pw"))
     done = run("export", "context:here", str(home / "streams.resp"))
-    assert "1 of 1 streams" in done.stderr
+    assert "1 of 1 stream" in done.stderr
     assert SECRET not in done.output
     assert "has no context 'there'" in run("export", "context:there", "x", code=4).stderr
 

@@ -36,7 +36,7 @@ def test_in_and_out_again(filled: ServerProcess, tmp_path: Path) -> None:
     result = typed("import", filled.url, "--db", "2", "--to", home, "--way", "commands")
     assert result.exit_code == 0, result.output
     assert "orders:1" in result.stdout
-    assert "1 of 1 streams are at the target, with 1 entries." in result.stderr
+    assert "1 of 1 stream is at the target, with 1 entry." in result.stderr
     assert "1 string" in result.stderr
     assert "last seen" in result.stderr
     path = tmp_path / "streams.txt.gz"

@@ -74,7 +74,7 @@ def test_what_others_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureF
     home.chmod(0o755)
     segments(home)[0].chmod(0o644)
     advice = f"`chmod -R go= {home}`"
-    for text in (f"{home} (mode 0755)", f"1 files in it, such as {segments(home)[0].name}", advice):
+    for text in (f"{home} (mode 0755)", f"1 file in it, such as {segments(home)[0].name}", advice):
         assert text in exposed(home)
     with caplog.at_level(logging.WARNING), millstream.connect(home.as_uri()) as client:
         client.ping()

@@ -8,6 +8,7 @@ from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exit
 from millstream.cli.shared.servers import ServerUrl
 from millstream.client.url import check_url
 from millstream.migrate.compare_keys import KeyComparison, compare_servers
+from millstream.texts import plural
 
 _COLUMNS = (
     Column("db", rank=2),
@@ -66,7 +67,10 @@ def _show(output: Output, found: "KeyComparison") -> None:
     else:
         output.report({"keys": found.keys, "not_compared": found.unread}, [table])
     if people:
-        output.say(f"{len(found.different):,} of {found.keys:,} keys differ.")
+        output.say(
+            f"{len(found.different):,} of {plural(found.keys, 'key')} "
+            f"{'differs' if len(found.different) == 1 else 'differ'}."
+        )
         if found.unread:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.unread.items()))
             output.say(f"Compared only by expiry: {kinds}.")

@@ -7,6 +7,7 @@ import click
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.paths import LocalPath
 from millstream.dashboards.catalogue import FILES, find, write_all
+from millstream.texts import plural
 
 _FILES = (Column("name"), Column("file"), Column("tool", rank=2), Column("about", "prose", rank=1))
 
@@ -81,4 +82,7 @@ def write(folder: Path, force: bool) -> None:
     with exits("millstream dashboards write"):
         written = write_all(folder, force=force)
         same = len(FILES) - len(written)
-        Output().say(f"Wrote {len(written)} files below {folder}" + (f"; {same} are there already." if same else "."))
+        Output().say(
+            f"Wrote {plural(len(written), 'file')} below {folder}"
+            + (f"; {same} {'is' if same == 1 else 'are'} there already." if same else ".")
+        )

@@ -18,6 +18,7 @@ from millstream.migrate.command_file import load
 from millstream.migrate.connection import Link, same_place
 from millstream.migrate.rdb_file import FORMATS, export_rdb, import_rdb, rdb_path
 from millstream.migrate.run import Existing, MigrationOptions, MigrationReport, move, to_file
+from millstream.texts import plural
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -274,7 +275,7 @@ def _sentences(report: "MigrationReport") -> list[str]:
         said.append(f"Not copied, since they are not streams: {kinds}.")
     said += _keys_of_files(report)
     if report.elsewhere:
-        places = ", ".join(f"{number} ({count:,} keys)" for number, count in sorted(report.elsewhere.items()))
+        places = ", ".join(f"{number} ({plural(count, 'key')})" for number, count in sorted(report.elsewhere.items()))
         said.append(f"Not read: databases {places} of the source. --db N copies one, to the database of --to.")
     if report.unmatched:
         patterns = ", ".join(repr(pattern) for pattern in report.unmatched)
@@ -291,5 +292,8 @@ def _sentences(report: "MigrationReport") -> list[str]:
         said.append(f"An earlier run left unfinished copies at the target; delete them if no copy is running: {names}.")
     good = sum(outcome.ok for outcome in report.streams)
     entries = sum(outcome.entries for outcome in report.streams if outcome.ok)
-    said.append(f"{good} of {len(report.streams)} streams are at the target, with {entries:,} entries.")
+    said.append(
+        f"{good} of {plural(len(report.streams), 'stream')} {'is' if good == 1 else 'are'} at the target, with "
+        f"{plural(entries, 'entry', 'entries')}."
+    )
     return said

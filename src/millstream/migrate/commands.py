@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.connection import Command
 from millstream.migrate.read_stream import UNKNOWN, Entry, GroupInfo, Overview, PendingRecord, as_id
+from millstream.texts import plural
 
 CLAIMED_AT_ONCE = 500
 """Ids in one XCLAIM: a command blocks its server while it runs."""
@@ -111,7 +112,8 @@ def unsupported(stream: Overview, supports: TargetFeatures) -> list[str]:
     released = sum(group.released for group in stream.groups)
     if released and not supports.release:
         found.append(
-            f'{released} released entries: the target has no XNACK; they are held by a consumer "" with delivery time '
+            f"{plural(released, 'released entry', 'released entries')}: the target has no XNACK; held by a consumer "
+            '"" with delivery time '
             "0, so that any claim takes them"
         )
     if stream.settings not in {None, DEFAULT_SETTINGS} and not supports.idempotence:

@@ -9,6 +9,7 @@ from millstream.migrate import read_stream
 from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.commands import RELEASED_HOLDER
 from millstream.migrate.connection import Link
+from millstream.texts import plural
 
 SHOWN = 10
 """Differences that are kept in words; all are counted."""
@@ -176,7 +177,7 @@ def _unlike(found: Differences, left: list[Any], right: list[Any]) -> tuple[list
 
 def _first_difference(one: list[bytes], other: list[bytes]) -> str:
     if len(one) != len(other):
-        return f"{len(one) // 2} fields at the source, {len(other) // 2} in the copy"
+        return f"{plural(len(one) // 2, 'field')} at the source, {len(other) // 2} in the copy"
     at = next(at for at in range(len(one)) if one[at] != other[at])
     what = "value" if at % 2 else "name"
     return f"{what} of field {at // 2 + 1} is {shortened(one[at])} at the source, {shortened(other[at])} in the copy"

@@ -29,6 +29,7 @@ from millstream.migrate.connection import Command, Link, refusal
 from millstream.migrate.errors import ChangedError, MigrationError
 from millstream.migrate.read_stream import Overview, deadline, overview
 from millstream.migrate.run import MigrationOptions, MigrationReport, Tell, move
+from millstream.texts import plural
 
 FORMATS = {"7.0": 10, "7.2": 11, "8.8": 14}
 """The version of the file, by the oldest Redis that is to read it."""
@@ -226,7 +227,8 @@ def _losses(stream: Overview, version: int) -> list[str]:
     released = sum(group.released for group in stream.groups)
     if released and version < FORMATS["8.8"]:
         found.append(
-            f'{released} released entries: a file for Redis before 8.8 has none; they are held by a consumer "" with '
+            f"{plural(released, 'released entry', 'released entries')}: a file for Redis before 8.8 has none; "
+            'held by a consumer "" with '
             "delivery time 0, so that any claim takes them"
         )
     if any((group.entries_read or 0) > (stream.entries_added or 0) for group in stream.groups):

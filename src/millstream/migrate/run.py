@@ -16,6 +16,7 @@ from millstream.migrate.connection import Link
 from millstream.migrate.copy_stream import TEMPORARY, Copied, Copier, Way
 from millstream.migrate.errors import ChangedError, LinkError, MigrationError, RefusedError, UnequalError
 from millstream.migrate.read_stream import Overview, overview
+from millstream.texts import plural
 
 Existing = Literal["refuse", "replace", "skip"]
 State = Literal["copied", "equal", "skipped", "behind", "failed"]
@@ -262,7 +263,8 @@ def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
     if copied.behind:
         outcome.state = "behind"
         outcome.reason = (
-            f"copied up to {stream.last_id.decode()}; {copied.behind} entries were added to the source since: stop who "
+            f"copied up to {stream.last_id.decode()}; {plural(copied.behind, 'entry was', 'entries were')} added "
+            "to the source since: stop who "
             "writes, and copy it again with --replace"
         )
     return outcome
@@ -284,4 +286,6 @@ def _existing(copier: Copier, key: bytes) -> StreamOutcome:
 
 def _so_far(report: MigrationReport) -> str:
     done = sum(outcome.ok for outcome in report.streams)
-    return f"{done} streams were copied before that; fix this, then run the same command again."
+    return (
+        f"{plural(done, 'stream was', 'streams were')} copied before that; fix this, then run the same command again."
+    )

@@ -17,7 +17,7 @@ from millstream.client.ranges import LAST, order_of
 from millstream.errors import Disconnected
 from millstream.ops.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError
 from millstream.ops.words import raw_line, shell_line
-from millstream.texts import said
+from millstream.texts import plural, said
 
 KEY = "millstream:audit"
 """The audit stream; on a cluster it is on one node, as any key."""
@@ -117,7 +117,7 @@ def undo_line(plan: ChangePlan, change: str = "") -> str:
 
 def cut(text: str) -> str:
     """A text that is short enough to be kept."""
-    return text if len(text) <= _TEXT else f"{text[:_TEXT]} ... ({len(text) - _TEXT} more characters)"
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]} ... ({plural(len(text) - _TEXT, 'more character')})"
 
 
 def packed(held: tuple[HeldEntry, ...]) -> bytes:

@@ -3,6 +3,8 @@
 import stat
 from pathlib import Path
 
+from millstream.texts import plural
+
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -18,7 +20,9 @@ def exposed(directory: Path) -> str:
         open_files = sorted(path.name for path in directory.iterdir() if path.lstat().st_mode & _OTHERS)
     except OSError:  # the next user of it reports it better
         return ""
-    files = f", and have rights on {len(open_files)} files in it, such as {open_files[0]}" if open_files else ""
+    files = (
+        f", and have rights on {plural(len(open_files), 'file')} in it, such as {open_files[0]}" if open_files else ""
+    )
     return (
         f"others on this machine may enter or list {directory} (mode {mode:04o}){files}; "
         f"unless that is intended, `chmod -R go= {directory}` keeps the data to its owner"

@@ -294,7 +294,7 @@ def test_a_manifest_from_a_backup_costs_no_file(real_redis: ServerProcess, clien
     store = ArchiveStore(job(real_redis.url, root))
     with store.open():
         (told,) = store.fresh_news()
-        assert "1 files that the manifest does not name" in told
+        assert "1 file that the manifest does not name" in told
     aside = root / ASIDE / "stream=s"
     for path in aside.glob("*.parquet"):
         path.rename(table(root) / path.name)
@@ -321,7 +321,7 @@ def test_a_manifest_from_a_backup_and_a_stream_begun_anew_cost_no_file(
     (root / MANIFEST).write_bytes(older)
     store = ArchiveStore(job(real_redis.url, root))
     with store.open():
-        assert ["1 files that the manifest does not name" in told for told in store.fresh_news()] == [True]
+        assert ["1 file that the manifest does not name" in told for told in store.fresh_news()] == [True]
     (kept,) = (root / ASIDE / "stream=s").glob("*.parquet")
     with kept.open("rb") as file:
         (page,) = read_pages(file, ZERO, LAST, Want(listed=True))
@@ -370,7 +370,7 @@ def test_files_that_somebody_took_out_of_a_manifest(
     (root / MANIFEST).write_text(text)
     written(root, files=())
     store = archive_once(where)
-    said = r"1 files that the manifest does not name, .*, and nothing of it is trimmed by this run"
+    said = r"1 file that the manifest does not name, .*, and nothing of it is trimmed by this run"
     assert [re.search(said, told) is not None for told in store.report()[0].news] == [True]
     assert (client.xlen("s"), len(list((root / ASIDE).rglob("*.parquet")))) == (50, 1)
 

@@ -225,7 +225,7 @@ def test_the_command_moves_rows_until_its_end(
     eventually(lambda: numbers(client) == [1] and not left(engine))
     relay.send_signal(signal.SIGTERM)
     _, said = relay.communicate(timeout=30)
-    assert (relay.returncode, b"1 rows moved, 0 put aside" in said) == (0, True), said
+    assert (relay.returncode, b"1 row moved, 0 put aside" in said) == (0, True), said
 
 
 def test_django_transactions_have_an_outbox(tmp_path: Any) -> None:

@@ -24,7 +24,7 @@ from millstream.errors import UsageError
 from millstream.ops.report.gather import Gathering, ReportBounds, ReportWriter
 from millstream.ops.report.redact import Redactor
 from millstream.printable import without_password
-from millstream.texts import size_text
+from millstream.texts import plural, size_text
 
 _DOING = {"streams": "Streams", "groups": "Groups", "entries": "Entries"}
 _NAMED = 10  # of what was left out
@@ -147,7 +147,7 @@ def _write(file: IO[str], url: str, include: Include, bounds: ReportBounds, tell
         gathering = Gathering(line, writer, bounds, tell)
         await gathering.run()
         if gathering.streams_left_out:
-            writer.left_out[f"{gathering.streams_left_out} streams"] = "behind --limit, or the time was up"
+            writer.left_out[plural(gathering.streams_left_out, "stream")] = "behind --limit, or the time was up"
         writer.end({"streams_left_out": gathering.streams_left_out, "took_ms": line.wall_time() - began})
 
     ask(url, work)

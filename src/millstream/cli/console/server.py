@@ -125,7 +125,10 @@ def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str)
             rows.append((each.at_ms, each.microseconds / 1000, cut, each.client, each.name))
         output.table(Table("slow", _SLOW, rows, empty="No slow commands."))
         if len(commands) > limit:
-            output.say(f"{limit} of {len(commands)} slow commands are shown; --limit {len(commands)} shows all")
+            output.say(
+                f"{limit} of {len(commands)} slow commands {'is' if limit == 1 else 'are'} shown; --limit "
+                f"{len(commands)} shows all"
+            )
         for one in found:
             if "slow" in one.missing:
                 output.say(

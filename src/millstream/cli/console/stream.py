@@ -103,7 +103,9 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
         output = Output(form)
         output.table(Table("hits", _HITS, rows, empty="No name contains this text."))
         if len(hits) > limit:
-            output.say(f"{limit} of {len(hits)} names are shown; --limit {len(hits)} shows all")
+            output.say(
+                f"{limit} of {len(hits)} names {'is' if limit == 1 else 'are'} shown; --limit {len(hits)} shows all"
+            )
 
     with exits("millstream stream find"):
         look(url, None, work, show, form)

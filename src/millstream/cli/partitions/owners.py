@@ -7,6 +7,7 @@ import click
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.groups.owners import PartitionOwner, partition_owners
+from millstream.texts import plural
 
 _COLUMNS = (
     Column("partition", "count"),
@@ -44,7 +45,7 @@ def owners(stream: str, group: str, watch: float | None, url: str | None, form: 
         output = Output(form)
         output.table(Table("owners", _COLUMNS, [[row[column.name] for column in _COLUMNS] for row in rows]))
         if free := sum(one.owner is None for one in found):
-            output.say(f"{free} of {len(found)} partitions have no owner.")
+            output.say(f"{free} of {plural(len(found), 'partition')} {'has' if free == 1 else 'have'} no owner.")
 
     with exits("millstream group owners"):
         look(url, watch, lambda line: partition_owners(line, stream, group), show, form)

@@ -336,13 +336,13 @@ def cut(directory: Path, place: str, yes: bool) -> None:
 
 
 def _show_loss(output: Output, losses: DataLoss) -> None:
-    output.say(f"Cutting there loses {losses.records} whole records. {_loss_sentence(losses)}")
+    output.say(f"Cutting there loses {plural(losses.records, 'whole record')}. {_loss_sentence(losses)}")
     table = _lost_keys(losses)
     rows = list(table.rows)
     if rows:
         output.table(Table(table.name, table.columns, rows[:_SHOWN_KEYS]))
     if len(rows) > _SHOWN_KEYS:
-        output.say(f"and {len(rows) - _SHOWN_KEYS} more keys")
+        output.say(f"and {plural(len(rows) - _SHOWN_KEYS, 'more key')}")
 
 
 def _agreed(losses: DataLoss) -> bool:

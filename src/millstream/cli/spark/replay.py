@@ -11,6 +11,7 @@ from millstream.client.url import SERVERS
 from millstream.errors import UsageError
 from millstream.paths import archive_place
 from millstream.spark.archiving.replay_model import Replay, ReplayResult
+from millstream.texts import plural
 
 _COLUMNS = (
     Column("read", "count"),
@@ -121,7 +122,8 @@ def replay(  # noqa: PLR0917 - click passes every option by name
             raise KeyboardInterrupt
         if done.before:
             Output().say(
-                f"millstream replay: this replay was done before: its {done.written} entries are in {what.into!r}, and "
+                "millstream replay: this replay was done before: its "
+                f"{plural(done.written, 'entry is', 'entries are')} in {what.into!r}, and "
                 "nothing was written now; to replay them once more give it a --name"
             )
 

@@ -19,6 +19,7 @@ from millstream.ops.letters.changes import FITTING, fitting
 from millstream.ops.letters.reading import admin_of
 from millstream.ops.parameters import entry_id
 from millstream.ops.words import command_words, shell_line
+from millstream.texts import plural
 from millstream.worker.registry.lookup import NotThereError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -163,7 +164,7 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
             return
         with file.open("x", encoding="utf-8") as out:
             count = ask(url, lambda line: _export(line, place, choice, out))
-        Output().say(f"{count} letters are in {file}.")
+        Output().say(f"{plural(count, 'letter is', 'letters are')} in {file}.")
 
 
 def place_of(url: str | None, stream: str, key: str | None) -> str:

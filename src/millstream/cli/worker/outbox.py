@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.url import find_url
 from millstream.ending import Ending
+from millstream.texts import plural
 from millstream.worker.child import find
 from millstream.worker.handlers.sender import Sender
 from millstream.worker.outbox import database, rows
@@ -76,7 +77,7 @@ async def _relay(engine: Engine, url: str) -> None:
     await stop.wait()
     await worker.stop()
     await sender.close()
-    Output().say(f"{worker.moved} rows moved, {worker.put_aside} put aside")
+    Output().say(f"{plural(worker.moved, 'row')} moved, {worker.put_aside} put aside")
 
 
 @click.command()
@@ -97,7 +98,7 @@ def ls(target: str, app_dir: str | None, limit: int, form: str) -> None:
         count, found = database.aside(_found(target, app_dir), limit)
         output = Output(form)
         output.table(Table("rows", _ROWS, found, empty="No row was set aside."))
-        output.say(f"{count} rows in the outbox.")
+        output.say(f"{plural(count, 'row')} in the outbox.")
 
 
 @click.command()

@@ -14,6 +14,7 @@ from millstream.cli.shared.servers import only_given_url
 from millstream.cli.shared.time_options import span
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError, UsageError
+from millstream.texts import plural
 from millstream.worker.process.supervisor import Supervisor
 
 
@@ -134,7 +135,8 @@ def run(  # noqa: PLR0917 - click passes every option by name
     if health_port is not None:
         if health_port + workers - 1 > 65535:
             raise click.UsageError(
-                f"--health-port {health_port} is too high: {workers} workers need as many ports, up to 65535"
+                f"--health-port {health_port} is too high: {plural(workers, 'worker needs', 'workers need')} as "
+                "many ports, up to 65535"
             )
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)

@@ -14,6 +14,7 @@ from millstream.client.partitions.layout import (
     parse_layout,
 )
 from millstream.errors import UsageError
+from millstream.texts import plural
 
 SCRIPT = ServerScript.beside("millstream.client.partitions", "partition.lua")
 
@@ -54,7 +55,7 @@ async def declare(line: Line, stream: str, number: int, by: str | None) -> Parti
     # The number of a stream that was repartitioned is an operator's: a startup hook goes on with the first one
     changed = layout is not None and layout.generations[-1].number > 1
     if layout is None or layout.by != by or (len(layout.keys) != number and not changed):
-        have = f"{len(layout.keys)} partitions by {layout.by!r}" if layout else "none"
+        have = f"{plural(len(layout.keys), 'partition')} by {layout.by!r}" if layout else "none"
         raise UsageError(
             f"partition({stream!r}, {number}, by={by!r}) is invalid: it has {have} already. Write these, or choose "
             "another name."

@@ -16,6 +16,7 @@ from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError, StorageError
 from millstream.logs import logger
 from millstream.replies import OK, Reply, Simple
+from millstream.texts import plural
 
 log = logger("millstream.debug")
 
@@ -59,7 +60,9 @@ def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
         raise CommandError(_NO_LOG)
     if differing:
         names = ", ".join(shown(name, 60) for name in differing[:5])
-        raise CommandError(f"ERR nothing was changed: {len(differing)} keys would not be the same, among them {names}")
+        raise CommandError(
+            f"ERR nothing was changed: {plural(len(differing), 'key')} would not be the same, among them {names}"
+        )
     return OK
 
 

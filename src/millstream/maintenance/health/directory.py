@@ -12,6 +12,7 @@ from millstream.maintenance.log.examine import Examination, advice, examine_dire
 from millstream.persistence.disk import RealDisk, datasync, put
 from millstream.persistence.exposure import exposed
 from millstream.persistence.inventory import Progress
+from millstream.texts import plural
 
 _SYNCS = 100  # the fewest from which a p99 can be computed
 _ENOUGH = 3.0  # seconds; a disk that slow is known by then
@@ -60,7 +61,8 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
         names = ", ".join(file.name for file in found.kept_aside[:5])
         yield note(
             "kept aside",
-            f"{len(found.kept_aside)} files hold what earlier starts or cuts took off: {names}",
+            f"{plural(len(found.kept_aside), 'file holds', 'files hold')} what earlier starts or cuts took off: "
+            f"{names}",
             "each is a sign of a crash or of damage",
             "look at them with `millstream log dump`, then move them away",
         )
@@ -185,7 +187,9 @@ def _log(found: Examination) -> Finding:
         "warning" if report.starts else "problem",
         "log",
         report.problems[0].text,
-        f"{lost} whole records follow the damage" if lost else "no whole record follows it",
+        f"{plural(lost, 'whole record follows', 'whole records follow')} the damage"
+        if lost
+        else "no whole record follows it",
         f"{advice(found)[0]} See `millstream log check {report.directory}`.",
     )
 
@@ -199,8 +203,8 @@ def _growth(found: Examination) -> Finding:
         behind = found.log_bytes - next((f.bytes for f in found.report.files if f.name == found.snapshot), 0)
         rate = f"; grows by {behind / 1e6 * _DAY / (found.last_ms - found.first_ms):.1f} MB a day"
     if made is None:
-        return ok("snapshot", f"none yet, {found.report.records} records to read at a start{rate}")
-    text = f"{(now - made) / _DAY:.1f} days old, {found.report.records} records behind it{rate}"
+        return ok("snapshot", f"none yet, {plural(found.report.records, 'record')} to read at a start{rate}")
+    text = f"{(now - made) / _DAY:.1f} days old, {plural(found.report.records, 'record')} behind it{rate}"
     if found.running and now - made > _STALE_SNAPSHOT and found.report.records > 1_000_000:
         return warning(
             "snapshot",

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from millstream.maintenance.health.findings import Finding
+from millstream.texts import plural
 
 _note = partial(Finding, "note", "replication")
 _warning = partial(Finding, "warning", "replication")
@@ -51,7 +52,7 @@ def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
     failed = int(replica.info.get("unexpected_error_replies", 0))
     if failed:
         yield _problem(
-            f"{replica.place} failed to run {failed} commands of its primary or of its own log",
+            f"{replica.place} failed to run {plural(failed, 'command')} of its primary or of its own log",
             "their changes are missing, and nothing else reports it",
             "make it take a new copy (REPLICAOF NO ONE, then REPLICAOF again), and set repl-dialect to its version",
         )

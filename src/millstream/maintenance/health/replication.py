@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from millstream.maintenance.health.findings import Finding
+from millstream.texts import plural
 
 _ok = partial(Finding, "ok", "replication")
 _note = partial(Finding, "note", "replication")
@@ -27,7 +28,8 @@ def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | N
     kept = int(info.get("millstream_diverged_files", 0))
     if kept:
         yield _warning(
-            f"{kept} files in the data directory hold changes that only this server accepted, as a primary",
+            f"{plural(kept, 'file in the data directory holds', 'files in the data directory hold')} changes that "
+            "only this server accepted, as a primary",
             "another server was the primary already, and its data replaced them here",
             "read them, restore the changes you need as in docs/replication.md, then remove the files (diverged-*)",
         )
@@ -59,7 +61,7 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
     differed = int(info.get("millstream_link_divergences", 0))
     if differed:
         yield _warning(
-            f"its data differed from those of {place} {differed} times since it was started",
+            f"its data differed from those of {place} {plural(differed, 'time')} since it was started",
             "the data was copied again each time; readers saw the differences meanwhile",
             "compare both with `millstream compare`; report it with the log of this server",
         )
@@ -120,7 +122,7 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
             "add a second one if writes must survive the loss of two machines",
         )
     elif not bad:
-        yield _ok(f"{len(replicas)} replicas")
+        yield _ok(plural(len(replicas), "replica"))
 
 
 def _setting(needs: str | None) -> str:

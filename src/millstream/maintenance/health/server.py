@@ -17,6 +17,7 @@ from millstream.maintenance.health import replication
 from millstream.maintenance.health.findings import Finding, Level, note, ok, problem, warning
 from millstream.maintenance.health.pairs import PAIR_SETTINGS, ServerWords, diagnose_pairs
 from millstream.printable import without_password
+from millstream.texts import plural
 
 _TIMEOUT = 10.0  # seconds for one reply
 _VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning
@@ -300,7 +301,7 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
         yield Finding(
             "warning" if length >= _VERY_LARGE else "note",
             "untrimmed",
-            f"{name}: {length} entries, and none was ever removed",
+            f"{name}: {plural(length, 'entry', 'entries')}, and none was ever removed",
             "it grows until memory is full",
             f"XADD {name} MAXLEN ~ N ..., or XTRIM {name} MINID ~ ID, once readers are past it",
         )

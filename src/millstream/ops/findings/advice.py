@@ -300,8 +300,8 @@ def _failing(case: Case) -> Iterable[Advice]:
         yield case.about("fatal", "problem", says, evidence=evidence, remedy=("pending", "ls", *where, "--unowned"))
     if often:
         worst = max(often, key=lambda entry: entry.deliveries)
-        says = f"delivered {case.at.deliveries} times or more: {_entries(len(often))}, {worst.id} most often"
-        says += f" ({worst.deliveries} times)"
+        says = f"delivered {plural(case.at.deliveries, 'time')} or more: {_entries(len(often))}, {worst.id} most often"
+        says += f" ({plural(worst.deliveries, 'time')})"
         evidence = {"entries": len(often), "worst": worst.id, "deliveries": worst.deliveries}
         look = ("pending", "ls", *where, "--sort", "deliveries", "--payload")
         yield case.about("delivered-often", "warning", says, evidence=evidence, remedy=look)
@@ -348,7 +348,7 @@ _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
 
 
 def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count} entries"
+    return plural(count, "entry", "entries")
 
 
 def _safe(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from millstream.ops.server.status import PrimaryLink, ReplicaStatus, ServerStatus
+from millstream.texts import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | N
     if link.error:
         said.append(link.error)
     if link.divergences:
-        said.append(f"its data differed from its primary's {link.divergences} times, and was copied again")
+        said.append(f"its data differed from its primary's {plural(link.divergences, 'time')}, and was copied again")
     if silence := _silence(seen):
         said.append(silence)
     answered = above is not None and above.asked is not None and above.asked.status is not None

@@ -32,6 +32,7 @@ from millstream.ops.streams.measuring import TrimFacts, TrimmedGroup, trim_facts
 from millstream.ops.streams.repartitioning import key_field, prepared_repartition
 from millstream.ops.streams.status import StreamStatus
 from millstream.ops.words import command_words, order
+from millstream.texts import plural
 
 _Fields: TypeAlias = tuple[tuple[str, ...], list[tuple[bytes, bytes]]]
 
@@ -244,13 +245,15 @@ def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mappi
         f"Dead letters and pauses of its groups stay under {stream!r}.",
     ]
     if new:
-        notes.append(f"{counted(new.length).capitalize()} and {len(new.groups)} groups of {name!r} are lost.")
+        notes.append(f"{counted(new.length).capitalize()} and {plural(len(new.groups), 'group')} of {name!r} are lost.")
     undo = Undo(
         command_words("stream rename", name, stream),
         (*(("RENAME", to, key) for key, to in moved), ("RENAMENX", name, stream)),
         note="The replaced stream cannot be restored; `millstream export` makes a copy first." if new else "",
     )
-    question = f"Rename the stream {stream!r} with {counted(old.length)} and {len(old.groups)} groups to {name!r}?"
+    question = (
+        f"Rename the stream {stream!r} with {counted(old.length)} and {plural(len(old.groups), 'group')} to {name!r}?"
+    )
     steps = (Step(tuple(commands), tuple(checks)),)
     facts = {"entries": old.length, "groups": len(old.groups), "replaced": new.length if new else None}
     return ChangePlan("stream rename", stream, "", question, table, tuple(notes), steps, undo, facts, removes=True)
@@ -332,7 +335,7 @@ def plan_partition(layout: PartitionLayout) -> ChangePlan:
     undo = Undo(
         commands=(("DEL", key), ("DEL", stream)), note="Remove the partitions too, once nothing needs their entries."
     )
-    question = f"Make {stream!r} of {len(keys)} partitions?"
+    question = f"Make {stream!r} of {plural(len(keys), 'partition')}?"
     steps = (Step(commands, (no_stream_check(stream), key_check(key, there=False))),)
     facts: dict[str, object] = {"partitions": len(keys), "by": layout.by}
     table = (BeforeAfter("partitions", 0, len(keys)),)
@@ -376,7 +379,7 @@ def plan_remove(stream: StreamStatus) -> ChangePlan:
     )
     checks = (stream_check(key, length=stream.length, last_generated_id=stream.last_id, groups=len(groups)),)
     undo = Undo(note="It cannot be undone; `millstream export` makes a copy first, which `millstream import` restores.")
-    question = f"Remove the stream {key!r} with {counted(stream.length)} and {len(groups)} groups?"
+    question = f"Remove the stream {key!r} with {counted(stream.length)} and {plural(len(groups), 'group')}?"
     facts: dict[str, object] = {"entries": stream.length, "groups": len(groups), "pending": stream.pending}
     steps = (Step((("DEL", key),), checks),)
     return ChangePlan("stream rm", key, "", question, table, tuple(notes), steps, undo, facts, removes=True)

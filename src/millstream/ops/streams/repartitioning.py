@@ -16,6 +16,7 @@ from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Stream, number
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo
 from millstream.ops.words import command_words
+from millstream.texts import plural
 
 
 @action("stream repartition", "Change the number of partitions of a stream that is in use.", "XGROUP CREATE", "XTRIM",
@@ -68,7 +69,8 @@ async def repartition(
     commands = [("XTRIM", key, "MAXLEN", 0) for key in found if not keep]
     plan = ChangePlan(
         "stream repartition", stream, "",
-        f"Remove the {'groups' if keep else 'entries and groups'} of {len(found)} sealed partitions of {stream!r}?",
+        f"Remove the {'groups' if keep else 'entries and groups'} of {plural(len(found), 'sealed partition')} of "
+        f"{stream!r}?",
         (BeforeAfter("entries in them", entries := sum(one.length for one in found.values()), entries if keep else 0),
          BeforeAfter("their groups", sum(len(one.groups or ()) for one in found.values()), 0)),
         ("Their keys stay, sealed: publishers that know an earlier layout only are refused there.",),
@@ -95,7 +97,8 @@ async def unseal(change: ActionCall, stream: Stream) -> Prepared:
         raise ChangeRefusedError(f"No change of the number of partitions of {stream!r} can be withdrawn.")
     *_, old, new = layout.generations
     plan = ChangePlan(
-        "stream unseal", stream, "", f"Have {len(old.keys)} sealed partitions of {stream!r} take entries again?",
+        "stream unseal", stream, "",
+        f"Have {plural(len(old.keys), 'sealed partition')} of {stream!r} take entries again?",
         (BeforeAfter("partitions", len(new.keys), len(old.keys) if old.number else 0),), (),
         (Step(tuple(("XSETID", key, "<its last id>") for key in old.keys)),),
         Undo(command_words(f"stream {'re' * bool(old.number)}partition", stream, str(len(new.keys)),
@@ -114,7 +117,7 @@ async def prepared_repartition(change: ActionCall, name: str, stream: str, to: i
     *_, old, new = wanted.layout.generations if len(wanted.layout.generations) > 1 else (None, None)
     now = len(wanted.before.keys) if wanted.before else 0
     plan = ChangePlan(
-        name, stream, "", f"Make {stream!r} of {to} partitions?", (BeforeAfter("partitions", now, to),),
+        name, stream, "", f"Make {stream!r} of {plural(to, 'partition')}?", (BeforeAfter("partitions", now, to),),
         _notes(wanted.layout), () if wanted.nothing or old is None or new is None else (Step(
             (("SET", descriptor_key(stream), described(wanted.layout)),
              *(("XSETID", key, HIGHEST_ID) for key in old.keys))),),

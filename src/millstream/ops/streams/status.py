@@ -246,7 +246,8 @@ def _reason(at: GroupPosition) -> tuple[UnknownLag, str]:
     if not at.counts:
         return "no-counters", "this server does not count the entries that a group received (Redis 7.0 and newer do)"
     if at.lag is not None:
-        why = f"the server counts {at.lag}, which cannot be: {at.length} entries are there, some of them delivered"
+        there = plural(at.length, "entry is", "entries are")
+        why = f"the server counts {at.lag}, which cannot be: {there} there, some of them delivered"
         return "counters-wrong", why
     if at.deleted is not None and order(at.delivered) <= order(at.deleted):
         why = f"an entry at or after the group's position was deleted (XDEL; the highest is {at.deleted}), and the "

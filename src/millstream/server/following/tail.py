@@ -12,6 +12,7 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.log.children import environment
 from millstream.node.log.rewriting import PROGRAM
+from millstream.texts import plural
 
 if TYPE_CHECKING:
     from millstream.server.app import Server
@@ -78,7 +79,12 @@ async def keep(server: "Server", directory: Path | None, upto: int) -> None:
     node.primary.diverged[path.name] = records  # the same ones, if the copy could not be taken and this comes again
     node.primary.diverged_files = files
     if records:
-        log.warning("%d records that reached no other server are in %s, and as commands next to it", records, path)
+        log.warning(
+            "%s no other server %s in %s, and as commands next to it",
+            plural(records, "record that reached", "records that reached"),
+            "is" if records == 1 else "are",
+            path,
+        )
     if lost:
         log.warning(
             "the log was rewritten since the other server was the primary: the changes between offset %d and then are "

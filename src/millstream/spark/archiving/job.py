@@ -34,6 +34,7 @@ from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Offset, StreamSta
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
+from millstream.texts import plural
 
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is in all."""
@@ -160,7 +161,8 @@ def _outlook(
         trim = info.walk(stream, ZERO, found.limit.before, stride=1 << 62)[1]
     keep = settings.keep.entries
     if keep is not None and state.length - trim < keep:
-        trim, found = max(0, state.length - keep), replace(found, held_by=f"the newest {keep} entries are kept")
+        kept = f"the newest {plural(keep, 'entry is', 'entries are')} kept"
+        trim, found = max(0, state.length - keep), replace(found, held_by=kept)
     return Outlook(stream, archive, trim, state.length - trim, found.held_by if state.length > trim else "")
 
 

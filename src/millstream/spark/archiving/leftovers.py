@@ -26,6 +26,7 @@ from millstream.spark.archiving.tables.rows import DamagedFileError, columns_of
 from millstream.spark.archiving.tables.table import TablePlan
 from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, parse_id
+from millstream.texts import plural
 
 _LAST = Id(MAX_PART, MAX_PART)
 
@@ -171,7 +172,8 @@ def _ids(pages: Iterable[Page]) -> Iterator[str]:
 def _sentence(paths: list[str], *, trimmed: bool) -> str:
     untrimmed = "" if trimmed else ", and nothing of it is trimmed by this run"
     return (
-        f"{len(paths)} files that the manifest does not name, such as {paths[0]}, hold entries that neither the stream "
+        f"{plural(len(paths), 'file')} that the manifest does not name, such as {paths[0]}, "
+        f"{'holds' if len(paths) == 1 else 'hold'} entries that neither the stream "
         f"nor another file has: they were moved to {ASIDE}{untrimmed}. A manifest restored from a backup is older than "
         "they are: put the newer one and these files in their places"
     )

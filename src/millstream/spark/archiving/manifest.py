@@ -17,6 +17,7 @@ from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
+from millstream.texts import plural
 
 FORMAT = 2
 """Of manifests: the one that is written and read."""
@@ -189,9 +190,8 @@ def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | No
     totals = _totals(manifest)
     for stream in sorted({*said, *totals}):
         if totals[stream] != said.get(stream, 0):
-            return (
-                f"the files of stream {stream!r} hold {totals[stream]} entries, and {said.get(stream, 0)} were archived"
-            )
+            held = plural(totals[stream], "entry", "entries")
+            return f"the files of stream {stream!r} hold {held}, and {said.get(stream, 0)} were archived"
     return None
 
 

@@ -20,6 +20,7 @@ from millstream.spark.connection.retry import retrying
 from millstream.spark.model.offsets import ZERO, Id, parse_id
 from millstream.spark.options.common import find_url
 from millstream.spark.options.read import parse as parse_options
+from millstream.texts import plural
 
 CURSOR_DAYS = 7
 """How long the target remembers a replay that is done."""
@@ -98,7 +99,8 @@ class ReplayTarget:
             self._again(lambda: self._transact(batch, done))
         except redis.ResponseError as reason:
             raise ReplayError(
-                f"the target refused the entries {batch.first} to {batch.last}: {reason}. {done.written} entries are "
+                f"the target refused the entries {batch.first} to {batch.last}: {reason}. "
+                f"{plural(done.written, 'entry is', 'entries are')} "
                 "there; fix the cause and run the same command again"
             ) from None
         self._after, self._written = batch.last, done.written

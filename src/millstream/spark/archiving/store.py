@@ -31,6 +31,7 @@ from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState, parse_id
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
+from millstream.texts import plural
 
 _MERGED_AT_ONCE = 100
 """Runs of files that are merged before the manifest names what came of them: a kill throws away so much."""
@@ -181,7 +182,7 @@ class ArchiveStore:
 
     def _tell_removed(self, stream: str, state: StreamState | None) -> None:
         if state is not None and state.removed:
-            entries = "1 entry was" if state.removed == 1 else f"{state.removed} entries were"
+            entries = plural(state.removed, "entry was", "entries were")
             self._tell(stream, f"{entries} trimmed or deleted before the archive begins, which has none of them")
 
     def _contradiction(
@@ -248,7 +249,8 @@ class ArchiveStore:
             if rows[stream] > at.n - at.start_n:
                 self.folder.remove(file.path for file in files)
                 reason = (
-                    f"stream {stream!r} went back: {rows[stream]} entries follow {at.start}, and only "
+                    f"stream {stream!r} went back: {plural(rows[stream], 'entry follows', 'entries follow')} "
+                    f"{at.start}, and only "
                     f"{at.n - at.start_n} were added. It was deleted and created again; {_STILL}"
                 )
                 self.stand_still(stream, reason)
@@ -306,7 +308,7 @@ class ArchiveStore:
         for (stream, name), count in unfit.items():
             if (stream, name) not in self._unfit:
                 self._unfit.add((stream, name))
-                values = "1 value" if count == 1 else f"{count} values"
+                values = plural(count, "value")
                 self._tell(stream, f"{values} of field {name!r} in a batch fit none of its columns; {self._whole()}")
 
     def _tell_absent(self, files: Sequence[DataFile]) -> None:
@@ -318,7 +320,8 @@ class ArchiveStore:
                 which = f"field{'s' if len(names) > 1 else ''} {', '.join(names)}"
                 self._tell(
                     stream,
-                    f"none of its first {rows} entries has the {which}, which the archive's form names: where that is "
+                    f"none of its first {plural(rows, 'entry', 'entries')} has the {which}, which the archive's "
+                    "form names: where that is "
                     "misspelt, archive into a new directory",
                 )
 

@@ -16,7 +16,7 @@ from millstream.spark.archiving.manifest import ArchivePosition
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router, absent, pairs
 from millstream.spark.model.offsets import ZERO, Id, parse_id
-from millstream.texts import span_text
+from millstream.texts import plural, span_text
 
 CHUNK = 100
 """Entries that one call of the script cuts when a number of entries is to be kept: it has to step over them."""
@@ -147,5 +147,5 @@ def _held(why: list[bytes], keep: Keep) -> str:
     if kind == "age":
         return f"kept for {keep.given or span_text(keep.ms or 0)}"
     if kind == "count":
-        return f"the newest {keep.entries} entries are kept"
+        return f"the newest {plural(keep.entries or 0, 'entry is', 'entries are')} kept"
     return "the rest is not archived yet"

@@ -26,6 +26,7 @@ from millstream.spark.model.offsets import Id, StreamState, parse_id
 from millstream.spark.read.pages import PAGE_BYTES
 from millstream.spark.read.planner import SCAN_SECONDS
 from millstream.spark.read.stream_info import StreamInfo
+from millstream.texts import plural
 
 logger = logging.getLogger("millstream.spark")
 
@@ -139,19 +140,20 @@ class GroupPlanner:
         self._taken += count
         if not found.taken:
             logger.warning(
-                "stream %r, group %r: %d entries of batch %s were acknowledged by others, or deleted, while it ran; an "
+                "stream %r, group %r: %s of batch %s acknowledged by others, or deleted, while it ran; an "
                 "entry that others acknowledged may have been processed twice",
-                key, self._options.group, missing, claim.consumer,
+                key, self._options.group, _entries(missing), f"{claim.consumer} {_were(missing)}",
             )  # fmt: skip
             return
         by = ", ".join(f"{name or '(released)'}: {n}" for name, n in sorted(found.taken.items()))
         details = [f"now held by {by}"]
         details += [f"{missing} pending no more"] if missing else []
         logger.warning(
-            "stream %r, group %r: %d entries of batch %s were claimed by others while it ran (%s), so they may be "
+            "stream %r, group %r: %s of batch %s claimed by others while it ran (%s), and may be "
             "processed twice; let the others claim only what is idle for longer than a batch takes (this query renews "
             "what it holds every %.3g s)",
-            key, self._options.group, count, claim.consumer, "; ".join(details), self._renewal.plan.period,
+            key, self._options.group, _entries(count), f"{claim.consumer} {_were(count)}", "; ".join(details),
+            self._renewal.plan.period,
         )  # fmt: skip
 
     # --- the next one ------------------------------------------------------------------------------------------------
@@ -289,8 +291,8 @@ class GroupPlanner:
             self._stale_due[key] = time.monotonic() + max(1.0, idle / 4000)
         if gone and gone[0]:
             logger.warning(
-                "stream %r, group %r: %d stale entries had been deleted from the stream and cannot be processed",
-                key, self._options.group, len(gone[0]),
+                "stream %r, group %r: %s had been deleted from the stream and cannot be processed",
+                key, self._options.group, plural(len(gone[0]), "stale entry", "stale entries"),
             )  # fmt: skip
         ids = [row[0] for row in rows if row is not None]
         early = entries.put_back(consumer, ids, idle, charged=True)
@@ -306,3 +308,11 @@ class GroupPlanner:
         self._mine = end.seq
         self._renewal.keep(end.consumer, list(end.runs))
         return claims.parts(end, self._plain.min_partitions, self._plain.max_per_partition)
+
+
+def _entries(count: int) -> str:
+    return plural(count, "entry", "entries")
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

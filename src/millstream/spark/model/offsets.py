@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from millstream.errors import UsageError
+from millstream.texts import plural
 
 MAX_PART = 2**64 - 1
 _ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
@@ -187,7 +188,7 @@ def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
     if state.last < at.id and at.start != at.id:  # a query that has read nothing may begin ahead of the stream
         return f"its last id is now {state.last}"
     if state.added < at.n:
-        return f"only {state.added} entries were ever added to it"
+        return f"only {plural(state.added, 'entry was', 'entries were')} ever added to it"
     return None
 
 
@@ -201,7 +202,9 @@ def replaced(before: StreamState, now: StreamState, up_to: Callable[[], int], n:
     if now.removed < before.removed or (now.first and before.first and now.first < before.first):
         there = up_to()
         if there < n - now.removed:
-            return f"of {n} entries that were read {there} are there, and {now.removed} were removed"
+            are, were = "is" if there == 1 else "are", "was" if now.removed == 1 else "were"
+            read = plural(n, "entry that was read", "entries that were read")
+            return f"of {read} {there} {are} there, and {now.removed} {were} removed"
     elif now.first and before.first and now.first > before.first and now.removed == before.removed:
         return f"its first entry was {before.first} and is now {now.first}, though nothing was removed"
     if now.first == before.first and now.mark != before.mark:
@@ -233,9 +236,9 @@ class Loss:
     def __str__(self) -> str:
         until = f"before {self.until}" if self.until else "up to the end"
         how = "trimmed away" if self.certain else "deleted or trimmed"
-        return (
-            f"stream {self.key!r}: {self.count} entries after {self.after} and {until} were {how} before they were read"
-        )
+        entries, they = plural(self.count, "entry", "entries"), "it was" if self.count == 1 else "they were"
+        span = f"{self.after} and {until} {they.split()[1]} {how}"
+        return f"stream {self.key!r}: {entries} after {span} before {they} read"
 
 
 def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from millstream.errors import ConfigError, MillstreamError, NotLetInError, NotReachedError
 from millstream.spark.payloads.avro_types import AvroColumns, Fit
 from millstream.spark.payloads.registry import Registry, schema_of
+from millstream.texts import plural
 
 try:
     import fastavro
@@ -193,7 +194,7 @@ def _in_words(reason: Exception, size: int) -> str:
     if isinstance(reason, EOFError) and text.startswith("Expected -"):
         return "a length in it is below 0: it is damaged, or was written with another schema"
     if isinstance(reason, EOFError) or (isinstance(reason, IndexError) and "string index" in text):
-        whole = "1 byte ends" if size == 1 else f"{size} bytes end"
+        whole = plural(size, "byte ends", "bytes end")
         return f"its {whole} before its values do: it was cut off, or was written with another schema"
     if isinstance(reason, IndexError):
         return "it has a choice of a union or an enum that the schema lacks: it was written with another one"

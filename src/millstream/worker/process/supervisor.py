@@ -23,6 +23,7 @@ from typing import Any
 
 from millstream.ending import Ending
 from millstream.logs import logger
+from millstream.texts import plural
 from millstream.worker.process.run import (
     EXIT_CONFIG,
     EXIT_DISMISSED,
@@ -346,7 +347,9 @@ class Supervisor:
         grace = grace_of(self._voices.values()) if self.grace is None else self.grace
         _, late = await asyncio.wait(ends, timeout=grace + KILL_AFTER)
         if late:
-            log.error("%d workers did not stop in time; killing them", len(late))
+            log.error(
+                "%s did not stop in time; killing %s", plural(len(late), "worker"), "it" if len(late) == 1 else "them"
+            )
             self._code = self._code or EXIT_FATAL
             self._kill()
             await asyncio.wait(late)

@@ -19,6 +19,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from millstream._version import __version__
 from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
+from millstream.texts import plural
 from millstream.worker.limits.limiter import asked, facts_of, learn
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.partitions.loop import PartitionedLoop, Runner
@@ -279,4 +280,10 @@ class Heartbeat:
         removed = await reap(self._line, stream, group, idle_ms=round(after * 1000), alive=alive)
         loop.stats.reaped += len(removed)
         if removed:
-            log.info("%s: removed %d dead consumers of group %s: %s", stream, len(removed), group, ", ".join(removed))
+            log.info(
+                "%s: removed %s of group %s: %s",
+                stream,
+                plural(len(removed), "dead consumer"),
+                group,
+                ", ".join(removed),
+            )

@@ -18,6 +18,7 @@ from millstream import failpoints
 from millstream.client.delays.due import first, remaining
 from millstream.client.line import Command, Disconnected, Line, Reply
 from millstream.client.ranges import order_of
+from millstream.texts import plural
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement import spare
@@ -146,7 +147,11 @@ class Fetcher(SubscriberPart):
         if gone:
             self._member.stats.lost += len(gone)
             await self.line.calls(self._failures.forget(gone))
-            log.warning("%s: %d pending entries were trimmed or deleted unread", self._member.stream, len(gone))
+            log.warning(
+                "%s: %s trimmed or deleted unread",
+                self._member.stream,
+                plural(len(gone), "pending entry was", "pending entries were"),
+            )
 
     def _let_go(self) -> None:
         """A read broke off: what it had brought is not renewed, so that it will be claimed when its time is up."""

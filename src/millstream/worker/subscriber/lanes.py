@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 from millstream.client.line import Disconnected
+from millstream.texts import plural
 from millstream.worker.handlers.outcomes import DeliveryLimitError
 from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import RunMode
@@ -165,7 +166,7 @@ class Lanes(SubscriberPart):
             if self._failures.died_alone(held):
                 reason = "the last one ended a process that ran it alone"
             self._outcomes.failed(
-                held, DeliveryLimitError(f"delivered {held.deliveries} times without an outcome: {reason}")
+                held, DeliveryLimitError(f"delivered {plural(held.deliveries, 'time')} without an outcome: {reason}")
             )
         elif mode is RunMode.ALONE:
             # claimed by ourselves while it waited: charged already
