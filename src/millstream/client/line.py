@@ -23,6 +23,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -34,7 +35,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from millstream.client import bounded
 from millstream.client.connect import async_client
 from millstream.clock import SystemClock
-from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.errors import ConfigError, Disconnected, MillstreamError, UsageError
 from millstream.printable import without_password, without_secrets
 
 __all__ = [
@@ -123,6 +124,9 @@ _NOTHING: Any = getattr(hiredis_parsers, "NOT_ENOUGH_DATA", None)
 
 #: Seconds between two looks whether the Sentinels name another master than one that does not answer.
 _LOOK = 2.0
+
+#: Parts of refusals of SELECT: the server has no such database, or only one.
+_NO_DATABASE = ("DB index", "SELECT is not allowed")
 
 #: Seconds of silence after which a connection may have been closed unnoticed.
 _IDLE = 0.5
@@ -262,6 +266,9 @@ class Line:
             except AuthenticationError as error:
                 await self._hang_up()
                 self._fail(batch, AccessDenied(str(error)))
+            except (AccessDenied, ConfigError) as error:  # of the connection: trying again does not help
+                await self._hang_up()
+                self._fail(batch, error)
             except (RedisError, OSError, TimeoutError) as error:
                 await self._hang_up()
                 waited = min(limit, round(asyncio.get_running_loop().time() - began, 1))
@@ -308,7 +315,14 @@ class Line:
         connection = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py's gap
         connection.bounded = False  # the driver limits a batch
         self._connection = connection
-        await connection.connect()
+        try:
+            await connection.connect()
+        except NoPermissionError as error:
+            raise AccessDenied(str(error)) from error
+        except ResponseError as error:
+            if any(word in str(error) for word in _NO_DATABASE):
+                raise ConfigError(_no_database(self._client, error)) from error
+            raise
         if self._greet:
             await connection.send_packed_command(b"".join(_pack(command) for command in self._greet))
             self.greeting = [await _reply(connection) for _ in self._greet]
@@ -328,6 +342,15 @@ class Line:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a caller that was cancelled will not ask for it
+
+
+def _no_database(client: Any, error: Exception) -> str:
+    kwargs = client.connection_pool.connection_kwargs
+    place = kwargs.get("path") or f"{kwargs.get('host')}:{kwargs.get('port')}"
+    return (
+        f"the URL names database {kwargs.get('db')}, and the server at {place} does not have it ({error}). Write a "
+        "number below the server's `databases` (CONFIG GET databases), 0 on a cluster"
+    )
 
 
 def _holds(asked: _Asked) -> bool:

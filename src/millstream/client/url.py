@@ -4,11 +4,13 @@ This module does not load a client, since Spark imports it whenever it looks for
 help. ``millstream.client.connect`` makes the clients themselves.
 """
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, Disconnected
 from millstream.printable import without_password, without_secrets
 
 SENTINELS = "redis+sentinel://"
@@ -42,6 +44,22 @@ def unreached(url: str, error: Exception) -> str:
         f"cannot connect to {without_password(url)} ({said}): start the server, or give another URL with "
         "--url, MILLSTREAM_URL or REDIS_URL"
     )
+
+
+@contextlib.contextmanager
+def advised(url: str) -> Iterator[None]:
+    """Name the server and the remedy in the error for a server that a program's own code cannot reach."""
+    try:
+        yield
+    except Disconnected as error:
+        if error.sent:
+            raise
+        raise Disconnected(
+            f"cannot connect to {without_password(url)} ({without_secrets(str(error)).rstrip('.')}): start the server, "
+            'or give its URL: App("redis://host:6379") or MILLSTREAM_URL. publish(retry="30s") waits for a server that '
+            "starts",
+            sent=False,
+        ) from error
 
 
 def split(url: str) -> SplitResult:

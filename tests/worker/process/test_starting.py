@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
 from millstream import App, Disconnected, StreamSub
 from millstream.client.line import AccessDenied
+from millstream.errors import ConfigError
+from millstream.worker.process.run import EXIT_CONFIG, _run
 from support.ports import free_port
-from support.servers import ServerProcess
+from support.servers import ServerProcess, millstream_server
 from support.waiting import aeventually
 
 
@@ -62,3 +65,43 @@ async def test_running_gives_up_when_its_patience_is_over(real_redis: ServerProc
     with pytest.raises(AccessDenied):
         async with app.running():
             pass
+
+
+@pytest.mark.parametrize("database", ["/99", "/0?db=99"])
+async def test_a_database_that_is_not_there_is_the_urls_fault(
+    real_redis: ServerProcess, tmp_path: Path, database: str
+) -> None:
+    """It is reported at once, with what to write: neither tried for seconds nor taken for an unreachable server."""
+    with millstream_server(tmp_path, "--memory") as ours:
+        for server in (real_redis, ours):
+            app, seen = working(f"redis://127.0.0.1:{server.port}{database}")
+            for failing in (
+                app.publish("s", {"a": 1}, retry="1m"), app.start(), app.running(patience=None).__aenter__()
+            ):  # fmt: skip
+                with pytest.raises(ConfigError, match=r"the URL names database 99, and the server at 127.*`databases`"):
+                    await failing
+            assert seen == []
+            assert await _run(app, None, None) == EXIT_CONFIG
+            await app.close()
+
+
+async def test_a_publish_without_a_server_says_what_to_do() -> None:
+    """All ways to publish name the server and the remedy, and report that nothing was sent."""
+    url = f"redis://:secret@127.0.0.1:{free_port()}"
+    async with App(url) as app:
+        for publishing in (
+            app.publish("s", {"a": 1}),
+            app.publish("s", {"a": 1}, retry=0.1),
+            app.publish("s", {"a": 1}, unique="x"),
+            app.publish("s", {"a": 1}, delay=5),
+            app.publish("s", {"a": 1}, key="k"),
+            app.publish_batch("s", [{"a": 1}]),
+            app.publisher("s").publish({"a": 1}),
+            app.request("s", {"a": 1}),
+            asyncio.to_thread(app.publish_sync, "s", {"a": 1}),
+        ):
+            with pytest.raises(Disconnected, match=r"cannot connect to redis://.*: start the server, or give") as told:
+                await publishing
+            assert "secret" not in str(told.value)
+            assert not told.value.sent
+        await asyncio.to_thread(app.close_sync)

@@ -31,6 +31,7 @@ from millstream.client.open import open_line
 from millstream.client.partitions.declared import find_layout
 from millstream.client.partitions.layout import PartitionLayout, is_sealed, key_bytes, logical
 from millstream.client.slots import beside
+from millstream.client.url import advised
 from millstream.errors import Disconnected, UsageError
 from millstream.printable import without_password
 from millstream.worker.handlers.publish import PRODUCER, key_in, xadd
@@ -128,6 +129,10 @@ class Sender:
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
         """Add one entry and return its id, or the schedule's if it is for later."""
+        with advised(self.url):
+            return await self._place(stream, fields, how)
+
+    async def _place(self, stream: str, fields: list[bytes], how: How) -> str:
         if how.keep_ms is not None:
             fields = [*fields, *record.trailer(record.WantedResult(how.keep_ms, self.replies.name))]
         known = self._layouts.get(stream)
@@ -285,6 +290,10 @@ class Sender:
 
     async def add_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
         """Add many entries in one round trip and return their ids, or those of their schedules."""
+        with advised(self.url):
+            return await self._place_batch(stream, contents, hows)
+
+    async def _place_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
         known = self._layouts.get(stream)
         if known is None and any(how.key is not None or how.later is not None for how in hows):
             known = await self.layout(stream, needed=any(how.key is not None for how in hows))
