@@ -149,12 +149,14 @@ class App(Declaring, Publishing):
 
         Raises:
             UsageError: it runs already.
-            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot.
+            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot; a function with a
+                publisher has no subscriber; the URL names a database that the server does not have.
             Disconnected: the server cannot be reached.
             FatalError: a group cannot be made.
         """
         if self._private is not None:
             raise UsageError("this app is running already")
+        self._check_publishers()
         mend_futures()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
         self._private, self._loops = private, []

@@ -75,6 +75,7 @@ class Publisher:
         """
         check_handler(handler)
         add_publisher(handler, self._app, self)
+        self._app._decorated(handler, self)  # noqa: SLF001 - users have no use for it
         return handler
 
 
@@ -127,7 +128,9 @@ class Publishing:
         """The entries that wait for their time: list, move and cancel them."""
         return Schedules(self._shared)
 
-    def publisher(self, stream: str, *, maxlen: int | None = None, headers: dict[str, str] | None = None) -> Publisher:
+    def publisher(
+        self, stream: str = "", *, maxlen: int | None = None, headers: dict[str, str] | None = None
+    ) -> Publisher:
         """A publisher for one stream.
 
         Args:
@@ -136,7 +139,7 @@ class Publishing:
             headers: of its entries; None writes plain fields, see :meth:`publish`.
 
         Raises:
-            ConfigError: it has no name.
+            ConfigError: the stream has no name.
         """
         return Publisher(self, stream, maxlen, headers)
 
@@ -517,7 +520,9 @@ def _check_publisher(stream: Any, maxlen: Any, headers: Any) -> None:
         name = name_of(stream)
         raise ConfigError(f'{name}: @app.publisher needs a stream. Write @app.publisher("stream") above it.')
     if not isinstance(stream, str) or not stream:
-        raise ConfigError(f"publisher({stream!r}) is invalid: it must be the name of a stream.")
+        raise ConfigError(
+            f'publisher({stream!r}) is invalid: it must be the name of a stream. Write publisher("stream").'
+        )
     if isinstance(maxlen, bool) or not isinstance(maxlen, int | None) or (maxlen or 0) < 0:
         raise ConfigError(f"publisher({stream!r}, maxlen={maxlen!r}) is invalid: it must be a whole number of entries.")
     texts = headers.items() if isinstance(headers, Mapping) else () if headers is None else ((headers, None),)

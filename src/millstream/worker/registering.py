@@ -42,6 +42,7 @@ class Parts(NamedTuple):
     subscriptions: Sequence[Subscription]
     recurring: Sequence[Recurring]
     hooks: Mapping[str, list[Hook]]  # By the decorator that registered them
+    idle: Sequence[tuple[str, object]]  # Functions' names and their publishers, of functions without a subscriber
 
 
 @runtime_checkable
@@ -73,6 +74,7 @@ class Registering:
         self._pipelines: dict[str, Pipeline] = {}
         self._recurring: dict[str, Recurring] = {}
         self._hooks: defaultdict[str, list[Hook]] = defaultdict(list)  # By the decorator that registered them
+        self._decorations: list[tuple[str, object]] = []  # Functions' names and the publishers that decorate them
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
@@ -97,7 +99,7 @@ class Registering:
 
     def subscriber(
         self,
-        sub: StreamSub | str,
+        sub: StreamSub | str = "",
         *more: Never,
         retry: Retry | None = None,
         concurrency: int = 10,
@@ -117,7 +119,7 @@ class Registering:
         """Run a function, async or not, for each entry of a stream.
 
         Args:
-            sub: the stream, or only its name.
+            sub: the stream, or only its name; it has to be given.
             more: refused; another stream is another ``@app.subscriber``.
             retry: the policy after a failure; five deliveries with growing delays when None.
             concurrency: limit of simultaneous runs in each process.
@@ -148,6 +150,8 @@ class Registering:
         """
         if more or not isinstance(sub, str | StreamSub):
             raise ConfigError(_without_stream((sub, *more) if more else sub))
+        if not sub:
+            return _refuse_without_stream
         where = StreamSub(sub) if isinstance(sub, str) else sub
         where = dataclasses.replace(where, stream=prefixed(where.stream, self._prefix))
         if max_records is not None:
@@ -221,7 +225,8 @@ class Registering:
             raise UsageError("include(router) is invalid: the app runs already. Include it before the app starts.")
         self._check_open("the router")
         self._routers.append(router)
-        subscriptions, recurring, hooks = router.declarations()
+        subscriptions, recurring, hooks, idle = router.declarations()
+        self._decorations += idle
         full = self._prefix + prefix
         for schedule in recurring:
             self._add_recurring(schedule.prefixed(full))
@@ -256,6 +261,25 @@ class Registering:
         if made.name in self._recurring:
             raise ConfigError(f"schedule {made.name!r} is declared twice. Give one of them another name=.")
         self._recurring[made.name] = made
+
+    def _decorated(self, handler: Callable[..., Any], publisher: object) -> None:
+        """Remember that a publisher decorates a function, which needs a subscriber by the start."""
+        self._decorations.append((name_of(handler), publisher))
+
+    @property
+    def _idle(self) -> list[tuple[str, object]]:
+        """Functions with a publisher and without a subscriber: nothing would run them."""
+        used = {id(publisher) for one in self._subscriptions for publisher in one.publishers}
+        return [one for one in self._decorations if id(one[1]) not in used]
+
+    def _check_publishers(self) -> None:
+        for name, publisher in self._idle:
+            stream = getattr(publisher, "stream", "")
+            raise ConfigError(
+                f'{name}: @app.publisher("{stream}") is invalid: the function has no subscriber, so nothing runs '
+                'it and nothing is published. Write @app.subscriber("stream") above it too, or call '
+                f'app.publish("{stream}", ...).'
+            )
 
     def _check_open(self, new: str) -> None:
         if self._closed:
@@ -405,6 +429,11 @@ class Registering:
                         f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "
                         f"{'{orders}'!r}"
                     )
+
+
+def _refuse_without_stream(handler: Any) -> Never:
+    """The decorator that ``@app.subscriber()`` gives: only now the handler's name is known."""
+    raise ConfigError(_without_stream(handler))
 
 
 def _without_stream(sub: Any) -> str:

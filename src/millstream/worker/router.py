@@ -42,7 +42,7 @@ class Router(Declaring):
     def declarations(self) -> Parts:
         """The declarations, for an app that includes it; from now on it takes no others."""
         self._closed = True
-        return Parts(self._subscriptions, list(self._recurring.values()), self._hooks)
+        return Parts(self._subscriptions, list(self._recurring.values()), self._hooks, self._idle)
 
     @property
     def dependencies(self) -> "Provider":
@@ -53,7 +53,9 @@ class Router(Declaring):
         """
         raise UsageError("a router has no dependencies of its own. Write app.dependencies.")
 
-    def publisher(self, stream: str, *, maxlen: int | None = None, headers: dict[str, str] | None = None) -> Publisher:
+    def publisher(
+        self, stream: str = "", *, maxlen: int | None = None, headers: dict[str, str] | None = None
+    ) -> Publisher:
         """Publish what a handler of this router returns, through each app that includes it.
 
         Args:

@@ -1,10 +1,12 @@
 """Wrong use of a subscriber is refused at the import of its module: the error names the handler and what to write."""
 
 import asyncio
+import copy
 import dataclasses
 import functools
 import logging
 import math
+import pickle
 import types
 from collections.abc import Callable, Generator
 from datetime import timedelta
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple, Optional, TypedDict
 import pytest
 from redis.asyncio import Redis
 
-from millstream import App, BatchError, Message, Nack, Retry, StreamSub, Timeout
+from millstream import App, BatchError, Limit, Message, Nack, Retry, Router, StreamSub, Timeout
 from millstream.errors import ConfigError, UsageError
 from support.servers import ServerProcess
 
@@ -43,6 +45,94 @@ class Link(NamedTuple):
     """The same as a named tuple."""
 
     next: "Link | None"
+
+
+def take(order: dict[str, Any]) -> None: ...
+
+
+@pytest.mark.parametrize("declared", [lambda app: app.subscriber(), lambda app: app.subscriber("", retry=Retry())])
+def test_a_subscriber_without_a_stream_is_named(declared: Any) -> None:
+    """The error has the handler's name and the line to write."""
+    app = App("memory://")
+    with pytest.raises(ConfigError, match=r'^take: @app.subscriber needs a stream. Write @app.subscriber\("stream"\)'):
+        declared(app)(take)
+    assert app.subscriptions == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"unknown": 1},
+            r"StreamSub\((stream=)?'s', unknown=...\) is invalid: there is no option 'unknown'. Write one of stream,",
+        ),
+        ({"grup": "g"}, r"there is no option 'grup'. Write group=...\.$"),
+        ({"max_record": 5}, r"Write max_records=...\.$"),
+        (
+            {"retry": Retry()},
+            r"retry belongs to the subscriber. Write @app.subscriber\(StreamSub\((stream=)?'s'\), retry=...\)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_an_option_that_a_stream_does_not_have_is_refused(options: dict[str, Any], told: str, *, named: bool) -> None:
+    """A misspelt one is named as it is meant, one of the subscriber with its place."""
+    with pytest.raises(ConfigError, match=told):
+        StreamSub(**{"stream": "s", **options}) if named else StreamSub("s", **options)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda: Retry(max_delivery=3), r"^Retry\(max_delivery=...\) is invalid.*Write max_deliveries=...\.$"),
+        (lambda: Retry(5, wait="1s"), r"^Retry\(5, wait=...\) is invalid.*'wait'. Write one of max_deliveries,"),
+        (lambda: Limit("1/s", bursts=2), r"^Limit\('1/s', bursts=...\) is invalid.*Write burst=...\.$"),
+    ],
+)
+def test_an_option_that_a_policy_does_not_have_is_refused(made: Any, told: str) -> None:
+    """As for a stream."""
+    with pytest.raises(ConfigError, match=told):
+        made()
+
+
+def test_a_stream_can_be_copied_and_pickled() -> None:
+    """As other plain values."""
+    one = StreamSub("s", group="g", min_idle_time="10s")
+    assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == dataclasses.replace(one) == one
+
+
+@pytest.mark.parametrize("of_router", [False, True])
+async def test_a_publisher_of_a_function_without_a_subscriber_is_refused_at_the_start(*, of_router: bool) -> None:
+    """Nothing would run the function: its name, the stream and what to write, for an app and a router."""
+    app, router = App("memory://publishers"), Router(prefix="shop.")
+    place = router if of_router else app
+
+    @place.publisher("out")
+    @place.subscriber("in")
+    @place.publisher("more")
+    async def handled(order: dict[str, Any]) -> None: ...
+
+    def outer(order: dict[str, Any]) -> None: ...
+
+    place.subscriber("in2")(functools.wraps(place.publisher("out")(take))(outer))
+    if of_router:
+        app.include(router)
+    await app.start()
+    await app.stop()
+
+    late = Router() if of_router else app
+    late.publisher("lost")(two_messages)
+    if of_router:
+        app.include(late)
+    with pytest.raises(ConfigError, match=r'^two_messages: @app.publisher\("lost"\) is invalid: the function has no'):
+        await app.start()
+
+
+def test_a_publisher_without_a_stream_is_refused() -> None:
+    """With what to write."""
+    for place in (App("memory://"), Router()):
+        with pytest.raises(ConfigError, match=r'Write publisher\("stream"\)'):
+            place.publisher()
 
 
 class Orders:

@@ -17,6 +17,7 @@ from millstream.worker.handlers.calling import annotated, check_handler, is_asyn
 from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.middleware import Middleware
+from millstream.worker.model.known_options import known_options
 from millstream.worker.model.limit import Limit
 from millstream.worker.model.retry import Retry
 
@@ -41,6 +42,7 @@ def _is_utf8(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
+@known_options
 @dataclass(frozen=True, slots=True)
 class StreamSub:
     """A stream as a member of a consumer group reads it.
@@ -66,7 +68,7 @@ class StreamSub:
         no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
     """
 
-    stream: str
+    stream: str = ""
     group: str | None = None
     consumer: str | None = None
     min_idle_time: int | str | None = None

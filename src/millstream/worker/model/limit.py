@@ -6,8 +6,10 @@ from typing import Any
 
 from millstream.client.limits.rate import MOST, Rate, checked_rate, is_name
 from millstream.errors import ConfigError
+from millstream.worker.model.known_options import known_options
 
 
+@known_options
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A limit that holds for all workers together; ``@app.subscriber(limit=)`` takes one, or a list.

@@ -15,10 +15,12 @@ from typing import Literal, get_args
 
 from millstream import times
 from millstream.errors import ConfigError
+from millstream.worker.model.known_options import known_options
 
 Backoff = Literal["exponential", "linear", "constant"]
 
 
+@known_options
 @dataclass(frozen=True, slots=True)
 class Retry:
     """The number and the delays of a failed entry's tries.
