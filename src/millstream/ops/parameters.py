@@ -57,7 +57,7 @@ def place_of(text: str, now_ms: int) -> StreamPlace:
         ms = times.instant(word, now_ms)
     except ValueError as reason:
         raise UsageError(
-            f"{text!r} is not a position in a stream: it must be start, end, +N, -N, an entry's id, or {reason}"
+            f"{text!r} is not a position in a stream: it must be start, end, +N or -N, or {reason}"
         ) from None
     if ms > _LARGEST:
         raise UsageError(f"{text!r} is not a time that an id can have")

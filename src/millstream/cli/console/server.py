@@ -105,7 +105,7 @@ def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str)
     """List the slow commands that the server keeps (SLOWLOG), the longest first.
 
     The server's setting slowlog-log-slower-than decides which commands count as slow. If a server does not keep such a
-    list, `show` reports which commands take most of its time.
+    list, `server show` reports which commands take most of its time.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ def balance(stream: str, watch: float | None, url: str | None, form: str) -> Non
     """Show the partitions of STREAM by node: shares of entries, lag, bytes, skew, and slot moves.
 
     `skew` is the largest partition over the mean, of the entries ever added to the partitions that take new ones: 1 is
-    even. A key that has most entries cannot be split. `node_skew` is the same of the bytes on the nodes of a cluster.
+    even. A key that has most entries cannot be split. `node_skew` is the same for the bytes of each cluster node.
 
     The moves of slots are suggestions, and this command makes none. A slot also moves the partitions of the same number
     of other streams.

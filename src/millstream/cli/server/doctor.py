@@ -53,8 +53,8 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
     (redis://, rediss://, unix://; context:NAME if it has a password): its answer, its abilities, and settings that
     lose events. These are eviction, no append-only file, and fsync. It also checks refused writes, replicas and the
     link to a primary; if there are replicas, it measures the rate of writes for a second. It lists neglected pending
-    entries and consumers, groups with an unknown lag, and streams that are never trimmed. Nothing is changed, but for a
-    small file that is written to DIR and removed to measure its disk.
+    entries and consumers, groups with an unknown lag, and streams that are never trimmed. Nothing is changed, except
+    that a small file is written to DIR and removed, to measure its disk.
 
     \b
     Levels:

@@ -45,7 +45,7 @@ async def repartition(
     partition once its group has handled all earlier entries of the partition's keys. So entries of a key keep their
     order. Publishers find the new partitions by themselves; other programs that add to a sealed stream fail.
 
-    After an interruption, the same command line goes on. Later, --finish removes what the sealed partitions still have;
+    After an interruption, the same command line goes on. Later, --finish removes the entries of the sealed partitions;
     it is refused while a group has entries there.
 
     \b
