@@ -179,6 +179,7 @@ NOUNS = (
 PURE = (
     "millstream.engine",
     "millstream.replication",
+    "millstream.worker.model.known_options",
     "millstream.worker.model.lifecycle",
     "millstream.worker.model.pause",
     "millstream.worker.model.retry",

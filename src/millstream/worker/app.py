@@ -149,8 +149,8 @@ class App(Declaring, Publishing):
 
         Raises:
             UsageError: it runs already.
-            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot; a function with a
-                publisher has no subscriber; the URL names a database that the server does not have.
+            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot. Or a function with a
+                publisher has no subscriber, or the server does not have the URL's database.
             Disconnected: the server cannot be reached.
             FatalError: a group cannot be made.
         """

@@ -1,4 +1,4 @@
-"""A class decorator: options that a class does not have are refused with what to write."""
+"""A class decorator: options that a class does not have are refused with what to write. PURE."""
 
 import difflib
 import functools
