@@ -15,6 +15,7 @@ from millstream.server.connection import Connection
 from millstream.server.settings import Delays
 from millstream.server.thread import ServerThread
 from support.clock import Ahead
+from support.servers import ServerProcess
 from support.waiting import eventually
 from support.wire import Wire, pack
 
@@ -126,3 +127,38 @@ def test_a_reply_to_who_is_gone_goes_nowhere(server: ServerThread) -> None:
     server.server.loop.call_soon_threadsafe(answer, connection)
     assert done.wait(10)
     assert raised == []
+
+
+def left(url: str, before: bytes, *after: bytes) -> bytes:
+    """Everything a server sends to a connection that kills itself in a transaction."""
+    with Wire(url) as wire:
+        number = str(wire.ask("CLIENT", "ID"))
+        kill = pack("CLIENT", "KILL", "ID", number, "SKIPME", "no")
+        wire.socket.sendall(b"".join([before, pack("MULTI"), pack("SET", "k", 1), kill, *after, pack("EXEC")]))
+        data = b""
+        while more := wire.socket.recv(65536):
+            data += more
+        return data
+
+
+@pytest.mark.realserver
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([pack("SET", "k", 2), pack("GET", "k")], id="commands"),
+        pytest.param([pack("SUBSCRIBE", "c"), pack("PING")], id="pushes"),
+        pytest.param([pack("CLIENT", "REPLY", "SKIP"), pack("PING")], id="skip"),
+        pytest.param([pack("CLIENT", "KILL", "TYPE", "normal"), pack("PING")], id="others"),
+    ],
+)
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_transaction_that_kills_its_connection_ends_with_that_reply(
+    each_redis: ServerProcess, after: list[bytes], version: int
+) -> None:
+    """The rest of it is run, and answered no more, as in Redis."""
+    before = pack("CLIENT", "REPLY", "SKIP") + pack("HELLO", version)
+    with ServerThread() as server:
+        assert left(server.url, before, *after) == left(each_redis.url, before, *after)
+        with Wire(server.url) as ours, Wire(each_redis.url) as theirs:
+            assert ours.ask("GET", "k") == theirs.ask("GET", "k")

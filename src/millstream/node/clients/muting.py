@@ -1,8 +1,9 @@
-"""CLIENT REPLY inside a transaction: what of EXEC's answer is sent, to the byte of Redis's.
+"""CLIENT REPLY and CLIENT KILL of itself inside a transaction: what of EXEC's answer is sent, to the byte of Redis's.
 
 Redis writes as it goes: the head of EXEC's array before the first command, then each reply unless the client wants none
 at that moment. So OFF in the midst leaves an array that is cut short, ON in the midst one without its head, and neither
 OFF nor SKIP is answered. SKIP silences what follows EXEC, not what follows in it, even if ON comes in between.
+A connection that kills itself gets nothing after the answer to that command.
 """
 
 from millstream.commands.context.session import Session
@@ -19,6 +20,7 @@ class Muting:
         self._begun = self._mode = session.reply_mode
         self._is_changed = self._skips = False
         self._wanted: list[bool] = []
+        self._end: int | None = None  # number of replies up to the one after which the connection closes
 
     def note(self, row: Command, reply: Reply) -> None:
         """A command of the transaction was run, and answered so."""
@@ -31,6 +33,8 @@ class Muting:
                 self._skips, session.reply_mode = True, self._mode
             self._mode = session.reply_mode
         self._wanted.append(wanted)
+        if session.closing and self._end is None:
+            self._is_changed, self._end = True, len(self._wanted)
 
     def heard(self, replies: list[Reply]) -> Reply:
         """EXEC's answer: the replies, or what is to be sent of them whatever the session wants by now."""
@@ -40,7 +44,7 @@ class Muting:
         sent: list[Reply] = []
         if self._begun == "on":
             sent.append(Raw([b"*%d\r\n" % len(replies)]))  # its items follow, as many as are wanted
-        for reply, wanted in zip(replies, self._wanted, strict=True):
+        for reply, wanted in zip(replies[: self._end], self._wanted[: self._end], strict=True):
             sent += [reply] if wanted else pushes_in(reply)
         if session.reply_mode != "off":
             session.reply_mode = "skipping" if self._skips else "on"
