@@ -109,6 +109,18 @@ def test_a_refused_url_is_not_quoted(door: str, url: str) -> None:
         assert door == "spark"  # an option of redis-py's, which the connection looks at
 
 
+@pytest.mark.parametrize(
+    "words", [["restore", "URL", "x"], ["restore", "x", "URL"], ["log", "check", "URL"]], ids=" ".join
+)
+@pytest.mark.parametrize("url", [f"unix://app:{SECRET}@/tmp/x", f"s3://AK:{SECRET}@b/x", f"redis://app:{SECRET}@h:1/0"])
+def test_a_url_in_place_of_a_directory_is_refused_without_its_secret(words: list[str], url: str) -> None:
+    """As a path a URL loses a slash, so no later error would find the secret in it."""
+    done = CliRunner().invoke(main, [url if word == "URL" else word for word in words])
+    assert done.exit_code == 2
+    assert "is a URL" in done.output
+    assert SECRET not in done.output
+
+
 def test_what_was_read_of_a_url_hides_its_secrets() -> None:
     """The repr of what a URL was parsed to has no password."""
     for found in (

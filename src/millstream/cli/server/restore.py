@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from millstream.cli.server.log import DataDirectory
 from millstream.cli.shared.output import Column, Output, exits, output_option
 from millstream.maintenance.backup.restore import restore as make
 from millstream.maintenance.log.moment import parse_moment
@@ -13,8 +14,8 @@ _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
 @click.command()
-@click.argument("backup", type=click.Path(path_type=Path))
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("backup", type=DataDirectory(path_type=Path))
+@click.argument("directory", metavar="DIR", type=DataDirectory(path_type=Path))
 @click.option("--until", metavar="PLACE", help="Leave out records after this time or position.")
 @click.option("--force", is_flag=True, help="Set the contents of DIR aside, under another name.")
 @output_option
