@@ -11,8 +11,8 @@ import pytest
 import redis
 
 import millstream
-from millstream.embedded.channel import Channel
 from millstream.embedded.direct import OpenStore
+from millstream.embedded.store import Channel
 from millstream.errors import CommandError, ConfigError, Disconnected, LogLockedError, MillstreamError, UsageError
 from millstream.persistence.log import Log
 from support.source import ROOT

@@ -12,9 +12,9 @@ import redis
 import millstream
 from millstream.clock import ManualClock
 from millstream.embedded import guard
-from millstream.embedded.channel import Channel
 from millstream.embedded.guard import Guard, Helper, outside
 from millstream.embedded.place import parse_place
+from millstream.embedded.store import Channel
 from millstream.embedded.stores import Lease
 from millstream.errors import ConfigError, UsageError
 from millstream.persistence.log import Log

@@ -73,7 +73,6 @@ HOSTS = frozenset(
         "millstream.node.node.Node",
         "millstream.server.app.Server",
         "millstream.server.leading.replicas.Replicas",
-        "millstream.embedded.store.Store",
     }
 )
 
