@@ -65,14 +65,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
 
-# Classes whose one object is handed down to what it is made of. Those parts may name it for type checkers; as they run,
-# they import nothing of it, so no arrow leads up.
-HOSTS = frozenset(
+# Each (module, class) here closes a circle of modules or rooms, for type checkers only. The class makes the object that
+# takes it as an argument and calls many of its methods. No other module may name these classes upward.
+NAMES_UPWARD = frozenset(
     {
-        "millstream.node.host.NodeHost",
-        "millstream.node.node.Node",
-        "millstream.server.app.Server",
-        "millstream.server.leading.replicas.Replicas",
+        ("millstream.commands.context.context", "millstream.node.host.NodeHost"),
+        ("millstream.node.scripting.scripts", "millstream.node.node.Node"),
+        ("millstream.node.following.obeying", "millstream.node.node.Node"),
+        ("millstream.server.connection", "millstream.server.app.Server"),
+        ("millstream.server.sockets", "millstream.server.app.Server"),
+        ("millstream.server.following.link", "millstream.server.app.Server"),
+        ("millstream.server.following.tail", "millstream.server.app.Server"),
+        ("millstream.server.following.taking", "millstream.server.app.Server"),
+        ("millstream.server.leading.making", "millstream.server.app.Server"),
+        ("millstream.server.leading.making", "millstream.server.leading.replicas.Replicas"),
+        ("millstream.server.leading.replicas", "millstream.server.app.Server"),
     }
 )
 
@@ -274,13 +281,13 @@ CONNECTS = frozenset({"Redis", "StrictRedis", "RedisCluster", "Sentinel", "Conne
 def _internal(module: Module) -> Iterable[tuple[Import, str]]:
     """Imports of other parts of millstream, with the part."""
     for found in module.imports:
-        if found.package == "millstream" and not _names_host(found):
+        if found.package == "millstream" and not _names_upward(module, found):
             part = part_of(found.name)
             yield found, part if part in MAY_IMPORT else ""
 
 
-def _names_host(found: Import) -> bool:
-    return found.is_type_only and found.name in HOSTS
+def _names_upward(module: Module, found: Import) -> bool:
+    return found.is_type_only and (module.name, found.name) in NAMES_UPWARD
 
 
 def is_pure(name: str) -> bool:
@@ -429,7 +436,7 @@ def worn_names(modules: Iterable[Module]) -> list[str]:
 
 
 def file_circles(modules: Iterable[Module]) -> list[str]:
-    """Modules that import each other, by whatever way round; types, but for hosts, and deferred imports count."""
+    """Modules that import each other, by whatever way round; types and deferred imports count."""
     return _circles(_graph(modules, lambda name: name))
 
 
@@ -448,7 +455,9 @@ def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, s
     for each in every:
         for found in each.imports:
             target = found.name if found.name in known else found.name.rpartition(".")[0]
-            if target in known and part_of(found.name) != COMPILED and not _names_host(found):  # it imports nothing
+            if target not in known or part_of(found.name) == COMPILED:  # what is compiled imports nothing
+                continue
+            if not _names_upward(each, found):
                 graph[room(each.name)].add(room(target))
     return {name: targets - {name} for name, targets in graph.items()}
 
