@@ -29,6 +29,7 @@ def test_all_options() -> None:
         staging_ms=5_400_000,
         app="load",
         version=7,
+        checkpoint="/x",
         given=found.given,
     )
     assert parse(GOOD | {"minId": "5"}).min_id == "5-0"

@@ -95,9 +95,9 @@ async def test_an_outage_is_made_up_for(server: ServerProcess, client: redis.Red
     """After five hours without a worker: the latest, none, or all."""
     seen: list[Fire] = []
     app = nightly(seen, catch_up=catch_up)
-    async with app.running(server.url):
-        await aeventually(lambda: client.exists("millstream:{schedule:night}:later:placed"))
     placed = "millstream:{schedule:night}:later:placed"
+    async with app.running(server.url):
+        await aeventually(lambda: client.hexists(placed, "night"))
     first = int(client.hget(placed, "night") or 0)
     client.delete("millstream:{schedule:night}:later:due", "millstream:{schedule:night}:later:content")
     client.hset(placed, "night", first - 6 * 3_600_000)

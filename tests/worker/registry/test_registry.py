@@ -400,4 +400,4 @@ async def test_a_worker_reaps_the_dead_of_its_groups(
             async with app.running():
                 await aeventually(lambda: consumers(client, "jobs", "g") == {"one", "two"})
                 await aeventually(lambda: app.stats()["work"]["reaped"] == 1)
-    assert "removed 1 dead consumers of group g: gone" in caplog.text
+    assert "removed 1 dead consumer of group g: gone" in caplog.text

@@ -421,12 +421,14 @@ class Sender:
 
 def unanswered(stream: str, url: str, error: Disconnected) -> Disconnected:
     """The error of a publish without an answer, with its outcome and the next step."""
+    reason = str(error).rstrip(".")
+    if "start the server" in reason:  # It names the server and the remedy: see client.url.advised
+        return Disconnected(f"publish({stream!r}): {reason}. Nothing was added.", sent=False)
     end = (
         "It may have been added. Look at the stream before you publish it again."
         if error.sent
         else "Nothing was added. Start the server, or correct the URL."
     )
-    reason = str(error).rstrip(".")
     return Disconnected(f"publish({stream!r}) to {without_password(url)}: {reason}. {end}", sent=error.sent)
 
 
