@@ -178,7 +178,7 @@ async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
 
 async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerProcess) -> None:
     """More commands than the pool has connections are all answered, by a server and by a store of this process."""
-    for url in (server.url, "memory://"):
+    for url in (server.url, "memory://many-at-once"):
         app = App(url)
         assert await asyncio.gather(*(app.client.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
         await app.close()
@@ -210,7 +210,7 @@ async def test_no_command_waits_without_end_for_a_connection(
 
 async def test_a_store_of_this_process_has_a_connection_for_each() -> None:
     """Nothing of the system is behind one: 120 pub/sub objects of one app are all there."""
-    app = App("memory://")
+    app = App("memory://many-listeners")
     listening = [app.client.pubsub() for _ in range(120)]
     for one in listening:
         await one.subscribe("c")

@@ -88,6 +88,8 @@ def test_each_line_runs(
         runner = CliRunner(env={"MILLSTREAM_URL": server.url})
         if words[2] == "resume":
             runner.invoke(main, [*words[1:2], "pause", *words[3:], "--reason", "as above"])
+        if words[2] == "repartition":
+            runner.invoke(main, ["stream", "partition", words[3], "4", "--by", "customer", "--yes"])
         done = runner.invoke(main, words[1:])
         assert done.exit_code == 0 or (line.startswith(BAD_NEWS) and done.exit_code in EXIT_CODES), done.output
         assert done.output

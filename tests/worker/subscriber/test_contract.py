@@ -276,12 +276,10 @@ def claim_all(client: redis.Redis) -> list[str]:
 
 
 async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
-    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+    server: ServerProcess, client: redis.Redis
 ) -> None:
-    """A stop ends in time. Another worker can claim the interrupted entry at once, uncharged. The log names it."""
-    caplog.set_level(logging.INFO, "millstream.worker")
+    """A stop ends in time. Another worker can claim the interrupted entry at once, uncharged."""
     entry = client.xadd("s", {"x": 1})
-    client.xgroup_create("idle", "g", mkstream=True)
     app, running, cancelled = App(server.url), asyncio.Event(), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
@@ -293,15 +291,34 @@ async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
             cancelled.append(msg.id)
             raise
 
-    @app.subscriber(StreamSub("idle", group="g"))
-    async def idle() -> None: ...
-
     await app.start()
     await running.wait()
     assert await app.stop(grace=0.05)
     assert cancelled == [entry]
     client.xautoclaim("s", "g", "other", HOUR)
     assert pending(client, "s", "g") == {entry: ("other", 1)}
+
+
+async def test_a_stop_logs_what_was_cancelled_and_the_figures_above_zero(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names each entry that the grace time cancelled, and a handler without any figure."""
+    caplog.set_level(logging.INFO, "millstream.worker")
+    entry = client.xadd("s", {"x": 1})
+    client.xgroup_create("idle", "g", mkstream=True)
+    app, running = App(server.url), asyncio.Event()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
+    async def handle(msg: Message) -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    @app.subscriber(StreamSub("idle", group="g"))
+    async def idle() -> None: ...
+
+    await app.start()
+    await running.wait()
+    assert await app.stop(grace=0.05)
     assert f"handle: cancelled at the end of the grace time of 0.05 s: {entry} of s" in caplog.messages
     assert "stopped: handle: read 1, released 1, groups created 1; idle: nothing" in caplog.messages
 
