@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import logging
 import threading
 from collections import Counter
 from typing import Any
@@ -297,30 +296,6 @@ async def test_a_handler_beyond_the_grace_time_is_cancelled_and_handed_back(
     assert cancelled == [entry]
     client.xautoclaim("s", "g", "other", HOUR)
     assert pending(client, "s", "g") == {entry: ("other", 1)}
-
-
-async def test_a_stop_logs_what_was_cancelled_and_the_figures_above_zero(
-    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The log names each entry that the grace time cancelled, and a handler without any figure."""
-    caplog.set_level(logging.INFO, "millstream.worker")
-    entry = client.xadd("s", {"x": 1})
-    client.xgroup_create("idle", "g", mkstream=True)
-    app, running = App(server.url), asyncio.Event()
-
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
-    async def handle(msg: Message) -> None:
-        running.set()
-        await asyncio.Event().wait()
-
-    @app.subscriber(StreamSub("idle", group="g"))
-    async def idle() -> None: ...
-
-    await app.start()
-    await running.wait()
-    assert await app.stop(grace=0.05)
-    assert f"handle: cancelled at the end of the grace time of 0.05 s: {entry} of s" in caplog.messages
-    assert "stopped: handle: read 1, released 1, groups created 1; idle: nothing" in caplog.messages
 
 
 async def test_the_group_is_made_anew_after_flushall(server: ServerProcess, client: redis.Redis) -> None:

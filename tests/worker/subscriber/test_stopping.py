@@ -1,6 +1,7 @@
 """A stop ends in time and hands back, whatever handlers, hooks and the server do meanwhile."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ HOUR = 3_600_000
 
 DEAF = """
 import asyncio
+import logging
 from millstream import App, StreamSub
 app = App(registry=False, grace=0.1)
 
@@ -186,3 +188,27 @@ async def test_claims_are_taken_though_others_of_our_name_stand_between(
         await aeventually(lambda: len(seen) >= len(ghosts))
     assert sorted(seen) == sorted((entry, 2) for entry in ghosts)  # as text, where one millisecond had ten
     assert pending(client, "s", "g") == dict.fromkeys(mine, ("fixed", 1))
+
+
+async def test_a_stop_logs_what_was_cancelled_and_the_figures_above_zero(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names each entry that the grace time cancelled, and a handler without any figure."""
+    caplog.set_level(logging.INFO, "millstream.worker")
+    entry = client.xadd("s", {"x": 1})
+    client.xgroup_create("idle", "g", mkstream=True)
+    app, running = App(server.url), asyncio.Event()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
+    async def handle(msg: Message) -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    @app.subscriber(StreamSub("idle", group="g"))
+    async def idle() -> None: ...
+
+    await app.start()
+    await running.wait()
+    assert await app.stop(grace=0.05)
+    assert f"handle: cancelled at the end of the grace time of 0.05 s: {entry} of s" in caplog.messages
+    assert "stopped: handle: read 1, released 1, groups created 1; idle: nothing" in caplog.messages
