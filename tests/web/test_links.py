@@ -67,9 +67,9 @@ def test_a_console_below_a_path_of_a_proxy_leads_nowhere_else(data: ServerThread
         client.xreadgroup("billing", "web-1", {"orders": ">"})
         client.xadd("orders:dead", {"n": 1})
     with ConsoleThread(data.url, data.url, allow_changes=True, base="/ops/streams") as console:
-        left, seen = {"/ops/streams/"}, set[str]()
+        left, seen = ["/ops/streams/"], set[str]()
         while left and len(seen) < 60:
-            path = left.pop()
+            path = left.pop(0)
             seen.add(path)
             answer = console.ask(path if sent_on else path.removeprefix("/ops/streams"))
             assert answer.status == 200, path
@@ -77,7 +77,8 @@ def test_a_console_below_a_path_of_a_proxy_leads_nowhere_else(data: ServerThread
                 found = re.findall(r'(?:href|src|action|data-href|data-key)="(/[^"]*)"', answer.text)
                 assert [each for each in found if not each.startswith("/ops/streams/")] == [], path
                 pages = re.findall(r'(?:href|src)="(/[^"]*)"', answer.text)
-                left |= {html.unescape(each) for each in pages if "/change" not in each} - seen
+                found_pages = (html.unescape(each) for each in pages if "/change" not in each)
+                left += [each for each in dict.fromkeys(found_pages) if each not in seen and each not in left]
         assert {urlsplit(path).path.removeprefix("/ops/streams") for path in seen} >= {
             "/",
             "/group",
