@@ -2,7 +2,7 @@
  *
  * Invariants: size <= room; room bytes are allocated at data, which is NULL only where room is 0.
  */
-#include "core.h"
+#include "bytes.h"
 
 int buf_grow(Buf *buf, Py_ssize_t more)
 {
