@@ -18,12 +18,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 from millstream.client.jsontext import parse_record
 from millstream.client.later import admin, schedule
 from millstream.client.later.schedule import INDEX, LATEST_MS, SCRIPT
-from millstream.client.later.timetable import MOST, CatchUp, Overlap, Timetable, timetable
+from millstream.client.later.timetable import LONGEST_MS, MOST, Timetable
 from millstream.client.line import Line
 from millstream.errors import ConfigError
 
@@ -79,13 +79,11 @@ class Recurring:
         """Read back; None where it is not one of ours."""
         try:
             record: Any = parse_record(text)
-            table = Timetable(**record.pop("table"))
             words = tuple(base64.b64decode(word, validate=True) for word in record.pop("words"))
-            made = cls(table=table, words=words, **record)
+            made = cls(table=Timetable(**record.pop("table")), words=words, **record)
             checked_name("schedule", made.name)
             (made.stream + made.group).encode("utf-8", "surrogateescape")
-            if table != _checked(made.name, table) or not made.stream:
-                return None
+            made.table.check(made.name)
         except Exception:  # noqa: BLE001 - anybody may have written it
             return None
         return made if made._is_sound() else None
@@ -93,15 +91,15 @@ class Recurring:
     def _is_sound(self) -> bool:
         """True if each value has its type and is in its bounds; another one would stop those that place it."""
         table = self.table
-        times = (table.offset_ms, table.jitter_ms, table.grace_ms, self.started_ms, self.seen_ms, table.every_ms or 0)
+        spans = (table.offset_ms, table.jitter_ms, table.grace_ms, table.every_ms or 0)
         texts = (self.name, self.stream, self.group, table.tz, table.cron or "")
         return (
-            all(type(one) is int and 0 <= one <= LATEST_MS for one in times)
+            all(type(one) is int and 0 <= one <= LONGEST_MS for one in spans)
+            and all(type(one) is int and 0 <= one <= LATEST_MS for one in (self.started_ms, self.seen_ms))
             and all(isinstance(one, str) for one in texts)
             and bool(self.name and self.stream)
+            and (table.cron is None) != (table.every_ms is None)
             and (table.every_ms is None or table.every_ms >= 1_000)
-            and table.catch_up in get_args(CatchUp)
-            and table.overlap in get_args(Overlap)
         )
 
     @property
@@ -117,21 +115,6 @@ def checked_name(call: str, name: object) -> str:
     if checked.startswith(("paused:", "table:")):
         raise ConfigError(f"{call}(name={name!r}) is invalid: it does not begin with paused: or table:.")
     return checked
-
-
-def _checked(name: str, table: Timetable) -> Timetable:
-    """The timetable as a program would have written it."""
-    return timetable(
-        name,
-        table.cron,
-        every=None if table.every_ms is None else table.every_ms / 1000,
-        offset=table.offset_ms / 1000,
-        tz=table.tz,
-        jitter=table.jitter_ms / 1000,
-        catch_up=table.catch_up,
-        grace=table.grace_ms / 1000,
-        overlap=table.overlap,
-    )
 
 
 def prefixed(stream: str, prefix: str) -> str:

@@ -173,17 +173,23 @@ def packed(words: Sequence[bytes | str | int], key: bytes | None = None) -> byte
     return b"".join(b"%d:%b" % (len(part), part) for part in parts) + (b"" if key is None else b"=" + key)
 
 
+def words_in(packed: bytes) -> tuple[list[bytes], bytes]:
+    """The words that :func:`packed` wrote, and the rest from ``=`` on; no words where another program wrote it."""
+    words: list[bytes] = []
+    while packed and not packed.startswith(b"="):
+        size, colon, packed = packed.partition(b":")
+        if not colon or not size.isdigit() or len(size) > 9 or int(size) > len(packed):
+            return [], b""
+        words.append(packed[: int(size)])
+        packed = packed[int(size) :]
+    return words, packed
+
+
 def unpacked(stream: str, ident: bytes, at: bytes | float | str, content: bytes | None) -> Schedule:
     """A schedule as the server keeps it; without fields where its content is not one of ours."""
     shown, at_ms = ident.decode(errors="surrogateescape"), _whole(at)
     head, _, rest = (content or b"").partition(b":")
-    words: list[bytes] = []
-    while rest and not rest.startswith(b"="):
-        size, colon, rest = rest.partition(b":")
-        if not colon or not size.isdigit() or len(size) > 9 or int(size) > len(rest):
-            return Schedule(stream, shown, at_ms, ())
-        words.append(rest[: int(size)])
-        rest = rest[int(size) :]
+    words, rest = words_in(rest)
     if head.endswith(b"!"):
         head, words = head[:-1], words[1:]  # the group that must have handled all before it
     if b"*" not in words:

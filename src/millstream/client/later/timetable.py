@@ -24,6 +24,9 @@ Overlap = Literal["queue", "skip"]
 MOST = 1_000
 """Most missed firings that are made up for, or looked through."""
 
+#: The longest interval, offset, jitter or grace, as :func:`millstream.times.configured` allows it.
+LONGEST_MS = 36_600 * 86_400_000
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -75,6 +78,29 @@ class Timetable:
             return None
         return self.grace_ms if self.catch_up == "none" else max(following_ms - at_ms - 1, 1)
 
+    def check(self, what: str) -> None:
+        """Refuse a zone, a cron line or a choice that is not one; lengths of time are whoever made this to check."""
+        for option, allowed in (("catch_up", get_args(CatchUp)), ("overlap", get_args(Overlap))):
+            if (value := getattr(self, option)) not in allowed:
+                raise ConfigError(f"{what}: {option}={value!r} is invalid: one of {', '.join(allowed)}.")
+        try:
+            zone = self._zone
+        except (ValueError, OSError, TypeError, LookupError):
+            example = 'Write tz="Europe/Berlin".'
+            raise ConfigError(f"{what}: tz={self.tz!r} is invalid: it is not a time zone. {example}") from None
+        if self.every_ms is not None:
+            return
+        cron: object = self.cron
+        example = 'Write five fields, such as "*/5 * * * *".'
+        if not isinstance(cron, str) or len(cron.split()) != 5:
+            raise ConfigError(f"{what}: {cron!r} is invalid: it is not a cron line. {example}")
+        try:
+            next(CronSim(cron, datetime(2024, 1, 1, tzinfo=zone)))
+        except CronSimError as error:
+            raise ConfigError(f"{what}: {cron!r} is invalid: {error}. {example}") from None
+        except StopIteration:
+            raise ConfigError(f"{what}: {cron!r} is invalid: there is no such day. {example}") from None
+
     @cached_property
     def _zone(self) -> ZoneInfo:
         return ZoneInfo(self.tz)
@@ -111,32 +137,13 @@ def timetable(
     what = f"schedule {name!r}"
     if (cron is None) == (every is None):
         raise ConfigError(f'{what} is invalid: write either a cron line, such as "0 3 * * *", or every="6h".')
-    for option, value, allowed in (("catch_up", catch_up, get_args(CatchUp)), ("overlap", overlap, get_args(Overlap))):
-        if value not in allowed:
-            raise ConfigError(f"{what}: {option}={value!r} is invalid: one of {', '.join(allowed)}.")
     spans = {
         option: round(times.configured(f"{what}: schedule({option}=", value, "s") * 1000)
         for option, value in (("offset", offset), ("jitter", jitter), ("grace", grace))
     }
-    try:
-        zone = ZoneInfo(tz)
-    except (ValueError, OSError, TypeError, LookupError):
-        raise ConfigError(f'{what}: tz={tz!r} is invalid: it is not a time zone. Write tz="Europe/Berlin".') from None
     every_ms = None if every is None else round(times.configured(f"{what}: schedule(every=", every, "s") * 1000)
     if every_ms is not None and every_ms < 1_000:
         raise ConfigError(f"{what}: every={every!r} is invalid: it must be at least one second.")
-    if cron is not None:
-        _check(what, cron, zone)
-    return Timetable(cron, every_ms, spans["offset"], tz, spans["jitter"], catch_up, spans["grace"], overlap)
-
-
-def _check(what: str, cron: object, zone: ZoneInfo) -> None:
-    example = 'Write five fields, such as "*/5 * * * *".'
-    if not isinstance(cron, str) or len(cron.split()) != 5:
-        raise ConfigError(f"{what}: {cron!r} is invalid: it is not a cron line. {example}")
-    try:
-        next(CronSim(cron, datetime(2024, 1, 1, tzinfo=zone)))
-    except CronSimError as error:
-        raise ConfigError(f"{what}: {cron!r} is invalid: {error}. {example}") from None
-    except StopIteration:
-        raise ConfigError(f"{what}: {cron!r} is invalid: there is no such day. {example}") from None
+    table = Timetable(cron, every_ms, spans["offset"], tz, spans["jitter"], catch_up, spans["grace"], overlap)
+    table.check(what)
+    return table

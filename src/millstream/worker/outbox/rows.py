@@ -192,14 +192,7 @@ def check(row: Row) -> None:
 
 def fields_in(packed: bytes) -> list[bytes]:
     """Names and values in turn."""
-    words: list[bytes] = []
-    rest = bytes(packed)
-    while rest:
-        size, colon, rest = rest.partition(b":")
-        if not colon or not size.isdigit() or len(size) > 9 or int(size) > len(rest):
-            raise PayloadError("column fields is not one that outbox.add wrote")
-        words.append(rest[: int(size)])
-        rest = rest[int(size) :]
-    if not words or len(words) % 2:
+    words, rest = schedule.words_in(bytes(packed))
+    if not words or len(words) % 2 or rest:
         raise PayloadError("column fields is not one that outbox.add wrote")
     return words
