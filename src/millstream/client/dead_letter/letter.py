@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from millstream.client.jsontext import parse
 
@@ -74,6 +75,10 @@ class DeadLetter:
     history: tuple[Mapping[str, object], ...] = ()
 
 
+#: The parts of a dead letter that are fields of the same name in its stream.
+_SAME = ("stream", "id", "group", "consumer", "deliveries", "reason", "error", "traceback")
+
+
 def dead_key(stream: str) -> str:
     """The dead-letter stream of ``stream``; a name that is one already stays as it is."""
     return stream if stream.endswith(SUFFIX) else stream + SUFFIX
@@ -83,14 +88,7 @@ def pack(letter: DeadLetter) -> list[bytes]:
     """The fields and values to XADD."""
     notes = {
         "fields": str(len(letter.fields) // 2),
-        "stream": letter.stream,
-        "id": letter.id,
-        "group": letter.group,
-        "consumer": letter.consumer,
-        "deliveries": str(letter.deliveries),
-        "reason": letter.reason,
-        "error": letter.error,
-        "traceback": letter.traceback,
+        **{name: str(getattr(letter, name)) for name in _SAME},
         "published_at": _iso(letter.published_ms),
         "died_at": _iso(letter.died_ms),
     }
@@ -110,16 +108,10 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
         if count < 0:
             raise ValueError(f"not a dead letter: _dead.fields is {count}")
         notes = _notes(flat[2 * count :])
+        same: dict[str, Any] = {name: notes[name] for name in _SAME}
         return DeadLetter(
             fields=tuple(flat[: 2 * count]),
-            stream=notes["stream"],
-            id=notes["id"],
-            group=notes["group"],
-            consumer=notes["consumer"],
-            deliveries=_number(notes["deliveries"]),
-            reason=notes["reason"],
-            error=notes["error"],
-            traceback=notes["traceback"],
+            **same | {"deliveries": _number(notes["deliveries"])},
             published_ms=_ms(notes["published_at"]),
             died_ms=_ms(notes["died_at"]),
             history=parse_history(notes.get("history", "[]")) or (),
@@ -140,11 +132,7 @@ def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
 def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False, edited: bool = False) -> list[bytes]:
     """The fields and values of the entry that is put back: the original's, followed by its history."""
     death: dict[str, object] = {
-        "id": letter.id,
-        "group": letter.group,
-        "consumer": letter.consumer,
-        "deliveries": letter.deliveries,
-        "reason": letter.reason,
+        **{name: getattr(letter, name) for name in ("id", "group", "consumer", "deliveries", "reason")},
         "error": letter.error[:ERROR_LIMIT],
         "died_ms": letter.died_ms,
         "returned_ms": now_ms,
