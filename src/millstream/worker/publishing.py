@@ -401,34 +401,24 @@ class Publishing:
                 "list of them: write [...] around it, or publish()."
             )
         trim, contents = trimming(maxlen, minid), list(contents)
-        ids = [None if id is None else id(content) for content in contents]
-        laters = [_later(at, delay, ident, replace, expires, None) for ident in ids]
-        names = [None if idempotent is None else idempotent(content) for content in contents]
-        keys = [None if key is None else key(content) for content in contents]
         hows = [
-            _how(trim, name, None, later, None, key=chosen)
-            for name, later, chosen in zip(names, laters, keys, strict=True)
-        ]
-        if idempotent is not None:
-            need_idmp(await self._sending().server())
-        if chain(self.middlewares, "publish", _plain) is not _plain:
-            one = functools.partial(self.publish, stream, maxlen=maxlen, minid=minid)
-            later = functools.partial(one, at=at, delay=delay, replace=replace, expires=expires)
-            added: list[str] = await asyncio.gather(
-                *(
-                    later(
-                        content,
-                        idempotent=name,
-                        headers=None if headers is None else dict(headers),
-                        id=ident,
-                        key=chosen,
-                    )
-                    for content, name, ident, chosen in zip(contents, names, ids, keys, strict=True)
-                )
+            _how(
+                trim,
+                None if idempotent is None else idempotent(content),
+                None,
+                _later(at, delay, None if id is None else id(content), replace, expires, None),
+                None,
+                key=None if key is None else key(content),
             )
-            return added
-        rows = [fields_of(content, headers) for content in contents]
+            for content in contents
+        ]
         sender = self._sending()
+        if idempotent is not None:
+            need_idmp(await sender.server())
+        if chain(self.middlewares, "publish", _plain) is not _plain:
+            each = [Publication(stream, one, None if headers is None else dict(headers)) for one in contents]
+            return list(await asyncio.gather(*map(functools.partial(self._publish, sender), each, hows)))
+        rows = [fields_of(content, headers) for content in contents]
         try:
             return await sender.add_batch(stream, rows, hows) if rows else []
         except Disconnected as error:
