@@ -6,7 +6,7 @@ orders two entries of one key. There ``hold`` also keeps the later ones back unt
 """
 
 import heapq
-from collections.abc import Callable, Collection, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable
 from typing import Any, TypeAlias
 
 from millstream.client.ranges import order_of
@@ -82,11 +82,15 @@ class KeyOrdering:
 
     def take_all(self) -> list[Held]:
         """Everything that waits, taken out."""
-        taken = [held for queue in self._queues.values() for _, _, held in queue]
-        for queue in self._queues.values():
+        queues = list(self._all_queues())
+        taken = [held for queue in queues for _, _, held in queue]
+        for queue in queues:
             queue.clear()
         self.waiting = 0
         return taken
+
+    def _all_queues(self) -> Iterable[_Queue]:
+        return self._queues.values()
 
     def _key_of(self, held: Held) -> Hashable:
         try:
@@ -128,17 +132,9 @@ class HoldingOrder(KeyOrdering):
     """Lets an entry begin only when every earlier one of its key is done or dead, for the one owner of a stream."""
 
     def __init__(
-        self,
-        key: str | Callable[[Message], Hashable],
-        *,
-        message: Callable[[Held], Message],
-        run: Callable[[Held], Coroutine[Any, Any, None]],
-        unfit: Callable[[Held, PayloadError], None],
-        moved: Callable[[], None],
-        apart: Apart,
-        again: Callable[[Held], None],
+        self, key: str | Callable[[Message], Hashable], *, again: Callable[[Held], None], **parts: Any
     ) -> None:
-        super().__init__(key, message=message, run=run, unfit=unfit, moved=moved, apart=apart)
+        super().__init__(key, **parts)
         self._again = again  # Takes an entry whose turn it is by now
         self._keys: dict[Hashable, _KeyState] = {}
 
@@ -248,13 +244,8 @@ class HoldingOrder(KeyOrdering):
         """Keys whose entries wait for one that failed."""
         return len(self.blockers())
 
-    def take_all(self) -> list[Held]:
-        """Everything that waits, taken out; later entries wait for it until it comes again."""
-        taken = [held for state in self._keys.values() for _, _, held in state.queue]
-        for state in self._keys.values():
-            state.queue.clear()
-        self.waiting = 0
-        return taken
+    def _all_queues(self) -> Iterable[_Queue]:
+        return (state.queue for state in self._keys.values())
 
 
 class _OwnKey:
