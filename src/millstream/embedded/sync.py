@@ -99,10 +99,8 @@ class Pipe:
             TimeoutError: none came in time.
             RedisConnectionError: none will come; the text says why, where there is a reason.
         """
-        if not self._wait(self._timeout):
+        if not self.wait(self._timeout):
             raise TimeoutError("timed out")
-        if self._at_end:
-            raise RedisConnectionError(self._channel.reason or CLOSED)
         self._channel.taken()
         data, self._held = self._held[:size], self._held[size:]
         return data

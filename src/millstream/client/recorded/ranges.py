@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from millstream.client.ranges import order_of
+
 Id: TypeAlias = tuple[int, int]
 Row: TypeAlias = list[Any]
 
@@ -48,11 +50,6 @@ def _before(one: Id) -> Id:
     return (one[0], one[1] - 1) if one[1] else (one[0] - 1, LAST[1])
 
 
-def _id_of(row: Row) -> Id:
-    milliseconds, _, number = row[0].partition(b"-")
-    return int(milliseconds), int(number)
-
-
 @dataclass(slots=True)
 class KnownRange:
     """Rows by their ids, and between which ids there are no others."""
@@ -63,7 +60,7 @@ class KnownRange:
 
     def learn(self, low: Id, high: Id, rows: Sequence[Row], *, count: int | None, falling: bool) -> None:
         """Add one reply."""
-        found = [_id_of(row) for row in rows]
+        found = [order_of(row[0]) for row in rows]
         self._rows.update(zip(found, rows, strict=True))
         if count is not None and found and len(found) >= count:  # the rest of the range was not looked at
             low, high = (min(found), high) if falling else (low, max(found))

@@ -167,14 +167,10 @@ class Message:
         """
         words = _progress(at, of, text)
         self._check_ours()
-        acks, loop = self._outcomes.acks, self._outcomes.loop
-        try:
-            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is loop:
-            return acks.report(self._held, words)
-        asyncio.run_coroutine_threadsafe(acks.report(self._held, words), loop).result()
+        report = self._outcomes.acks.report(self._held, words)
+        if self._in_the_loop():
+            return report
+        asyncio.run_coroutine_threadsafe(report, self._outcomes.loop).result()
         return _Done()
 
     @property
@@ -236,12 +232,7 @@ class Message:
 
     def _settle(self, decide: Callable[[], None]) -> Awaitable[None]:
         self._check_ours()
-        loop = self._outcomes.loop
-        try:
-            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None  # a plain function, which runs in a thread
-        if here is loop:
+        if self._in_the_loop():
             decide()
             return _Storing(self._outcomes.acks.stored(self._held), self._check_ours)
 
@@ -249,9 +240,16 @@ class Message:
             decide()
             await self._outcomes.acks.stored(self._held)
 
-        asyncio.run_coroutine_threadsafe(settle(), loop).result()  # acks belong to the loop
+        asyncio.run_coroutine_threadsafe(settle(), self._outcomes.loop).result()  # acks belong to the loop
         self._check_ours()
         return _Done()
+
+    def _in_the_loop(self) -> bool:
+        """True in the event loop that has the acks; a plain function runs in a thread."""
+        try:
+            return asyncio.get_running_loop() is self._outcomes.loop
+        except RuntimeError:
+            return False
 
     def _check_ours(self) -> None:
         if self._held.state is State.LOST:

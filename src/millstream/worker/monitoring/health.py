@@ -13,6 +13,7 @@ import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -27,16 +28,6 @@ ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
 
 _PATIENCE = 5.0
 _REFUSALS_LOGGED = 10
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
 _TEXT = "text/plain; charset=utf-8"
 _NOT_FOR_US = (
     b"This Host is not one of this endpoint's names. Ask by address, or allow the name: --health-allow NAME, "
@@ -193,8 +184,8 @@ async def _converse(
                 status, kind, body = 403, _TEXT, _NOT_FOR_US
                 _tell_of_refusal(asked, refused)
             writer.write(
-                f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-                "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\n"
+                f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
                 + (b"" if method == "HEAD" else body)
             )
             await writer.drain()
