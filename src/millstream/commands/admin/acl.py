@@ -38,11 +38,15 @@ SERVER.container("acl")
 
 
 def _evict(ctx: Context, session: Session) -> None:
-    """Close a session whose user is gone; nothing more is done in its name, not even what is queued."""
-    session.user = None
+    """Close a session whose user is gone: nothing more is done in its name, not even what is queued.
+
+    The rest of its own transaction runs as the default user, as in Redis, and may do what that user may.
+    """
     if session is ctx.session:
+        session.user = DEFAULT
         session.closing = True
     else:
+        session.user = None
         ctx.host.kill(session)
 
 

@@ -150,7 +150,7 @@ class Sessions:
         for pattern in self.patterns.fitting(channel):
             push = Push([b"pmessage", pattern, channel, message])
             found += [(session, push) for session in self.patterns.listeners(pattern)]
-        self.messages += found
+        self.messages += [each for each in found if not each[0].closing]  # counted, but nothing goes to it any more
         return len(found)
 
     def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
