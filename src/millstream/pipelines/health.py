@@ -5,9 +5,9 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from millstream.worker.model.progress import PartProgress
 from millstream.worker.monitoring.metrics import PIPELINES, family
 from millstream.worker.monitoring.prometheus import expose, need
 
@@ -25,23 +25,15 @@ _GAUGES = {
 """Gauge -> the field of a query's record (``millstream.spark.monitoring.store``), and the divisor to its unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineProgress:
-    """The progress of one pipeline."""
+class PipelineProgress(PartProgress):
+    """The progress of one pipeline: ``idle_ms`` since Spark last reported it, and what it is doing.
 
-    handler: str  # Its name
-    doing: str  # ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started)
-    idle_ms: int  # Milliseconds since Spark last reported it
+    That is ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started).
+    """
 
-    @property
-    def alive(self) -> bool:
-        """False when only a new process can help."""
-        return self.doing != "failed"
-
-    @property
-    def ready(self) -> bool:
-        """True while its query runs, or has come to its end."""
-        return self.doing in ("running", "done")
+    __slots__ = ()
+    lost_in = ("failed",)
+    ready_in = ("running", "done")
 
 
 class PipelineHealth:

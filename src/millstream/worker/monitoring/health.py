@@ -18,6 +18,7 @@ from typing import Protocol
 from urllib.parse import parse_qs
 
 from millstream.errors import MillstreamError
+from millstream.worker.model.progress import PartProgress
 from millstream.worker.monitoring.prometheus import MetricsError
 from millstream.worker.registry.watchdog import StoppedLoop
 
@@ -36,30 +37,6 @@ _NOT_FOR_US = (
 _BLOCKED = b"The event loop is blocked; the worker's log reports where.\n"
 
 Answer = tuple[int, str, bytes]
-
-
-class PartProgress(Protocol):
-    """The progress of one part of a process: a subscriber, or a pipeline."""
-
-    @property
-    def handler(self) -> str:
-        """Its name."""
-
-    @property
-    def doing(self) -> str:
-        """Its activity, in one word."""
-
-    @property
-    def idle_ms(self) -> int:
-        """Milliseconds since it last moved."""
-
-    @property
-    def alive(self) -> bool:
-        """False when only a new process can help."""
-
-    @property
-    def ready(self) -> bool:
-        """True while it works, or would if there were something to do."""
 
 
 class Watched(Protocol):

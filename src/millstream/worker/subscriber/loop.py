@@ -28,6 +28,7 @@ from millstream.worker.limits.limiter import LimitedRuns, Limiter
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.model.pause import HandlerPause
+from millstream.worker.model.progress import PartProgress
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log, spare
 from millstream.worker.settlement.acks import PendingAcks
@@ -63,25 +64,16 @@ _LEAVE_WITHIN = 2.0
 _STORED_WITHIN = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberProgress:
-    """The progress of one subscriber."""
+class SubscriberProgress(PartProgress):
+    """The progress of one subscriber: ``idle_ms`` since its reader last got an answer, and what it is doing.
 
-    handler: str  # Its name
-    # ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet), ``unreachable``
-    # (it tries, and the server does not answer), ``stuck``, ``failed`` or ``stopping``
-    doing: str
-    idle_ms: int  # Milliseconds since the reader last got an answer
+    That is ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet),
+    ``unreachable`` (it tries, and the server does not answer), ``stuck``, ``failed`` or ``stopping``.
+    """
 
-    @property
-    def alive(self) -> bool:
-        """False when only a new process can help."""
-        return self.doing not in ("stuck", "failed")
-
-    @property
-    def ready(self) -> bool:
-        """True while it works, or would if there were room, or somebody paused it."""
-        return self.doing in ("reading", "full", "paused")
+    __slots__ = ()
+    lost_in = ("stuck", "failed")
+    ready_in = ("reading", "full", "paused")  # Also where there is no room, or somebody paused it
 
 
 @dataclass(frozen=True, slots=True)
