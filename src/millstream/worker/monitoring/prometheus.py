@@ -8,7 +8,7 @@ too.
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream._version import __version__
 from millstream.client.line import Line
@@ -109,42 +109,33 @@ def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
 
 def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
     """The counts of this process and the entries that it holds."""
-    build = family("millstream_build")
-    build.add_metric([__version__], {})
-    yield build
+    yield _made("millstream_build", [([__version__], {})])
     for name, fields in _COUNTERS.items():
-        counter = family(name)
-        for loop in loops:
-            for value, attribute in fields.items():
-                counter.add_metric([*_labels(loop), value], getattr(loop.stats, attribute))
-        yield counter
-    reasons = family("millstream_dead_letters")
-    for loop in loops:
-        for reason, count in loop.member.reasons.items():
-            reasons.add_metric([*_labels(loop), reason], count)
-    yield reasons
+        counts = [([*_labels(one), value], getattr(one.stats, of)) for one in loops for value, of in fields.items()]
+        yield _made(name, counts)
+    reasons = [([*_labels(loop), reason], count) for loop in loops for reason, count in loop.member.reasons.items()]
+    yield _made("millstream_dead_letters", reasons)
     runs = family("millstream_handler_duration_seconds")
     for loop in loops:
         durations = loop.durations()
         runs.add_metric(_labels(loop), buckets=durations.buckets(), sum_value=durations.total)
     yield runs
     for name, value_of in _VALUES.items():
-        figures = family(name)
-        for loop in loops:
-            figures.add_metric(_labels(loop), float(value_of(loop)))
-        yield figures
+        yield _made(name, ((_labels(loop), float(value_of(loop))) for loop in loops))
+    limits = [(_labels(loop), facts) for loop in loops for facts in facts_of(loop.limiters)]
     for name in _LIMITS:
-        limited = family(f"millstream_limit_{name}")
-        for loop in loops:
-            for facts in facts_of(loop.limiters):
-                limited.add_metric([*_labels(loop), str(facts["name"])], facts[name])
-        yield limited
+        yield _made(f"millstream_limit_{name}", (([*of, str(one["name"])], one[name]) for of, one in limits))
     partitioned = [loop for loop in loops if isinstance(loop, PartitionedLoop)]
     for name, count_of in _PARTITIONED.items() if partitioned else ():
-        figures = family(name)
-        for one in partitioned:
-            figures.add_metric(_labels(one), count_of(one))
-        yield figures
+        yield _made(name, ((_labels(loop), count_of(loop)) for loop in partitioned))
+
+
+def _made(name: str, samples: "Iterable[tuple[list[str], Any]]") -> "Metric":
+    """A family with its samples, each the labels and the value."""
+    made = family(name)
+    for labels, value in samples:
+        made.add_metric(labels, value)
+    return made  # type: ignore[no-any-return] # of an optional library
 
 
 def _labels(loop: Runner) -> list[str]:
