@@ -4,7 +4,7 @@ A partition is drained for a group when its last id says that it is sealed, the 
 nothing is pending. The descriptor is not enough: it is written before the streams are sealed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from redis.exceptions import ResponseError
@@ -42,12 +42,8 @@ async def look_at(line: Line, keys: Iterable[str]) -> dict[str, PartState]:
     """The streams as they are."""
     keys = list(keys)
     # The groups second: after its seal a stream gets no entry, so nothing can come between the two looks
-    replies = await line.calls([command for key in keys for command in _looks(key)])
+    replies = await line.calls([("XINFO", about, key) for key in keys for about in ("STREAM", "GROUPS")])
     return {key: _state(*replies[at * 2 : at * 2 + 2]) for at, key in enumerate(keys)}
-
-
-def _looks(key: str) -> Sequence[tuple[str, ...]]:
-    return ("XINFO", "STREAM", key), ("XINFO", "GROUPS", key)
 
 
 def _state(stream: Reply, groups: Reply) -> PartState:

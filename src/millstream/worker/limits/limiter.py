@@ -9,9 +9,10 @@ that a limit by key refuses goes back to the server with a due time, and its del
 
 import asyncio
 import contextlib
+import inspect
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,11 +20,13 @@ from redis.exceptions import ResponseError
 
 from millstream.client.limits.rate import RATES, parse_rate
 from millstream.client.line import Command, Line, Reply
+from millstream.worker.handlers.calling import ends_process
+from millstream.worker.handlers.fields import as_key, key_of
 from millstream.worker.handlers.message import Message
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.limits.asking import FleetLimit, Permits
-from millstream.worker.limits.keys import limit_key
 from millstream.worker.model.answers import PayloadError
+from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
@@ -392,3 +395,20 @@ def learn(limiters: Iterable[Limiter], reply: Reply) -> None:
 
 def _paced(limiters: Iterable[Limiter]) -> list[FleetLimit]:
     return [one for limiter in limiters for one in limiter.limits if one.limit.rate is not None]
+
+
+def checked(key: Hashable) -> Hashable:
+    """The value of a function, which must not be a coroutine."""
+    if inspect.isawaitable(key):
+        raise TypeError("the key function returned an awaitable: make it a plain function")
+    return key
+
+
+def limit_key(key: str | Callable[[Any], Hashable], held: Held, message: Callable[[Held], Message]) -> bytes | None:
+    """The key of an entry as bytes; a PayloadError where it cannot be found."""
+    try:
+        return key_of(held.fields, key) if isinstance(key, str) else as_key(checked(key(message(held))))
+    except BaseException as error:
+        if ends_process(error) or isinstance(error, asyncio.CancelledError):
+            raise
+        raise PayloadError(f"limit key: {summarize(error)}") from tame(error)

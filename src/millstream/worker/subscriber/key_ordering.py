@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from millstream.client.ranges import order_of
 from millstream.worker.handlers.fields import key_of
 from millstream.worker.handlers.message import Message
-from millstream.worker.limits.keys import checked
+from millstream.worker.limits.limiter import checked
 from millstream.worker.model.answers import PayloadError
 from millstream.worker.model.error_text import summarize, tame
 from millstream.worker.model.lifecycle import FINAL, State
