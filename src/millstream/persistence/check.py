@@ -6,7 +6,9 @@ disk. Even so the last log file may end in a record that is just being written, 
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
@@ -105,8 +107,7 @@ def _log_files(
     if manifest is not None and manifest.snapshot is not None:
         _snapshot(disk, report, manifest.snapshot, results, meter.at)
         meter.base += size_of(disk, report.directory / manifest.snapshot.name)
-    for number, entry in enumerate(entries):
-        following = entries[number + 1] if number + 1 < len(entries) else None
+    for entry, following in zip_longest(entries, entries[1:]):
         first = not any(problem.refuses for problem in report.problems)
         try:
             found = examine(disk, report.directory, entry, meter.at)
@@ -185,15 +186,13 @@ def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> lis
         size = size_of(disk, path)
         if not report.problems and size > HEADER_SIZE:
             _add_orphan(report, path)
-        file = disk.open_read(path)
         try:
-            header = read_header(file, path)
+            with closing(disk.open_read(path)) as file:
+                header = read_header(file, path)
             entries.append(SegmentEntry(name, header.first, header.identity))
         except (LogCorruptError, FormatError) as error:
             if size > HEADER_SIZE:
                 _add(report, error, path)
-        finally:
-            file.close()
     return entries
 
 

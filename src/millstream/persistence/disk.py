@@ -16,7 +16,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
@@ -33,11 +33,9 @@ class ReadableFile(Protocol):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
-        ...
 
     def size(self) -> int:
         """Length in bytes."""
-        ...
 
 
 class DiskFile(ReadableFile, Protocol):
@@ -45,11 +43,9 @@ class DiskFile(ReadableFile, Protocol):
 
     def append(self, data: Data) -> int:
         """Write at the end; returns how many bytes were taken, which may be fewer than given."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes; durable after the next ``datasync``."""
-        ...
 
     def datasync(self) -> None:
         """Return once content and length are on the medium.
@@ -57,22 +53,18 @@ class DiskFile(ReadableFile, Protocol):
         After an error the content of the medium is unknown, and a second call may lie: the system drops its note of the
         failure.
         """
-        ...
 
     def drop_cache(self, start: int = 0) -> None:
         """Ask that the next reads come from the medium, not from memory. A system without such a request ignores it."""
-        ...
 
     def displaced(self, size: int) -> str:
         """Why the file's name no longer leads to it and to this many bytes; empty if it does, or the system is silent.
 
         A file that lost its name takes writes all the same, but a start does not find them.
         """
-        ...
 
     def close(self) -> None:
         """Let go of the file. Says nothing about durability."""
-        ...
 
 
 class DiskLock(Protocol):
@@ -85,19 +77,15 @@ class DiskLock(Protocol):
     @property
     def place(self) -> str:
         """The directory's identity on this machine, whatever its path."""
-        ...
 
     def displaced(self) -> str:
         """Why the path of the lock no longer leads to it, as a clause; empty if it does, or the system does not say."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Replace the lock file's content, which others may read."""
-        ...
 
     def release(self) -> None:
         """Give the lock up. The file stays, since removing it would let two processes lock two files of one name."""
-        ...
 
 
 class Disk(Protocol):
@@ -105,54 +93,42 @@ class Disk(Protocol):
 
     def create(self, path: Path) -> DiskFile:
         """Make a new file for appending; ``FileExistsError`` if there is one."""
-        ...
 
     def open_append(self, path: Path) -> DiskFile:
         """Open an existing file for reading and appending."""
-        ...
 
     def open_read(self, path: Path) -> DiskFile:
         """Open an existing file for reading."""
-        ...
 
     def open_unreserved(self, path: Path) -> DiskFile:
         """The same, open for as long as others like: without the descriptors that are kept for the log itself."""
-        ...
 
     def rename(self, old: Path, new: Path) -> None:
         """Give a file another name, replacing a file of that name; durable after ``sync_directory``."""
-        ...
 
     def remove(self, path: Path) -> None:
         """Remove a file's name."""
-        ...
 
     def list(self, directory: Path) -> list[str]:
         """The names in a directory, sorted."""
-        ...
 
     def make_directory(self, directory: Path) -> None:
         """Make a directory, for this user alone, and those above it, durably; one that is there is left as it is."""
-        ...
 
     def sync_directory(self, directory: Path) -> None:
         """Return once the names made, changed and removed in this directory are on the medium."""
-        ...
 
     def free(self, directory: Path) -> int:
         """Bytes that this user may still write there."""
-        ...
 
     def total(self, directory: Path) -> int:
         """Bytes the file system has in all."""
-        ...
 
     def lock(self, path: Path) -> DiskLock:
         """Take the exclusive lock of a file, made if it is not there, and of the directory that it is in.
 
         ``BlockingIOError`` if another has one of them.
         """
-        ...
 
 
 OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
@@ -184,12 +160,27 @@ def disk_error(doing: str, error: OSError) -> DiskError:
     return DiskError(f"{doing}: {error.strerror or error}{advice}")
 
 
-def tried(read: Callable[[], T], doing: str) -> T:
-    """The result of a read. Only the disk's errors become ours, not those of a generator's consumer."""
+def tried(work: Callable[[], T], doing: str) -> T:
+    """The result of a piece of work. Only the disk's errors become ours, not those of a generator's consumer."""
     try:
-        return read()
+        return work()
     except OSError as error:
         raise disk_error(doing, error) from error
+
+
+def tried_each(work: Iterator[T], doing: str) -> Iterator[T]:
+    """The same for each result of an iterator, none of which is None."""
+    while (found := tried(lambda: next(work, None), doing)) is not None:
+        yield found
+
+
+def read_file(disk: Disk, path: Path, most: int) -> bytes | None:
+    """The first bytes of a file; None if there is no such file."""
+    try:
+        with contextlib.closing(disk.open_read(path)) as file:
+            return file.read_at(0, most)
+    except FileNotFoundError:
+        return None
 
 
 def put(file: DiskFile, data: Data) -> None:

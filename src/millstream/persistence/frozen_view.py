@@ -16,7 +16,7 @@ from typing import NoReturn
 from millstream.errors import DiskError
 from millstream.persistence import lockfile
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Data, Disk, DiskFile, DiskLock
+from millstream.persistence.disk import Disk, DiskFile, read_file
 
 TRIES = 200
 PAUSE = 0.01  # seconds between tries: a manifest is switched in less, and rarely
@@ -29,7 +29,7 @@ def _is_of_log(name: str) -> bool:
     return name == manifests.NAME or manifests.is_segment_name(name) or manifests.is_snapshot_name(name)
 
 
-def _refuse(*_: object) -> NoReturn:
+def _refuse(*_: object, **__: object) -> NoReturn:
     raise OSError(errno.EROFS, "a frozen view of a data directory is only read")
 
 
@@ -69,17 +69,7 @@ class FrozenFile:
         """It stays readable, even if its name goes."""
         return ""
 
-    def append(self, data: Data) -> int:
-        """Refused."""
-        _refuse(data)
-
-    def truncate(self, size: int) -> None:
-        """Refused."""
-        _refuse(size)
-
-    def datasync(self) -> None:
-        """Refused."""
-        _refuse()
+    append = truncate = datasync = _refuse
 
 
 class FrozenView:
@@ -114,14 +104,7 @@ class FrozenView:
             file.release()
 
     def _manifest(self) -> bytes | None:
-        try:
-            file = self._disk.open_read(self._directory / manifests.NAME)
-        except FileNotFoundError:
-            return None
-        try:
-            return file.read_at(0, manifests.MAX_BYTES)
-        finally:
-            file.close()
+        return read_file(self._disk, self._directory / manifests.NAME, manifests.MAX_BYTES)
 
     def _hold(self) -> None:
         try:
@@ -161,30 +144,6 @@ class FrozenView:
         """See ``Disk``."""
         return sorted(self._files)
 
-    def create(self, path: Path) -> DiskFile:
-        """Refused."""
-        _refuse(path)
-
-    def open_append(self, path: Path) -> DiskFile:
-        """Refused."""
-        _refuse(path)
-
-    def rename(self, old: Path, new: Path) -> None:
-        """Refused."""
-        _refuse(old, new)
-
-    def remove(self, path: Path) -> None:
-        """Refused."""
-        _refuse(path)
-
-    def make_directory(self, directory: Path) -> None:
-        """Refused."""
-        _refuse(directory)
-
-    def sync_directory(self, directory: Path) -> None:
-        """Refused."""
-        _refuse(directory)
-
     def free(self, directory: Path) -> int:
         """See ``Disk``."""
         return self._disk.free(directory)
@@ -193,6 +152,4 @@ class FrozenView:
         """See ``Disk``."""
         return self._disk.total(directory)
 
-    def lock(self, path: Path) -> DiskLock:
-        """Refused."""
-        _refuse(path)
+    create = open_append = rename = remove = make_directory = sync_directory = lock = _refuse

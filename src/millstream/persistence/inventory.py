@@ -1,16 +1,17 @@
 """Looking over a data directory without changing it: the basis of recovery and of a check's report."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Disk, DiskFile, disk_error, tried
+from millstream.persistence.disk import Disk, DiskFile, tried, tried_each
 from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, SegmentEntry
-from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
+from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
 from millstream.texts import plural
 
@@ -56,8 +57,7 @@ def examine(
     disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[int], None] | None = None
 ) -> ExaminedSegment:
     """Read one log file to its end."""
-    file, header = _open(disk, directory, entry)
-    try:
+    with _opened(disk, directory, entry) as (file, header):
         size = file.size()
         if header is None:
             reason = f"the file header is cut short: {size} of {HEADER_SIZE} bytes"
@@ -67,27 +67,14 @@ def examine(
             if tick is not None:
                 tick(scan.end)
         return ExaminedSegment(entry, header, assess(scan))
-    finally:
-        file.close()
 
 
-def _open(disk: Disk, directory: Path, entry: SegmentEntry) -> tuple[DiskFile, FileHeader | None]:
+@contextmanager
+def _opened(disk: Disk, directory: Path, entry: SegmentEntry) -> Iterator[tuple[DiskFile, FileHeader | None]]:
     """A log file and its header; None if the file is shorter than one."""
-    path = directory / entry.name
-    try:
-        file = disk.open_read(path)
-    except FileNotFoundError:
-        raise LogCorruptError(
-            f"{path} is missing, which holds the records from {entry.first} on", path=str(path), offset=0
-        ) from None
-    try:
-        if file.size() < HEADER_SIZE:
-            return file, None
-        header = read_header(file, path, FileHeader.of(entry.identity, entry.first))
-    except BaseException:
-        file.close()
-        raise
-    return file, header
+    path, expected = directory / entry.name, FileHeader.of(entry.identity, entry.first)
+    with closing(open_file(disk, path, f"the records from {entry.first} on")) as file:
+        yield file, None if file.size() < HEADER_SIZE else read_header(file, path, expected)
 
 
 def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None) -> LogCorruptError | None:
@@ -164,13 +151,10 @@ def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
 def size_of(disk: Disk, path: Path) -> int:
     """Bytes of a file; 0 if it is not there."""
     try:
-        file = disk.open_read(path)
+        with closing(disk.open_read(path)) as file:
+            return file.size()
     except FileNotFoundError:
         return 0
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 def take_inventory(
@@ -189,10 +173,9 @@ def take_inventory(
         if first.first != made.last + 1:
             text = f"{directory / first.name} begins with record {first.first}, but the snapshot ends with {made.last}"
             raise LogCorruptError(text, path=str(directory / first.name), offset=0)
-    for number, entry in enumerate(manifest.segments):
-        following = manifest.segments[number + 1] if number + 1 < len(manifest.segments) else None
+    for entry, following, size in zip_longest(manifest.segments, manifest.segments[1:], sizes):
         yield examine(disk, directory, entry, meter.at), following
-        meter.base += sizes[number]
+        meter.base += size
     meter.finish()
 
 
@@ -202,14 +185,9 @@ def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Calla
     if header is None or not result.records:
         return
     doing = f"cannot read {path}"
-    try:
-        file = disk.open_read(path)
-    except OSError as error:
-        raise disk_error(doing, error) from error
-    try:
+    with closing(tried(lambda: disk.open_read(path), doing)) as file:
         scan = Scan(file, header, result.end)
-        runs = scan.runs()
-        while (run := tried(lambda: next(runs, None), doing)) is not None:
+        for run in tried_each(scan.runs(), doing):
             yield from run
             tick(scan.end)
         if scan.records != result.records:
@@ -219,8 +197,6 @@ def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Calla
                 path=str(path),
                 offset=scan.end,
             )
-    finally:
-        file.close()
 
 
 def segment_payloads(
@@ -228,19 +204,13 @@ def segment_payloads(
 ) -> Iterator[bytes]:
     """Read a sealed log file once, and prove meanwhile that it is whole and that ``following`` goes on from it."""
     doing = f"cannot read {directory / entry.name}"
-    try:
-        file, header = _open(disk, directory, entry)
-    except OSError as error:
-        raise disk_error(doing, error) from error
-    try:
+    with ExitStack() as stack:
+        file, header = tried(lambda: stack.enter_context(_opened(disk, directory, entry)), doing)
         if header is None:
             raise LogCorruptError(f"{directory / entry.name} is cut short", path=entry.name, offset=0)
         scan = Scan(file, header, tried(file.size, doing))
-        runs = scan.runs()
-        while (run := tried(lambda: next(runs, None), doing)) is not None:
+        for run in tried_each(scan.runs(), doing):
             yield from run
             tick(scan.end)
         if hole := gap(directory, ExaminedSegment(entry, header, tried(lambda: assess(scan), doing)), following):
             raise hole
-    finally:
-        file.close()

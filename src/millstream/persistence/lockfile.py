@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.errors import LogLockedError
-from millstream.persistence.disk import FULL, Disk, DiskLock
+from millstream.persistence.disk import FULL, Disk, DiskLock, read_file
 
 NAME = "lock"
 
@@ -33,17 +33,12 @@ class Owner:
 
 def read_owner(disk: Disk, directory: Path) -> Owner | None:
     """The owner that the lock file names; None without a readable one."""
+    data = read_file(disk, directory / NAME, 65536)
     try:
-        file = disk.open_read(directory / NAME)
-    except FileNotFoundError:
-        return None
-    try:
-        facts = json.loads(file.read_at(0, 65536))
+        facts = {} if data is None else json.loads(data)
         return Owner(int(facts["pid"]), None if facts["address"] is None else str(facts["address"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None  # being written just now, or not ours
-    finally:
-        file.close()
 
 
 def write_owner(lock: DiskLock, owner: Owner) -> None:

@@ -56,7 +56,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
-from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put
+from millstream.persistence.disk import FULL, Disk, DiskFile, DiskLock, RealDisk, datasync, disk_error, put, tried
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.inventory import Progress, payloads_of, take_inventory, unnamed
 from millstream.persistence.lockfile import Owner, take_lock, write_owner
@@ -177,24 +177,17 @@ class Log:
 
     def announce(self, address: str) -> None:
         """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach."""
-        try:
-            write_owner(self._lock, Owner(os.getpid(), address))
-        except OSError as error:
-            raise disk_error(f"cannot write the lock file of {self._directory}", error) from error
+        owner = Owner(os.getpid(), address)
+        tried(lambda: write_owner(self._lock, owner), f"cannot write the lock file of {self._directory}")
 
     def free(self) -> int:
         """Bytes that may still be written to the disk."""
-        try:
-            return self._disk.free(self._directory)
-        except OSError as error:
-            raise disk_error(f"cannot find the free space of {self._directory}", error) from error
+        return tried(lambda: self._disk.free(self._directory), f"cannot find the free space of {self._directory}")
 
     def total(self) -> int:
         """Bytes the file system of the data directory has in all."""
-        try:
-            return self._disk.total(self._directory)
-        except OSError as error:
-            raise disk_error(f"cannot find the size of the file system of {self._directory}", error) from error
+        doing = f"cannot find the size of the file system of {self._directory}"
+        return tried(lambda: self._disk.total(self._directory), doing)
 
     def held(self) -> list[bytes]:
         """Records that were appended and are not written, oldest first."""

@@ -14,13 +14,13 @@ eight hex digits. The JSON object has
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.disk import Disk
+from millstream.persistence.disk import Disk, read_file
 from millstream.persistence.frame import NEWER, FormatError
 
 NAME = "MANIFEST"
@@ -82,11 +82,11 @@ class Manifest:
         made = self.snapshot
         facts: dict[str, Any] = {
             "format": 1 if made is None else 2,
-            "snapshot": None if made is None else {"name": made.name, "last": made.last, "identity": made.identity},
-            "segments": _listed(self.segments),
+            "snapshot": None if made is None else asdict(made),
+            "segments": [asdict(entry) for entry in self.segments],
         }
         if made is not None:
-            facts["obsolete"] = _listed(self.obsolete)
+            facts["obsolete"] = [asdict(entry) for entry in self.obsolete]
         return facts
 
     @classmethod
@@ -127,10 +127,6 @@ class Manifest:
         if segments[0].first != manifest.begin:
             raise ValueError(f"its log files begin with record {segments[0].first} instead of {manifest.begin}")
         return manifest
-
-
-def _listed(segments: tuple[SegmentEntry, ...]) -> list[dict[str, Any]]:
-    return [{"name": s.name, "first": s.first, "identity": s.identity} for s in segments]
 
 
 def _entries(facts: list[dict[str, Any]]) -> tuple[SegmentEntry, ...]:
@@ -185,11 +181,5 @@ def snapshot_identity(name: str) -> str:
 def read_manifest(disk: Disk, directory: Path) -> Manifest | None:
     """The manifest of a data directory, or None if it has none."""
     path = directory / NAME
-    try:
-        file = disk.open_read(path)
-    except FileNotFoundError:
-        return None
-    try:
-        return Manifest.decode(file.read_at(0, MAX_BYTES), path)
-    finally:
-        file.close()
+    data = read_file(disk, path, MAX_BYTES)
+    return None if data is None else Manifest.decode(data, path)

@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -149,9 +149,20 @@ def name_manifest(disk: Disk, directory: Path) -> None:
 
 
 def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, while no process has another one in memory; durable after ``sync_directory``."""
+    """Make this the manifest, durably, while no process has another one in memory."""
     stage_manifest(disk, directory, manifest)
     name_manifest(disk, directory)
+    disk.sync_directory(directory)
+
+
+def begin_segment(disk: Disk, directory: Path, first: int, entropy: Entropy, manifest: Manifest) -> Manifest:
+    """Let the log consist of one new, empty file, durably; the rest of the manifest stays."""
+    entry, _, file = stage_segment(disk, directory, first, entropy)
+    file.close()
+    disk.sync_directory(directory)
+    begun = replace(manifest, segments=(entry,))
+    switch_manifest(disk, directory, begun)
+    return begun
 
 
 def recover(
@@ -180,12 +191,7 @@ def recover(
     for name in leftovers:
         disk.remove(directory / name)
     if manifest is None:
-        entry, _, file = stage_segment(disk, directory, 1, entropy)
-        file.close()
-        disk.sync_directory(directory)
-        manifest = Manifest((entry,))
-        switch_manifest(disk, directory, manifest)
-        disk.sync_directory(directory)
+        manifest = begin_segment(disk, directory, 1, entropy, Manifest(()))
         found = [one for one, _ in take_inventory(disk, directory, manifest)]
     elif leftovers:
         disk.sync_directory(directory)
@@ -209,7 +215,6 @@ def _fall_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[
     if manifests.NEW_NAME in leftovers:
         disk.remove(directory / manifests.NEW_NAME)
     switch_manifest(disk, directory, manifest)
-    disk.sync_directory(directory)
 
 
 def _sync_parents(disk: Disk, directory: Path) -> None:
@@ -232,15 +237,9 @@ def _sync_tail(disk: Disk, path: Path) -> None:
     Bytes that a killed process had written but not synced become durable first, since they are about to be shown as
     recovered. Bytes that a failed sync left in memory only, marked as clean, are forgotten.
     """
-    try:
-        file = disk.open_append(path)
-    except FileNotFoundError:
-        return  # take_inventory names the file and the loss
-    try:
+    with suppress(FileNotFoundError), closing(disk.open_append(path)) as file:  # take_inventory names it and the loss
         datasync(file)
         file.drop_cache()
-    finally:
-        file.close()
 
 
 def _open_tail(
@@ -291,12 +290,21 @@ def _open_tail(
 def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: ExaminedSegment) -> Path:
     """Copy the bytes that are about to be cut into a file of its own, durably."""
     result = last.result
-    names = set(disk.list(directory))
-    stem = f"torn-{last.entry.name}-{result.end}"
-    name = next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
-    with closing(disk.create(directory / name)) as aside:
-        for at in range(result.end, result.size, CHUNK):
-            put(aside, file.read_at(at, min(CHUNK, result.size - at)))
+    path = free_name(disk, directory, f"torn-{last.entry.name}-{result.end}")
+    with closing(disk.create(path)) as aside:
+        copy_from(file, aside, result.end, result.size)
         datasync(aside)
     disk.sync_directory(directory)
-    return directory / name
+    return path
+
+
+def free_name(disk: Disk, directory: Path, stem: str) -> Path:
+    """A name with this beginning that no file there has."""
+    names = set(disk.list(directory))
+    return directory / next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
+
+
+def copy_from(old: DiskFile, new: DiskFile, start: int, end: int) -> None:
+    """Append the bytes of a file between two places to another one."""
+    for at in range(start, end, CHUNK):
+        put(new, old.read_at(at, min(CHUNK, end - at)))

@@ -14,7 +14,7 @@ may be given up at any moment. Every file is proved whole while it is read.
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from millstream.persistence.disk import Disk
@@ -32,16 +32,13 @@ class Rewrite:
 
     def encode(self) -> str:
         """One line of JSON."""
-        target = self.target
-        facts = {"name": target.name, "last": target.last, "identity": target.identity}
-        return json.dumps({"source": self.source.facts(), "target": facts})
+        return json.dumps({"source": self.source.facts(), "target": asdict(self.target)})
 
     @classmethod
     def decode(cls, line: str) -> "Rewrite":
         """The rewriting that :meth:`encode` encoded."""
         facts = json.loads(line)
-        target = facts["target"]
-        return cls(Manifest.of(facts["source"]), SnapshotEntry(target["name"], target["last"], target["identity"]))
+        return cls(Manifest.of(facts["source"]), SnapshotEntry(**facts["target"]))
 
 
 def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progress | None = None) -> Iterator[bytes]:

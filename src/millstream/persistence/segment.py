@@ -6,7 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.disk import ReadableFile
+from millstream.persistence.disk import Disk, DiskFile, ReadableFile
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
@@ -64,6 +64,14 @@ def read_header(file: ReadableFile, path: Path, expected: FileHeader | None = No
     if expected is not None and header != expected:
         raise LogCorruptError(f"{path} is not the file that the manifest names", path=str(path), offset=0)
     return header
+
+
+def open_file(disk: Disk, path: Path, holds: str) -> DiskFile:
+    """Open a file that the log needs; the error of a missing one says what it holds."""
+    try:
+        return disk.open_read(path)
+    except FileNotFoundError:
+        raise LogCorruptError(f"{path} is missing, which holds {holds}", path=str(path), offset=0) from None
 
 
 class Scan:

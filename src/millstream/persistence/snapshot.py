@@ -10,12 +10,12 @@ Damage is never cut away, since its contents are nowhere else: a start is refuse
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.disk import Disk, DiskFile, datasync, disk_error, put, tried
+from millstream.persistence.disk import Disk, DiskFile, datasync, put, tried, tried_each
 from millstream.persistence.frame import (
     FRAME_SIZE,
     SNAPSHOT_MAGIC,
@@ -26,7 +26,7 @@ from millstream.persistence.frame import (
     encode_seal,
 )
 from millstream.persistence.manifest import SnapshotEntry, snapshot_name
-from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
+from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.texts import plural
 
 # Bytes after which a snapshot is synced: one sync of a large file would hold up those of the log at the same time
@@ -88,45 +88,30 @@ def _sync(file: DiskFile, before: int, on_synced: Callable[[int], None]) -> int:
     return size
 
 
-def _open(disk: Disk, directory: Path, entry: SnapshotEntry) -> tuple[DiskFile, FileHeader]:
+@contextmanager
+def _opened(disk: Disk, directory: Path, entry: SnapshotEntry) -> Iterator[tuple[DiskFile, FileHeader]]:
     path = directory / entry.name
-    try:
-        file = disk.open_read(path)
-    except FileNotFoundError:
-        raise LogCorruptError(
-            f"{path} is missing, which holds all records up to {entry.last}", path=str(path), offset=0
-        ) from None
-    try:
-        header = read_header(file, path, FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC))
-    except BaseException:
-        file.close()
-        raise
-    return file, header
+    with closing(open_file(disk, path, f"all records up to {entry.last}")) as file:
+        yield file, read_header(file, path, FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC))
 
 
 def examine_snapshot(
     disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
 ) -> ScanResult:
     """Read a snapshot to its end; the result's ``records`` are its payloads."""
-    file, header = _open(disk, directory, entry)
-    try:
+    with _opened(disk, directory, entry) as (file, header):
         scan = Scan(file, header, file.size())
         for _ in scan.runs():
             if tick is not None:
                 tick(scan.end)
         return assess(scan)
-    finally:
-        file.close()
 
 
 def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
     """Bytes of a snapshot that was made a moment ago; only whether it has its seal is looked at."""
-    file, header = _open(disk, directory, entry)
-    try:
+    with _opened(disk, directory, entry) as (file, header):
         size = file.size()
         head = decode_head(header, file.read_at(size - FRAME_SIZE, FRAME_SIZE), 0)
-    finally:
-        file.close()
     if head is None or head.unsynced:
         path = directory / entry.name
         raise LogCorruptError(f"{path} has no seal at its end", path=str(path), offset=size)
@@ -160,28 +145,18 @@ def snapshot_payloads(
     doing = f"cannot read {directory / entry.name}"
     sizes = iter(synced)
     first = list(islice(sizes, 1))  # before that there need not be a file
-    try:
-        file, header = _open(disk, directory, entry)
-    except OSError as error:
-        raise disk_error(doing, error) from error
-    try:
+    with ExitStack() as stack:
+        file, header = tried(lambda: stack.enter_context(_opened(disk, directory, entry)), doing)
         scan = Scan(file, header, 0)
         for scan.size in chain(first, sizes, _size(file, doing)):
-            for run in _tried(scan.runs(), doing):
+            for run in tried_each(scan.runs(), doing):
                 yield from run
                 if tick is not None:
                     tick(scan.end)
         if broken := damage(directory, entry, tried(lambda: assess(scan), doing)):
             raise broken
-    finally:
-        file.close()
 
 
 def _size(file: DiskFile, doing: str) -> Iterator[int]:
     """The size of a file, asked for when this runs."""
     yield tried(file.size, doing)
-
-
-def _tried(runs: Iterator[list[bytes]], doing: str) -> Iterator[list[bytes]]:
-    while (run := tried(lambda: next(runs, None), doing)) is not None:
-        yield run

@@ -17,11 +17,11 @@ from millstream.errors import DiskError, LogCorruptError, StorageError, UsageErr
 from millstream.maintenance.backup.copying import CopyPlan, copy_log, staged, verify
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.walk import records
-from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.disk import Disk, RealDisk, read_file, tried
 from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress, size_of
-from millstream.persistence.manifest import MISSHAPEN, Manifest, read_manifest
+from millstream.persistence.manifest import MAX_BYTES, MISSHAPEN, Manifest, read_manifest
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.recovery import write_whole
 
@@ -82,14 +82,8 @@ class BackupReport:
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
     """A backup's facts about itself; None if this is not a backup, but perhaps a data directory."""
-    try:
-        file = disk.open_read(directory / NAME)
-    except FileNotFoundError:
-        return None
-    try:
-        return BackupInfo.decode(file.read_at(0, file.size()), directory / NAME)
-    finally:
-        file.close()
+    data = read_file(disk, directory / NAME, MAX_BYTES)
+    return None if data is None else BackupInfo.decode(data, directory / NAME)
 
 
 def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progress | None = None) -> BackupReport:
@@ -100,10 +94,7 @@ def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progres
         raise UsageError(f"{dest} exists already, and a backup overwrites nothing: give another path")
     if not dest.parent.is_dir():
         raise UsageError(f"there is no directory {dest.parent} for the backup: create it first")
-    try:
-        return _make(directory, dest, disk, tell)
-    except OSError as error:
-        raise disk_error(f"cannot back up {directory} to {dest}", error) from error
+    return tried(lambda: _make(directory, dest, disk, tell), f"cannot back up {directory} to {dest}")
 
 
 def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> BackupReport:

@@ -207,16 +207,14 @@ def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, 
     final = kept[-1]
     path = directory / final.name
     header = FileHeader.of(final.identity, final.first)
-    file, end = disk.open_read(path), HEADER_SIZE
-    try:
+    end = HEADER_SIZE
+    with closing(disk.open_read(path)) as file:
         for count, at in frame_ends(file, header, HEADER_SIZE, sizes[final.name]):
             if count > last - final.first + 1:
                 break
             end = at
             if count == last - final.first + 1:
                 break
-    finally:
-        file.close()
     names = {entry.name for entry in kept} | ({manifest.snapshot.name} if manifest.snapshot else set())
     files = tuple((name, end if name == final.name else size) for name, size in plan.files if name in names)
     return CopyPlan(replace(manifest, segments=tuple(kept), obsolete=()), files)

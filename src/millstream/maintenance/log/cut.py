@@ -11,15 +11,15 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError, UsageError
 from millstream.maintenance.log.next_steps import dump_step, safety_steps
-from millstream.maintenance.log.walk import record_end
+from millstream.maintenance.log.walk import scanned
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Disk, RealDisk, datasync, disk_error, put
+from millstream.persistence.disk import Disk, RealDisk, datasync, put, tried
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.inventory import size_of
 from millstream.persistence.lockfile import take_lock
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, read_manifest
-from millstream.persistence.recovery import stage_segment, switch_manifest
-from millstream.persistence.segment import CHUNK, read_header
+from millstream.persistence.recovery import begin_segment, copy_from, free_name, switch_manifest
+from millstream.persistence.segment import read_header
 
 PREFIX = "cut-"
 
@@ -34,15 +34,15 @@ class CutReport:
 
 def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> CutReport:
     """Let the log end at a byte of a file."""
-    disk = disk or RealDisk()
+    return tried(lambda: _cut(directory, name, offset, disk or RealDisk()), f"cannot cut the log in {directory}")
+
+
+def _cut(directory: Path, name: str, offset: int, disk: Disk) -> CutReport:
+    lock = take_lock(disk, directory)
     try:
-        lock = take_lock(disk, directory)
-        try:
-            return _Truncation(disk, directory, name, offset).make()
-        finally:
-            lock.release()
-    except OSError as error:
-        raise disk_error(f"cannot cut the log in {directory}", error) from error
+        return _Truncation(disk, directory, name, offset).make()
+    finally:
+        lock.release()
 
 
 def _manifest_of(disk: Disk, directory: Path) -> Manifest:
@@ -95,7 +95,7 @@ class _Truncation:
         end = 0
         if self.size >= HEADER_SIZE:
             with closing(self.disk.open_read(self.directory / self.entry.name)) as file:
-                end = record_end(file, FileHeader.of(self.entry.identity, self.entry.first), self.offset)
+                end = scanned(file, FileHeader.of(self.entry.identity, self.entry.first), self.offset).end
         if end != self.offset:
             raise UsageError(
                 f"no record ends at byte {self.offset} of {self.entry.name}; the last one before it ends at {end}: cut "
@@ -114,27 +114,18 @@ class _Truncation:
         kept += self._copy_headless(gone)
         if self.kept:
             switch_manifest(self.disk, self.directory, replace(self.manifest, segments=self.kept))
-            self.disk.sync_directory(self.directory)
             if rest:
                 self._truncate()
             kept += self._set_aside(gone)
         else:
             kept += self._set_aside(gone)
-            entry, _, file = stage_segment(self.disk, self.directory, self.entry.first, os.urandom)
-            file.close()
-            self.disk.sync_directory(self.directory)
-            switch_manifest(self.disk, self.directory, replace(self.manifest, segments=(entry,)))
-            self.disk.sync_directory(self.directory)
+            begin_segment(self.disk, self.directory, self.entry.first, os.urandom, self.manifest)
         return CutReport(tuple(kept), total)
 
     def _leaving(self) -> list[str]:
         """Log files that will be no part of the log any more, and those that were none before."""
         stay = {entry.name for entry in (*self.kept, *self.manifest.obsolete)}
         return [name for name in self.there if is_segment_name(name) and name not in stay]
-
-    def _free_name(self, stem: str) -> Path:
-        names = set(self.disk.list(self.directory))
-        return self.directory / next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
 
     def _clear_up(self) -> None:
         """Remove a manifest that was not switched to, which an interrupted cut leaves."""
@@ -143,17 +134,11 @@ class _Truncation:
 
     def _copy_from(self, entry: SegmentEntry, offset: int, stem: str) -> Path:
         """Copy a log file from a byte on, with a whole header in front: without one nothing is readable."""
-        path = self._free_name(PREFIX + stem)
-        old, new = self.disk.open_read(self.directory / entry.name), self.disk.create(path)
-        try:
+        path = free_name(self.disk, self.directory, PREFIX + stem)
+        with closing(self.disk.open_read(self.directory / entry.name)) as old, closing(self.disk.create(path)) as new:
             put(new, FileHeader.of(entry.identity, entry.first).encode())
-            size = old.size()
-            for at in range(offset, size, CHUNK):
-                put(new, old.read_at(at, min(CHUNK, size - at)))
+            copy_from(old, new, offset, old.size())
             datasync(new)
-        finally:
-            new.close()
-            old.close()
         self.disk.sync_directory(self.directory)
         return path
 
@@ -165,7 +150,7 @@ class _Truncation:
     def _set_aside(self, names: list[str]) -> list[Path]:
         paths = []
         for name in names:
-            path = self._free_name(f"{PREFIX}{name}")
+            path = free_name(self.disk, self.directory, f"{PREFIX}{name}")
             self.disk.rename(self.directory / name, path)
             paths.append(path)
         self.disk.sync_directory(self.directory)

@@ -1,6 +1,8 @@
 """Walking over the records of a data directory, whole or damaged, with bounded memory. Only reads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import zip_longest
 from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError
@@ -11,9 +13,8 @@ from millstream.persistence.lockfile import NAME as LOCK
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name, read_manifest
 from millstream.persistence.predecessor import effective_manifest
-from millstream.persistence.segment import Scan, assess, read_header, salvage
+from millstream.persistence.segment import Scan, assess, open_file, read_header, salvage
 
-Tick = Callable[[int], None]
 RawRecord = tuple[int, bytes]
 """A record as the log has it: position and payload."""
 
@@ -46,65 +47,45 @@ def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
         return list(effective_manifest(disk, directory, manifest).segments)
     entries = []
     for name in filter(is_segment_name, disk.list(directory)):
-        file = disk.open_read(directory / name)
-        try:
+        with closing(disk.open_read(directory / name)) as file, suppress(LogCorruptError, FormatError):
             header = read_header(file, directory / name)
             entries.append(SegmentEntry(name, header.first, header.identity))
-        except (LogCorruptError, FormatError):
-            continue
-        finally:
-            file.close()
     return entries
 
 
-def records(
-    disk: Disk, directory: Path, *, start: int = 1, past_damage: bool = False, tick: Tick | None = None
-) -> Iterator[RawRecord]:
+def records(disk: Disk, directory: Path, *, start: int = 1, past_damage: bool = False) -> Iterator[RawRecord]:
     """The records from a position on, in order; a torn tail ends them, as it does at a start of the server."""
     entries = log_files(disk, directory)
-    for number, entry in enumerate(entries):
-        following = entries[number + 1] if number + 1 < len(entries) else None
+    for entry, following in zip_longest(entries, entries[1:]):
         if following is not None and following.first <= start:
             continue
-        for position, payload in _of_file(disk, directory, entry, following, past_damage=past_damage, tick=tick):
+        for position, payload in _of_file(disk, directory, entry, following, past_damage=past_damage):
             if position >= start:
                 yield position, payload
 
 
 def _of_file(
-    disk: Disk,
-    directory: Path,
-    entry: SegmentEntry,
-    following: SegmentEntry | None,
-    *,
-    past_damage: bool,
-    tick: Tick | None,
+    disk: Disk, directory: Path, entry: SegmentEntry, following: SegmentEntry | None, *, past_damage: bool
 ) -> Iterator[RawRecord]:
     path = directory / entry.name
     try:
-        file = disk.open_read(path)
-    except FileNotFoundError:
+        opened = open_file(disk, path, f"the records from {entry.first} on")
+    except LogCorruptError:
         if past_damage:
             return
-        raise LogCorruptError(
-            f"{path} is missing, which holds the records from {entry.first} on", path=str(path), offset=0
-        ) from None
-    try:
+        raise
+    with closing(opened) as file:
         if file.size() >= HEADER_SIZE and not past_damage:
             read_header(file, path)
         header = FileHeader.of(entry.identity, entry.first)
         scan = Scan(file, header, file.size())
         for run in scan.runs():
             yield from enumerate(run, header.first + scan.records - len(run))
-            if tick is not None:
-                tick(scan.end)
         if past_damage:
             for _, position, payload in salvage(file, header, scan.end, scan.records):
                 yield position, payload
         elif error := gap(directory, ExaminedSegment(entry, header, assess(scan)), following):
             raise error
-    finally:
-        file.close()
 
 
 def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Iterator[RawRecord]:
@@ -112,30 +93,16 @@ def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Itera
     for entry in log_files(disk, directory):
         if entry.name < name:
             continue
-        try:
-            file = disk.open_read(directory / entry.name)
-        except FileNotFoundError:
-            continue
-        header = FileHeader.of(entry.identity, entry.first)
-        try:
+        with suppress(FileNotFoundError), closing(disk.open_read(directory / entry.name)) as file:
+            header = FileHeader.of(entry.identity, entry.first)
             begin = max(offset, HEADER_SIZE) if entry.name == name else HEADER_SIZE
-            for _, position, payload in salvage(file, header, begin, records_before(file, header, begin)):
+            for _, position, payload in salvage(file, header, begin, scanned(file, header, begin).records):
                 yield position, payload
-        finally:
-            file.close()
 
 
-def records_before(file: DiskFile, header: FileHeader, offset: int) -> int:
-    """Whole records of a file before a byte of it."""
+def scanned(file: DiskFile, header: FileHeader, offset: int) -> Scan:
+    """The whole frames of a file before a byte of it; their end is that byte itself, if a frame ends there."""
     scan = Scan(file, header, min(offset, file.size()))
     for _ in scan.runs():
         pass
-    return scan.records
-
-
-def record_end(file: DiskFile, header: FileHeader, offset: int) -> int:
-    """The end of the last whole frame at or before a byte of a file: that byte itself, if it is one."""
-    scan = Scan(file, header, min(offset, file.size()))
-    for _ in scan.runs():
-        pass
-    return scan.end
+    return scan
