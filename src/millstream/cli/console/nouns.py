@@ -9,102 +9,81 @@ import click
 from millstream.cli.shared.lazy import LazyGroup, NounGroup, Rows
 from millstream.cli.shared.output import EXIT_LIST
 
-_STREAMS = ("millstream.ops.streams.changes", "millstream.ops.streams.repartitioning")
-_GROUPS = ("millstream.ops.groups.changes", "millstream.ops.groups.removals")
-_PENDING = ("millstream.ops.pending.changes", "millstream.ops.pending.dead")
-_UNDO = ("millstream.ops.pending.undo",)
-_WORKERS = ("millstream.ops.workers.changes",)
-_LETTERS = ("millstream.ops.letters.changes",)
-_LATER = ("millstream.ops.later.changes",)
-_LIMITS = ("millstream.ops.limits.changes",)
-_SCHEDULES = ("millstream.ops.schedules.changes",)
-_JOBS = ("millstream.ops.jobs.changes",)
-
 STREAM: Rows = {
-    "ls": ("millstream.cli.console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
-    "show": ("millstream.cli.console.stream:show", "Show one stream and its groups."),
+    "ls": ("console.stream:ls", "List streams: length, worst lag, oldest entries, pending."),
+    "show": ("console.stream:show", "Show one stream and its groups."),
     "balance": (
-        "millstream.cli.partitions.balance:balance",
+        "partitions.balance:balance",
         "Show the partitions of a stream by node: shares, lag, bytes, skew, slot moves.",
     ),
-    "find": ("millstream.cli.console.stream:find", "Find streams, groups and consumers by a part of their names."),
-    "tail": ("millstream.cli.entries.tail:tail", "Show the last entries, or those being added, decoded."),
-    "get": ("millstream.cli.entries.get:get", "Show one entry in full, and its state in each group."),
-    "gaps": ("millstream.cli.entries.gaps:gaps", "Show gaps: the number and positions of trimmed or deleted entries."),
-    "add": ("millstream.cli.entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
+    "find": ("console.stream:find", "Find streams, groups and consumers by a part of their names."),
+    "tail": ("entries.tail:tail", "Show the last entries, or those being added, decoded."),
+    "get": ("entries.get:get", "Show one entry in full, and its state in each group."),
+    "gaps": ("entries.gaps:gaps", "Show gaps: the number and positions of trimmed or deleted entries."),
+    "add": ("entries.add:add", "Add entries: fields, JSON, or a file of JSON objects."),
 }
 GROUP: Rows = {
-    "ls": ("millstream.cli.console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
-    "show": ("millstream.cli.console.group:show", "Show one group: its lag, its consumers, advice."),
-    "owners": ("millstream.cli.partitions.owners:owners", "List the owners of a partitioned stream's partitions."),
+    "ls": ("console.group:ls", "List groups: lag in entries and in time, pending, consumers."),
+    "show": ("console.group:show", "Show one group: its lag, its consumers, advice."),
+    "owners": ("partitions.owners:owners", "List the owners of a partitioned stream's partitions."),
 }
-PENDING: Rows = {"ls": ("millstream.cli.console.pending:ls", "List pending entries: holder, idle time, deliveries.")}
-CONSUMER: Rows = {"ls": ("millstream.cli.console.consumer:ls", "List the consumers of a group: entries, idle times.")}
+PENDING: Rows = {"ls": ("console.pending:ls", "List pending entries: holder, idle time, deliveries.")}
+CONSUMER: Rows = {"ls": ("console.consumer:ls", "List the consumers of a group: entries, idle times.")}
 SERVER: Rows = {
-    "show": ("millstream.cli.console.server:show", "Show the server: memory, log, replicas, costs of commands."),
-    "slow": ("millstream.cli.console.server:slow", "List the slow commands."),
+    "show": ("console.server:show", "Show the server: memory, log, replicas, costs of commands."),
+    "slow": ("console.server:slow", "List the slow commands."),
 }
-AUDIT: Rows = {
-    "ls": ("millstream.cli.changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM.")
-}
+AUDIT: Rows = {"ls": ("changes.audit:ls", "List changes, the newest first: of all streams, or of STREAM.")}
 WORKER: Rows = {
-    "ls": ("millstream.cli.worker.worker:ls", "List the workers that are alive, and the handlers that are paused."),
+    "ls": ("worker.worker:ls", "List the workers that are alive, and the handlers that are paused."),
     "show": (
-        "millstream.cli.worker.worker:show",
+        "worker.worker:show",
         "Show one worker: its subscribers, their running entries with the time of each run, its last error.",
     ),
 }
 OUTBOX: Rows = {
-    "relay": ("millstream.cli.worker.outbox:relay", "Move committed rows of a database's outbox to their streams."),
-    "ls": ("millstream.cli.worker.outbox:ls", "List the rows that could not be published, with their errors."),
-    "create": ("millstream.cli.worker.outbox:create", "Create the table of an outbox."),
+    "relay": ("worker.outbox:relay", "Move committed rows of a database's outbox to their streams."),
+    "ls": ("worker.outbox:ls", "List the rows that could not be published, with their errors."),
+    "create": ("worker.outbox:create", "Create the table of an outbox."),
 }
 DEAD: Rows = {
     "ls": (
-        "millstream.cli.worker.dead:ls",
+        "worker.dead:ls",
         "List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.",
     ),
-    "show": (
-        "millstream.cli.worker.dead:show",
-        "Show one letter in full: fields, error, traceback, times, and its earlier deaths.",
-    ),
+    "show": ("worker.dead:show", "Show one letter in full: fields, error, traceback, times, and its earlier deaths."),
     "export": (
-        "millstream.cli.worker.dead:export",
+        "worker.dead:export",
         "Export the letters of STREAM, or of a dead-letter stream, as JSON lines with all details.",
     ),
 }
 LATER: Rows = {
     "ls": (
-        "millstream.cli.later.later:ls",
+        "later.later:ls",
         "List the schedules of STREAM, the first due first; without STREAM, the streams that have some.",
     ),
-    "show": ("millstream.cli.later.later:show", "Show one schedule in full: its time, and its decoded entry."),
+    "show": ("later.later:show", "Show one schedule in full: its time, and its decoded entry."),
 }
-JOB: Rows = {
-    "show": ("millstream.cli.worker.job:show", "Show one job: its state, its progress and its result in each group.")
-}
+JOB: Rows = {"show": ("worker.job:show", "Show one job: its state, its progress and its result in each group.")}
 SCHEDULE: Rows = {
-    "ls": ("millstream.cli.later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
-    "show": ("millstream.cli.later.schedule:show", "Show one recurring schedule: its timetable, its next times."),
+    "ls": ("later.schedule:ls", "List the recurring schedules: their times, delays and missed firings."),
+    "show": ("later.schedule:show", "Show one recurring schedule: its timetable, its next times."),
 }
-LIMIT: Rows = {"ls": ("millstream.cli.later.limit:ls", "List the limits of the fleet: used, in use, refused, waiting.")}
+LIMIT: Rows = {"ls": ("later.limit:ls", "List the limits of the fleet: used, in use, refused, waiting.")}
 SPARK: Rows = {
-    "ls": (
-        "millstream.cli.spark.queries:ls",
-        "List the queries that report to this server, those that reported last first.",
-    ),
+    "ls": ("spark.queries:ls", "List the queries that report to this server, those that reported last first."),
     "metrics": (
-        "millstream.cli.spark.queries:metrics",
+        "spark.queries:metrics",
         "Print the reports of queries to this server in Prometheus format, for a textfile collector.",
     ),
     "show": (
-        "millstream.cli.spark.queries:show",
+        "spark.queries:show",
         "Show QUERY: its rates, the time of each phase of its last batch, and its positions.",
     ),
 }
 
 
-@click.group(cls=NounGroup, rows=STREAM, changes=_STREAMS, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=STREAM, changes=("streams.changes", "streams.repartitioning"), epilog=EXIT_LIST)
 def stream() -> None:
     """List, show and change streams and their entries.
 
@@ -119,7 +98,7 @@ def stream() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=GROUP, changes=_GROUPS, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=GROUP, changes=("groups.changes", "groups.removals"), epilog=EXIT_LIST)
 def group() -> None:
     """List, show and change consumer groups.
 
@@ -134,7 +113,7 @@ def group() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=PENDING, changes=_PENDING, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=PENDING, changes=("pending.changes", "pending.dead"), epilog=EXIT_LIST)
 def pending() -> None:
     """List, acknowledge, move and release pending entries: delivered but not acknowledged yet.
 
@@ -147,7 +126,7 @@ def pending() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=CONSUMER, changes=_GROUPS, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=CONSUMER, changes=("groups.changes", "groups.removals"), epilog=EXIT_LIST)
 def consumer() -> None:
     """List and remove the consumers of a group.
 
@@ -170,7 +149,7 @@ def server() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=AUDIT, changes=_UNDO, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=AUDIT, changes=("pending.undo",), epilog=EXIT_LIST)
 def audit() -> None:
     """List changes made by these commands and by the console, or undo one.
 
@@ -184,7 +163,7 @@ def audit() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=WORKER, changes=_WORKERS, own="millstream.cli.worker.orders", epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=WORKER, changes=("workers.changes",), own="worker.orders", epilog=EXIT_LIST)
 def worker() -> None:
     """Show workers; quiet, drain, stop, pause or resume them.
 
@@ -202,7 +181,7 @@ def worker() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=DEAD, changes=_LETTERS, own="millstream.cli.worker.letter_changes", epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=DEAD, changes=("letters.changes",), own="worker.letter_changes", epilog=EXIT_LIST)
 def dead() -> None:
     """Show, retry, edit, remove or export dead letters: entries that workers gave up on.
 
@@ -223,7 +202,7 @@ def dead() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=LATER, changes=_LATER, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=LATER, changes=("later.changes",), epilog=EXIT_LIST)
 def later() -> None:
     """List, cancel, move or fire schedules: entries published for a later time, kept next to their stream.
 
@@ -240,7 +219,7 @@ def later() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=JOB, changes=_JOBS, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=JOB, changes=("jobs.changes",), epilog=EXIT_LIST)
 def job() -> None:
     """Show and cancel jobs: entries published with `result=`, whose publishers want what the handler returns.
 
@@ -251,7 +230,7 @@ def job() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=SCHEDULE, changes=_SCHEDULES, epilog=EXIT_LIST)
+@click.group(cls=NounGroup, rows=SCHEDULE, changes=("schedules.changes",), epilog=EXIT_LIST)
 def schedule() -> None:
     """List, pause, resume, fire or remove recurring schedules: cron lines and intervals.
 
@@ -268,7 +247,7 @@ def schedule() -> None:
     """
 
 
-@click.group(cls=NounGroup, rows=LIMIT, changes=_LIMITS)
+@click.group(cls=NounGroup, rows=LIMIT, changes=("limits.changes",))
 def limit() -> None:
     """Limits of the fleet: rates and simultaneous runs that hold for all workers together.
 

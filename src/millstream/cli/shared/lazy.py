@@ -17,7 +17,7 @@ import click
 from millstream.cli.shared.output import exits
 
 Rows: TypeAlias = dict[str, tuple[str, str]]
-"""Name -> (module:attribute, one line for the list of commands)."""
+"""Name -> (module:attribute, below ``millstream.cli``; one line for the list of commands)."""
 
 
 class LazyGroup(click.Group):
@@ -36,7 +36,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.rows:
             return None
         module, _, attribute = self.rows[cmd_name][0].partition(":")
-        found: Any = getattr(loaded(ctx, cmd_name, module), attribute)
+        found: Any = getattr(loaded(ctx, cmd_name, f"millstream.cli.{module}"), attribute)
         assert isinstance(found, click.Command)
         return completed(found)
 
@@ -51,9 +51,9 @@ class LazyGroup(click.Group):
 
 
 class NounGroup(LazyGroup):
-    """A noun with its subcommands: rows, and the actions that are declared for it in the modules ``changes``.
+    """A noun with its subcommands: rows, and the actions that are declared for it in modules of ``ops`` (``changes``).
 
-    Their commands are in ``COMMANDS`` of the module ``own``; without one, the declarations alone make them.
+    Their commands are in ``COMMANDS`` of a module of ``cli`` (``own``); without one, the declarations alone make them.
     """
 
     def __init__(self, *args: Any, changes: Iterable[str], own: str = "", **options: Any) -> None:
@@ -67,7 +67,7 @@ class NounGroup(LazyGroup):
         return {
             verb: (module, line)
             for module in self._modules
-            for noun, verb, line in _declared(module)
+            for noun, verb, line in _declared(f"millstream.ops.{module}")
             if noun == self.name and verb not in self.rows
         }
 
@@ -80,8 +80,8 @@ class NounGroup(LazyGroup):
         if cmd_name in self.rows or cmd_name not in self._changes:
             return super().get_command(ctx, cmd_name)
         if self._own:
-            return completed(loaded(ctx, cmd_name, self._own).COMMANDS[cmd_name])
-        loaded(ctx, cmd_name, self._changes[cmd_name][0])
+            return completed(loaded(ctx, cmd_name, f"millstream.cli.{self._own}").COMMANDS[cmd_name])
+        loaded(ctx, cmd_name, f"millstream.ops.{self._changes[cmd_name][0]}")
         return completed(loaded(ctx, cmd_name, "millstream.cli.changes.commands").declared(f"{self.name} {cmd_name}"))
 
     def lines(self) -> list[tuple[str, str]]:
