@@ -52,7 +52,7 @@ def test_a_table_fits_and_breaks_no_id(name: str, width: int, monkeypatch: pytes
     """No line is wider than the terminal, what is not prose is in one line, and what is left out is named."""
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
-    columns = tables()[name]
+    columns = [column for column in tables()[name] if column.people != "never"]
     out, err = Terminal(), Terminal()
     Output("table", out, err).table(Table("t", columns, [[sample(column) for column in columns]] * 2))
     lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()

@@ -217,23 +217,20 @@ COLUMNS = (
     Column("entries", "count"),
     Column("groups", "count", rank=2),
     Column("pending", "count", rank=1),
-    Column("reason", "prose"),
-    Column("losses", "prose", rank=5),
-    Column("differences", "prose", rank=4),
+    Column("reason", "prose", people="never"),
+    Column("losses", "prose", people="never"),
+    Column("differences", "prose", people="never"),
 )
 
 
 def _show(output: Output, report: "MigrationReport") -> None:
     """The table on standard output, everything that needs a sentence on standard error."""
-    people = output.form == "table"
     rows = [
         (one.key, one.state, one.way, one.entries, one.groups, one.pending, one.reason, one.losses, one.differences)
         for one in report.streams
     ]
-    shown = 6 if people else len(COLUMNS)
-    table = Table("streams", COLUMNS[:shown], [row[:shown] for row in rows], empty="There are no streams to copy.")
-    output.table(table)
-    if people:
+    output.table(Table("streams", COLUMNS, rows, empty="There are no streams to copy."))
+    if output.form == "table":
         for outcome in report.streams:
             name = outcome.key.decode(errors="backslashreplace")
             for text in (outcome.reason, *outcome.differences, *(f"not carried: {lost}" for lost in outcome.losses)):

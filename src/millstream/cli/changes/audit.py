@@ -11,24 +11,23 @@ from millstream.client.line import Line
 from millstream.ops.audit import AuditEntry, entries
 
 _CHANGES = (
-    Column("id"),
+    Column("id", people="never"),
     Column("at_ms", "time", "when", rank=1),
     Column("change", rank=2),
     Column("action"),
     Column("stream"),
     Column("group", rank=3),
     Column("who", rank=4),
-    Column("user", rank=9),
-    Column("from", rank=8),
-    Column("via", rank=7),
+    Column("user", people="never"),
+    Column("from", people="never"),
+    Column("via", people="never"),
     Column("done", "count", rank=5),
-    Column("moved", "count", rank=10),
+    Column("moved", "count", people="never"),
     Column("line", "prose", rank=6),
-    Column("commands", "prose", rank=13),
+    Column("commands", "prose", people="never"),
     Column("undo", "prose", rank=11),
-    Column("undo_note", "prose", rank=12),
+    Column("undo_note", "prose", people="never"),
 )
-_FOR_PEOPLE = ("at_ms", "change", "action", "stream", "group", "who", "done", "line", "undo")
 
 
 @click.command()
@@ -49,10 +48,8 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
     with exits("millstream audit ls"):
         since_ms = instant("--since", since) or 0
         found = ask(url, lambda line: _entries(line, stream, since_ms, limit + 1))
-        columns = [c for c in _CHANGES if form != "table" or c.name in _FOR_PEOPLE]
-        rows = [_row(one) for one in found[:limit]]
         output = Output(form)
-        output.table(Table("changes", columns, [[row[c.name] for c in columns] for row in rows], empty="No changes."))
+        output.table(Table("changes", _CHANGES, map(_row, found[:limit]), empty="No changes."))
         if len(found) > limit:
             output.say(f"There are more; use --limit {limit * 10}.")
 

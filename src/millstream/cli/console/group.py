@@ -1,12 +1,11 @@
 """``millstream group ls`` and ``show``."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 
 import click
 
-from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, RATES, consumer_table, group_row, picked
+from millstream.cli.console.shown import GROUPS, RATES, consumer_table, group_row
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.line import Line
@@ -18,14 +17,13 @@ from millstream.ops.streams.status import GroupStatus, StreamsSeen, refused_line
 
 _ADVICE = (
     Column("level"),
-    Column("code", rank=8),
-    Column("consumer", rank=7),
+    Column("code", people="never"),
+    Column("consumer", people="never"),
     Column("says", "prose", "what is the matter"),
     Column("remedy", "prose", "what helps"),
-    Column("raw", rank=9),
-    Column("evidence", rank=10),
+    Column("raw", people="never"),
+    Column("evidence", people="never"),
 )
-_ADVICE_FOR_PEOPLE = ("level", "says", "remedy")
 _SORTS = ("lag", "age", "pending", "name")
 
 
@@ -65,11 +63,10 @@ def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int, 
     rate = rates(before, seen)[1] if before is not None else {}
     every = [group for one in seen.streams for group in one.groups]
     found = sorted(every, key=lambda group: _rank(group, sort, seen.at_ms))[:limit]
-    wanted = (*GROUPS_FOR_PEOPLE, *(("stream",) if many else ()), *(RATES if before is not None else ()))
-    columns = picked(GROUPS, wanted, form)
+    hidden = (*(() if many else ("stream",)), *(RATES if before is None else ()))
     shown = [group_row(group, seen.at_ms, rate.get((group.stream, group.name)), form) for group in found]
     output = Output(form)
-    output.table(Table("groups", columns, [[row[c.name] for c in columns] for row in shown], empty="No groups."))
+    output.table(Table("groups", GROUPS, shown, "No groups.", hidden))
     for one in seen.streams:
         if "groups" in one.missing:
             output.say(f"{one.key}: its groups are not known: {one.missing['groups']}")
@@ -136,18 +133,13 @@ def _whole(case: Case, before: Case | None, form: str) -> None:
         hidden = {"lag_at_least", "lag_at_most", "lag_unknown"} | (set(RATES) if before is None else set())
         hidden |= {name for name in ("lag_why", "lag_repair", "lag_repair_note") if facts[name] is None}
         facts = {name: value for name, value in facts.items() if name not in hidden}
-    advice = Table("advice", picked(_ADVICE, _ADVICE_FOR_PEOPLE, form), _advice_rows(advise(case), form))
-    tables = [consumer_table(seen.consumers, form), advice]
-    Output(form).report(facts, tables if advice.rows or form != "table" else tables[:1], GROUPS)
+    advice = Table("advice", _ADVICE, [_advice_row(one, form) for one in advise(case)])
+    Output(form).report(facts, [consumer_table(seen.consumers, form), advice], GROUPS)
 
 
-def _advice_rows(found: Sequence[Advice], form: str) -> list[list[object]]:
-    rows: list[list[object]] = []
-    for one in found:
-        remedy = None if one.remedy is None else shlex.join(one.remedy)
-        if form == "table":
-            rows.append([one.level, one.says, remedy or "; ".join(map(shlex.join, one.raw)) or None])
-            continue
-        raw = [shlex.join(words) for words in one.raw]
-        rows.append([one.level, one.code, one.consumer, one.says, remedy, raw, dict(one.evidence)])
-    return rows
+def _advice_row(one: Advice, form: str) -> dict[str, object]:
+    remedy, raw = None if one.remedy is None else shlex.join(one.remedy), [shlex.join(words) for words in one.raw]
+    if form == "table":
+        remedy = remedy or "; ".join(raw) or None
+    facts = {"level": one.level, "code": one.code, "consumer": one.consumer, "says": one.says}
+    return facts | {"remedy": remedy, "raw": raw, "evidence": dict(one.evidence)}

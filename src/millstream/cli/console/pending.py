@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import click
 
 from millstream.cli.changes.options import with_words
-from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import shown
@@ -25,10 +24,10 @@ _PENDING = (
     Column("added_ms", "time", "added", rank=3),
     Column("consumer"),
     Column("idle_ms", "span", "idle for"),
-    Column("due_in_ms", "span", "due in", rank=3),
+    Column("due_in_ms", "span", "due in", rank=3, people="filled"),
     Column("deliveries", "count", rank=1),
-    Column("unowned", rank=5),
-    Column("fatal", rank=2),
+    Column("unowned", people="never"),
+    Column("fatal", rank=2, people="filled"),
     Column("gone", rank=4),
     Column("fields", "prose"),
 )
@@ -114,14 +113,11 @@ class _Asked:
     def show(self, found: tuple[PendingSummary, PendingPage], form: str) -> None:
         """One answer."""
         summary, page = found
-        asked = ("gone", "fields") if self.payload else ()
-        fatal = ("fatal",) if any(entry.fatal for entry in page.entries) else ()
-        late = ("due_in_ms",) if any(entry.due_in_ms is not None for entry in page.entries) else ()
-        columns = picked(_PENDING, ("id", "added_ms", "consumer", "idle_ms", *late, "deliveries", *fatal, *asked), form)
+        hidden = () if self.payload else ("gone", "fields")
         rows = (_row(entry, form) for entry in page.entries)
         output = Output(form)
         empty = "Nothing is pending." if not summary.total else "No pending entry matches."
-        output.table(Table("pending", columns, ([row[c.name] for c in columns] for row in rows), empty=empty))
+        output.table(Table("pending", _PENDING, rows, empty, hidden))
         if page.next is not None or len(page.entries) < summary.total:
             output.say(self._rest(summary, page))
 

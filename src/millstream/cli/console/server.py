@@ -84,7 +84,7 @@ def _report(one: ServerStatus, limit: int, form: str) -> None:
         Table("replicas", _REPLICAS, replicas),
     ]
     output = Output(form)
-    output.report(facts, tables if replicas or form != "table" else tables[:1], _KINDS)
+    output.report(facts, tables, _KINDS)
     for name in ("info", "costs"):
         if name in one.missing:
             output.say(f"{name}: {one.missing[name]}")

@@ -1,6 +1,6 @@
 """The display of groups and their lag, the same in all subcommands."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from millstream.cli.shared.output import Column, Table
 from millstream.ops.groups.status import GroupRate, consumer_facts, group_facts
@@ -10,26 +10,22 @@ GROUPS = (
     Column("stream"),
     Column("group"),
     Column("lag", "count"),
-    Column("lag_at_least", "count", rank=10),
-    Column("lag_at_most", "count", rank=10),
-    Column("lag_unknown", rank=10),
+    Column("lag_at_least", "count", people="never"),
+    Column("lag_at_most", "count", people="never"),
+    Column("lag_unknown", people="never"),
     Column("lag_change", "count", "change", rank=3),
     Column("undelivered_age_ms", "span", "behind by", rank=1),
     Column("drain_ms", "span", "done in", rank=4),
     Column("pending", "count"),
     Column("pending_age_ms", "span", "oldest pending", rank=2),
-    Column("delayed", "count", rank=10),
+    Column("delayed", "count", people="never"),
     Column("unowned", "count", rank=5),
     Column("consumers", "count", rank=6),
     Column("last_delivered_id", rank=7),
-    Column("entries_read", "count", rank=10),
+    Column("entries_read", "count", people="never"),
     Column("added_per_second", "count", "added/s", rank=8),
     Column("delivered_per_second", "count", "delivered/s", rank=9),
 )
-GROUPS_FOR_PEOPLE = (
-    *("group", "lag", "undelivered_age_ms", "pending", "pending_age_ms", "unowned", "consumers", "last_delivered_id"),
-)
-"""Of one stream; a list of many has ``stream`` as well, and one that is watched its rates."""
 
 CONSUMERS = (
     Column("consumer"),
@@ -39,12 +35,7 @@ CONSUMERS = (
 )
 
 RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
-
-
-def picked(columns: Iterable[Column], wanted: Iterable[str], form: str) -> list[Column]:
-    """The columns that are shown: people get those that help the eye, programs get all."""
-    names = set(wanted)
-    return [column for column in columns if form != "table" or column.name in names]
+"""Columns for people who watch a list; ``stream`` is only in a list of many."""
 
 
 def lag_text(lag: Lag, form: str) -> object:
@@ -65,4 +56,4 @@ def consumer_table(found: Sequence[ConsumerStatus], form: str) -> Table:
     """Consumers as a table; people read of the one without a name what it stands for."""
     nobody = "(nobody)" if form == "table" else ""
     rows = [consumer_facts(one) | {"consumer": one.name or nobody} for one in found]
-    return Table("consumers", CONSUMERS, [[row[c.name] for c in CONSUMERS] for row in rows], empty="No consumers.")
+    return Table("consumers", CONSUMERS, rows, empty="No consumers.")

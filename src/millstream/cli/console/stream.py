@@ -2,7 +2,7 @@
 
 import click
 
-from millstream.cli.console.shown import GROUPS, GROUPS_FOR_PEOPLE, group_row, lag_text, picked
+from millstream.cli.console.shown import GROUPS, RATES, group_row, lag_text
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.line import Line
@@ -15,12 +15,12 @@ from millstream.ops.words import milliseconds
 
 _STREAMS = (
     Column("key"),
-    Column("partitions", "count", rank=9),
+    Column("partitions", "count", rank=9, people="filled"),
     Column("length", "count"),
     Column("groups", "count", rank=3),
     Column("lag", "count", "worst lag"),
-    Column("lag_at_least", "count"),
-    Column("lag_at_most", "count"),
+    Column("lag_at_least", "count", people="never"),
+    Column("lag_at_most", "count", people="never"),
     Column("undelivered_age_ms", "span", "behind by", rank=1),
     Column("pending", "count", rank=2),
     Column("pending_age_ms", "span", "oldest pending", rank=4),
@@ -28,10 +28,6 @@ _STREAMS = (
     Column("last_entry_ms", "time", "last entry", rank=6),
     Column("entries_added", "count", "ever added", rank=7),
     Column("added_per_second", "count", "added/s", rank=8),
-)
-_FOR_PEOPLE = (
-    *("key", "length", "groups", "lag", "undelivered_age_ms", "pending", "pending_age_ms", "unowned"),
-    *("last_entry_ms", "entries_added"),
 )
 _TIMES = (Column("first_entry_ms", "time", "first entry"), Column("last_entry_ms", "time", "last entry"))
 _WHOLE = (
@@ -117,12 +113,10 @@ def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int |
     if before is not None:
         added = rates(before, seen)[0]
     found = sorted(seen.streams, key=lambda one: _rank(one, sort, seen.at_ms))[:limit]
-    wanted = (*_FOR_PEOPLE, *(("added_per_second",) if before is not None else ()))
-    wanted = (*wanted, *(("partitions",) if any(one.partitions is not None for one in found) else ()))
-    columns = picked(_STREAMS, wanted, form)
+    hidden = ("added_per_second",) if before is None else ()
     rows = [_row(one, seen.at_ms, added.get(one.key), form) for one in found]
     output = Output(form)
-    output.table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], empty="No streams."))
+    output.table(Table("streams", _STREAMS, rows, "No streams.", hidden))
     for line in refused_lines(seen.refused):
         output.say(line)
     if seen.more or len(seen.streams) > len(found):
@@ -177,9 +171,8 @@ def _whole(seen: StreamsSeen, before: StreamsSeen | None, form: str) -> None:
     if form == "table":
         hidden = {"first_entry", "last_entry", "missing"} | ({"added_per_second"} if before is None else set())
         facts = {name: value for name, value in facts.items() if name not in hidden}
-    columns = picked(GROUPS, GROUPS_FOR_PEOPLE, form)
     rows = [group_row(group, seen.at_ms, groups.get((one.key, group.name)), form) for group in one.groups]
-    table = Table("groups", columns, [[row[c.name] for c in columns] for row in rows], empty="No groups.")
+    table = Table("groups", GROUPS, rows, "No groups.", ("stream", *RATES))
     output = Output(form)
     output.report(facts, [table], _TIMES)
     for name, why in one.missing.items():

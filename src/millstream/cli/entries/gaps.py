@@ -48,18 +48,13 @@ def _show(output: Output, found: StreamGaps) -> None:
         "whole": found.whole,
         "says": found.says,
     }
-    tables = [
-        Table("gaps", _GAPS, [(each.after, each.before, each.missing, each.evidence) for each in found.gaps]),
-        Table("pending", _PENDING, [(each.group, each.entries, each.first, each.last) for each in found.pending]),
-    ]
     if output.form == "table":
-        tables = [table for table in tables if table.rows]
         del facts["whole"]
     titles = (
         Column("entries_added", "count", "ever added"),
         Column("max_deleted_id", title="highest deleted id"),
         Column("deleted_inside", title="deleted behind the oldest"),
     )
-    output.report(facts, tables, titles)
+    output.report(facts, [Table("gaps", _GAPS, found.gaps), Table("pending", _PENDING, found.pending)], titles)
     if not found.whole:
         output.say(f"There are more entries than were scanned; --scan {one.length} scans all.")

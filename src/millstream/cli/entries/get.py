@@ -6,17 +6,16 @@ from collections.abc import Sequence
 import click
 
 from millstream.cli.entries.choosing import choice_of, decoding_option
-from millstream.cli.entries.shown import value_text
+from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.asking import NotReadableError
 from millstream.ops.entries.reading import find
 from millstream.ops.entries.status import EntryFound
 from millstream.ops.parameters import entry_id
-from millstream.ops.payloads.choice import EntryChoice
+from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.words import EntryView, command_words, shell_line
 
-_FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _HEADERS = (Column("name"), Column("value", "prose"))
 _GROUPS = (
     Column("group"),
@@ -60,14 +59,15 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
             )
         cut = None if full or form != "table" or not sys.stdout.isatty() else 2000
         output = Output(form)
-        _show(output, found, choice_of(decoding), cut)
+        payload = choice_of(decoding).payload(found.entry or EntryView(stream, whole, ()))
+        _show(output, found, payload, cut)
         if found.entry is None:
             output.say("The entry is gone from the stream (deleted or trimmed) and still pending.")
         if found.refused is not None:
             output.say(f"The groups are not known: {found.refused}")
 
 
-def _show(output: Output, found: EntryFound, choice: EntryChoice, cut: int | None) -> None:
+def _show(output: Output, found: EntryFound, payload: EntryPayload, cut: int | None) -> None:
     """The facts, the fields, the headers and the groups."""
     facts: dict[str, object] = {
         "stream": found.stream,
@@ -78,32 +78,13 @@ def _show(output: Output, found: EntryFound, choice: EntryChoice, cut: int | Non
     }
     people = output.form == "table"
     tables = [
-        Table("fields", _FIELDS, _fields(found.entry, choice, people=people, cut=cut)),
-        Table("headers", _HEADERS, _headers(found.entry, choice)),
+        fields_table(payload, output.form, cut),
+        Table("headers", _HEADERS, list(payload.headers.items())),
         Table("groups", _GROUPS, _groups(found, people=people), empty="No groups."),
     ]
-    if people:
-        tables = [table for table in tables if table.rows or table.empty]
-        if found.entry is not None:
-            del facts["gone"]
+    if people and found.entry is not None:
+        del facts["gone"]
     output.report(facts, tables, (Column("added_ms", "time", "added"), Column("size", "bytes")))
-
-
-def _fields(
-    entry: EntryView | None, choice: EntryChoice, *, people: bool, cut: int | None
-) -> Sequence[Sequence[object]]:
-    """A row for each field."""
-    if entry is None:
-        return []
-    rows = []
-    for name, found in choice.payload(entry).fields:
-        value = value_text(found.value, cut) if people else found.value
-        rows.append((name, f"{found.form} ({found.note})" if found.note and people else found.form, found.size, value))
-    return rows
-
-
-def _headers(entry: EntryView | None, choice: EntryChoice) -> Sequence[Sequence[object]]:
-    return [] if entry is None else list(choice.payload(entry).headers.items())
 
 
 def _groups(found: EntryFound, *, people: bool) -> Sequence[Sequence[object]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from millstream.cli.shared.output import FORMATS, Column, Output, Table
 from millstream.cli.shared.printing import in_one_line, json_text, size_text, time_text
 from millstream.ops.payloads.choice import EntryChoice, row_of, values_of
+from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.words import EntryView
 from millstream.printable import printable
 
@@ -20,6 +21,7 @@ ENTRY_FORMATS = (*FORMATS, "raw")
 _CUT = 200
 """Characters of a value that are shown on a terminal."""
 
+FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _IDENTITY = (Column("stream"), Column("id"), Column("time_ms", "time"))
 
 
@@ -101,6 +103,17 @@ def value_text(value: object, cut: int | None = None) -> str:
     if cut is None or len(shown) <= cut:
         return shown
     return f"{shown[:cut]}... ({size_text(size)})"
+
+
+def fields_table(payload: EntryPayload, form: str, cut: int | None = None) -> Table:
+    """A row for each field of an entry; people read its value in at most ``cut`` characters."""
+    rows: list[tuple[object, ...]] = [(name, one.form, one.size, one.value) for name, one in payload.fields]
+    if form == "table":
+        rows = [
+            (name, f"{one.form} ({one.note})" if one.note else one.form, one.size, value_text(one.value, cut))
+            for name, one in payload.fields
+        ]
+    return Table("fields", FIELDS, rows)
 
 
 def _raw_text(found: list[object]) -> bytes:

@@ -2,10 +2,9 @@
 
 import click
 
-from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.entries.choosing import choice_of, decoding_option
-from millstream.cli.entries.shown import value_text
+from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.line import Line
@@ -22,21 +21,19 @@ _STREAMS = (
     Column("first_ms", "time", "first due", rank=2),
     Column("due_in_ms", "span", "due in", rank=1),
     Column("overdue_ms", "span", "overdue", rank=2),
-    Column("problem", "prose", rank=3),
+    Column("problem", "prose", rank=3, people="filled"),
 )
 _SCHEDULES = (
-    Column("stream", rank=7),
+    Column("stream", people="never"),
     Column("id"),
-    Column("at_ms", "time", "at", rank=4),
+    Column("at_ms", "time", "at", people="never"),
     Column("due_in_ms", "span", "due in"),
     Column("overdue_ms", "span", "overdue"),
     Column("expires_ms", "time", "expires", rank=3),
-    Column("size", "bytes", rank=5),
+    Column("size", "bytes", people="never"),
     Column("fields", "prose"),
-    Column("problem", "prose", rank=1),
+    Column("problem", "prose", rank=1, people="filled"),
 )
-_FOR_PEOPLE = ("id", "due_in_ms", "overdue_ms", "expires_ms", "fields")
-_FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _SHOWN = 10  # fields of an entry in a list
 
 
@@ -75,17 +72,13 @@ async def _streams(line: Line) -> list[status.StreamSchedules]:
 
 def _show_streams(found: list[status.StreamSchedules], form: str) -> None:
     rows = [status.stream_schedules_facts(one) for one in found]
-    wanted = [column.name for column in _STREAMS if column.name != "problem" or any(row["problem"] for row in rows)]
-    columns = picked(_STREAMS, wanted, form)
-    Output(form).table(Table("streams", columns, [[row[c.name] for c in columns] for row in rows], "No schedules."))
+    Output(form).table(Table("streams", _STREAMS, rows, "No schedules."))
 
 
 def _show(seen: status.StreamSchedules, choice: EntryChoice, form: str) -> None:
     rows = [_row(one, seen.at_ms, choice, form) for one in seen.schedules]
-    problem = ("problem",) if any(row["problem"] for row in rows) else ()
-    columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)
     output = Output(form)
-    output.table(Table("schedules", columns, [[row[c.name] for c in columns] for row in rows], "No schedules wait."))
+    output.table(Table("schedules", _SCHEDULES, rows, "No schedules wait."))
     if seen.total > len(rows):
         output.say(f"{len(rows)} shown of {seen.total} that wait; --limit {seen.total} shows all.")
 
@@ -123,11 +116,6 @@ def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) 
         payload = choice_of(decoding).payload(one.view)
         facts = status.schedule_facts(one, seen.at_ms, payload) | {"trim": " ".join(one.trim) or None}
         del facts["fields"]
-        people = form == "table"
-        rows = [
-            (name, found.form, found.size, value_text(found.value, None) if people else found.value)
-            for name, found in payload.fields
-        ]
-        if people:
+        if form == "table":
             facts = {name: value for name, value in facts.items() if value is not None}
-        Output(form).report(facts, [Table("fields", _FIELDS, rows)] if rows or not people else [], _SCHEDULES)
+        Output(form).report(facts, [fields_table(payload, form)], _SCHEDULES)

@@ -2,7 +2,6 @@
 
 import click
 
-from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.limits.reading import LimitsSeen, read_limits
@@ -11,7 +10,7 @@ from millstream.ops.limits.status import limit_facts
 _LIMITS = (
     Column("limit"),
     Column("rate"),
-    Column("declared", rank=10),
+    Column("declared", people="never"),
     Column("set", rank=1),
     Column("running"),
     Column("by_key", title="by key", rank=2),
@@ -21,9 +20,8 @@ _LIMITS = (
     Column("waiting", "count"),
     Column("workers", "count", rank=4),
     Column("handlers", rank=5),
-    Column("problem", "prose"),
+    Column("problem", "prose", people="filled"),
 )
-_FOR_PEOPLE = tuple(column.name for column in _LIMITS if column.name not in ("declared", "problem"))
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -48,9 +46,7 @@ def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
 
 def _show(seen: LimitsSeen, form: str) -> None:
     rows = [limit_facts(one) for one in seen.limits]
-    problem = ("problem",) if any(row["problem"] for row in rows) else ()
-    columns = picked(_LIMITS, (*_FOR_PEOPLE, *problem), form)
     output = Output(form)
-    output.table(Table("limits", columns, [[row[c.name] for c in columns] for row in rows], "No limits."))
+    output.table(Table("limits", _LIMITS, rows, "No limits."))
     if seen.found > len(rows):
         output.say(f"{len(rows)} shown of {seen.found}; --limit {seen.found} shows all.")

@@ -2,10 +2,9 @@
 
 import click
 
-from millstream.cli.console.shown import picked
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.entries.choosing import choice_of, decoding_option
-from millstream.cli.entries.shown import value_text
+from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.ops.schedules.reading import named_recurring, read_recurring
@@ -21,12 +20,9 @@ _SCHEDULES = (
     Column("missed", "count", rank=2),
     Column("paused"),
     Column("declared_by", title="declared by"),
-    Column("declared_ms", "time", "seen", rank=10),
-    Column("problem", "prose"),
+    Column("declared_ms", "time", "seen", people="never"),
+    Column("problem", "prose", people="filled"),
 )
-_FOR_PEOPLE = (
-    "schedule", "stream", "timetable", "next_ms", "placed_ms", "late_ms", "missed", "paused", "declared_by",
-)  # fmt: skip
 _OPTIONS = (
     Column("offset_ms", "span", "offset"),
     Column("every_ms", "span", "every"),
@@ -34,7 +30,6 @@ _OPTIONS = (
     Column("grace_ms", "span", "grace"),
 )
 _TIMES = (Column("at_ms", "time", "next times"),)
-_FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 
 
 @click.command()
@@ -60,10 +55,8 @@ def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
 
 def _show(seen: SchedulesSeen, form: str) -> None:
     rows = [recurring_facts(one, seen.at_ms) for one in seen.schedules]
-    problem = ("problem",) if any(row["problem"] for row in rows) else ()
-    columns = picked(_SCHEDULES, (*_FOR_PEOPLE, *problem), form)
     output = Output(form)
-    output.table(Table("schedules", columns, [[row[c.name] for c in columns] for row in rows], "No schedules."))
+    output.table(Table("schedules", _SCHEDULES, rows, "No schedules."))
     if any(row["missed"] == MOST_MISSED for row in rows):
         output.say(f"Missed firings are counted up to {MOST_MISSED}.")
     if seen.found > len(rows):
@@ -90,13 +83,7 @@ def show(schedule: str, decoding: str, url: str | None, form: str) -> None:
         if one.table is not None:
             facts |= table_facts(one.table)
             times = [(at,) for at in one.ahead(now)]
-        people = form == "table"
-        rows = [
-            (name, found.form, found.size, value_text(found.value, None) if people else found.value)
-            for name, found in choice_of(decoding).payload(entry_view(one)).fields
-        ]
-        tables = [Table("times", _TIMES, times), Table("fields", _FIELDS, rows)]
-        if people:
+        tables = [Table("times", _TIMES, times), fields_table(choice_of(decoding).payload(entry_view(one)), form)]
+        if form == "table":
             facts = {name: value for name, value in facts.items() if value is not None}
-            tables = [table for table in tables if table.rows]
         Output(form).report(facts, tables, (*_SCHEDULES, *_OPTIONS))

@@ -43,7 +43,7 @@ def owners(stream: str, group: str, watch: float | None, url: str | None, form: 
     def show(found: list[PartitionOwner], _: object) -> None:
         rows = [{**dataclasses.asdict(one), "partition": one.number} for one in found]
         output = Output(form)
-        output.table(Table("owners", _COLUMNS, [[row[column.name] for column in _COLUMNS] for row in rows]))
+        output.table(Table("owners", _COLUMNS, rows))
         if free := sum(one.owner is None for one in found):
             output.say(f"{free} of {plural(len(found), 'partition')} {'has' if free == 1 else 'have'} no owner.")
 

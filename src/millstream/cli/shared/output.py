@@ -13,11 +13,11 @@ import csv
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from itertools import chain, compress, islice
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -70,6 +70,7 @@ class Column:
     kind: Kind = "text"
     title: str = ""  # Its heading for people; the name with spaces unless given
     rank: int = 0  # Rank for leaving it out on a narrow terminal: the highest goes first, 0 stays
+    people: Literal["always", "filled", "never"] = "always"  # People see it; ``filled`` only if a row has a value
 
     @property
     def heading(self) -> str:
@@ -79,12 +80,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with named columns, all of one width."""
+    """Rows with named columns: values in the order of the columns, or records that have them by name."""
 
     name: str  # Its field in JSON
     columns: Sequence[Column]  # In their order
-    rows: Iterable[Sequence[object]]  # May be an iterator, which is read once
-    empty: str = ""  # The line for people when there are no rows
+    rows: Iterable[object]  # May be an iterator, which is read once
+    empty: str = ""  # The line for people when there are no rows; without it they do not see such a table
+    hidden: Collection[str] = ()  # Names of further columns that people do not see
 
 
 def output_option(command: Command) -> Command:
@@ -167,11 +169,10 @@ class Output:
         if self.form == "table":
             self._facts(facts, {column.name: column for column in columns})
             for table in tables:
-                self._out.write("\n")
-                self._draw(table)
+                self._draw(table, "\n")
         elif self.form == "csv":
             kinds = [Column(name) for name in facts]
-            self._csv(tables[0] if tables else Table("facts", kinds, [list(facts.values())]))
+            self._csv(tables[0] if tables else Table("facts", kinds, [facts]))
         elif self.form == "jsonl":
             self._line(json_text({"table": "facts", **facts}))
             for table in tables:
@@ -215,7 +216,7 @@ class Output:
         writer = csv.writer(self._out, lineterminator="\n")
         lines = in_one_line if self._out.isatty() else printable
         writer.writerow([csv_cell(column.name, lines) for column in table.columns])
-        for row in table.rows:
+        for row in _rows(table):
             writer.writerow([csv_cell(value, lines) for value in row])
 
     def _facts(self, facts: Mapping[str, object], columns: Mapping[str, Column]) -> None:
@@ -226,19 +227,19 @@ class Output:
             text = shown(value, column.kind).replace("\n", "\n" + " " * (width + 2))
             self._line(f"{in_one_line(column.heading):<{width}}  {text}".rstrip())
 
-    def _draw(self, table: Table) -> None:
+    def _draw(self, table: Table, lead: str = "") -> None:
         """Draw a table, a page of rows at a time."""
-        rows = iter(table.rows)
+        columns, rows = _for_people(table)
         first = next(rows, None)
         if first is None:
             if table.empty:
-                self._line(table.empty)
+                self._line(lead + table.empty)
             return
-        rows = chain([first], rows)
-        columns, left_out = table.columns, list[str]()
+        self._out.write(lead)
+        rows, left_out = chain([first], rows), list[str]()
         while page := list(islice(rows, _PAGE)):
-            cells = [[_cell(v, c.kind) for c, v in zip(table.columns, row, strict=True)] for row in page]
-            widths = fit(_needs(table.columns, cells), self.console().width)
+            cells = [[_cell(v, c.kind) for c, v in zip(columns, row, strict=True)] for row in page]
+            widths = fit(_needs(columns, cells), self.console().width)
             self._page(columns, cells, widths)
             left_out = left_out or [c.heading for at, c in enumerate(columns) if at not in widths]
         if left_out:
@@ -359,9 +360,31 @@ def _cell(value: object, kind: Kind) -> str:
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}... ({len(text):,} characters; -o json has all)"
 
 
-def _objects(table: Table) -> Iterator[dict[str, object]]:
+def _rows(table: Table) -> Iterator[Sequence[object]]:
+    """The values of each row in the order of the columns."""
     names = [column.name for column in table.columns]
     for row in table.rows:
+        if isinstance(row, Mapping):
+            yield [row[name] for name in names]
+        else:
+            yield row if isinstance(row, Sequence) else [getattr(row, name) for name in names]
+
+
+def _for_people(table: Table) -> tuple[list[Column], Iterator[Sequence[object]]]:
+    """The columns that people see, and the rows of these."""
+    columns, rows = table.columns, _rows(table)
+    shown = [column.people != "never" and column.name not in table.hidden for column in columns]
+    if any(column.people == "filled" for column in columns):  # all rows decide about it
+        every = list(rows)
+        filled = [any(row[at] is not None and row[at] is not False for row in every) for at in range(len(columns))]
+        shown = [seen and (filled[at] or columns[at].people == "always") for at, seen in enumerate(shown)]
+        rows = iter(every)
+    return list(compress(columns, shown)), (list(compress(row, shown)) for row in rows)
+
+
+def _objects(table: Table) -> Iterator[dict[str, object]]:
+    names = [column.name for column in table.columns]
+    for row in _rows(table):
         yield dict(zip(names, row, strict=True))
 
 

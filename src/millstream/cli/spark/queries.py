@@ -17,18 +17,18 @@ _QUERIES = (
     Column("run", rank=8),
     Column("state"),
     Column("batch", rank=3),
-    Column("rows", "count", "rows in it", rank=9),
-    Column("input_rows_per_second", "count", "coming in/s", rank=14),
+    Column("rows", "count", "rows in it", people="never"),
+    Column("input_rows_per_second", "count", "coming in/s", people="never"),
     Column("rows_per_second", "count", "rows/s", rank=4),
-    Column("batch_ms", "span", "it took", rank=10),
+    Column("batch_ms", "span", "it took", people="never"),
     Column("lag", "count", rank=1),
     Column("total_rows", "count", "rows since its start", rank=7),
-    Column("started_ms", "time", rank=11),
+    Column("started_ms", "time", people="never"),
     Column("at_ms", "time", "last report", rank=6),
-    Column("host", rank=12),
-    Column("pid", rank=13),
-    Column("watermark_ms", "time", rank=15),
-    Column("state_rows", "count", "rows of state", rank=16),
+    Column("host", people="never"),
+    Column("pid", people="never"),
+    Column("watermark_ms", "time", people="never"),
+    Column("state_rows", "count", "rows of state", people="never"),
     Column("error", "prose", "last error", rank=2),
 )
 _PHASES = (Column("phase"), Column("ms", "span", "took"))
@@ -47,7 +47,6 @@ _RECENT = (
     Column("lag", "count"),
 )
 _LAST = 10  # batches that people see
-_FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", "total_rows", "at_ms", "error")
 
 
 @click.command()
@@ -82,18 +81,9 @@ def ls(url: str, as_json: bool, form: str) -> None:
         form = "json" if as_json else form
         with replies_of(url):
             rows = look(url)
-        names = _FOR_PEOPLE if form == "table" else tuple(column.name for column in _QUERIES)
-        columns = [column for column in _QUERIES if column.name in names]
         if form == "table":  # the beginning of an id is enough for the eye
             rows = [{**row, "id": str(row["id"])[:8], "run": str(row["run"])[:8]} for row in rows]
-        Output(form).table(
-            Table(
-                "queries",
-                columns,
-                [[row[column.name] for column in columns] for row in rows],
-                empty="No query has reported to this server.",
-            )
-        )
+        Output(form).table(Table("queries", _QUERIES, rows, empty="No query has reported to this server."))
 
 
 _METRICS = (
@@ -172,11 +162,10 @@ def show(query: str, url: str, form: str) -> None:
         with replies_of(url):
             facts = find(url, query)
         phases = [*(facts["phases"] or {}).items()]
-        places = [[place[column.name] for column in _PLACES] for place in facts["places"] or ()]
         recent = (facts["recent"] or [])[-_LAST if form == "table" else 0 :]
         tables = [
             Table("phases", _PHASES, phases, empty="No batch is finished yet."),
-            Table("places", _PLACES, places, empty="It does not read a stream itself."),
+            Table("places", _PLACES, facts["places"] or (), empty="It does not read a stream itself."),
             Table("recent", _RECENT, recent, empty="No batch is finished yet."),
         ]
         Output(form).report({column.name: facts[column.name] for column in _QUERIES}, tables, _QUERIES)

@@ -255,7 +255,7 @@ def _show(output: Output, whole: dict[str, object]) -> None:
     if headers or payload is not None:
         whole["payload"] = payload
         tables[0] = Table("fields", _FIELDS, [pair for pair in pairs if pair[0] != b"__data__"])
-    output.report(whole, [table for table in tables if table.rows], _KINDS)
+    output.report(whole, tables, _KINDS)
 
 
 async def _export(line: Line, place: str, choice: LetterFilter, out: IO[str]) -> int:

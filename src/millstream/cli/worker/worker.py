@@ -83,9 +83,7 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
         def show(seen: "_Everything", _: object) -> None:
             found, strange, paused = seen
             workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
-            pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
-            tables = [workers, Table("pauses", _PAUSES, pauses)]
-            Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
+            Output(form).report({"alive": len(found)}, [workers, Table("pauses", _PAUSES, paused)])
             for key in strange:
                 Output().say(
                     f"{key} is not a record of a worker: another program wrote it. Delete the key if nothing needs it"
