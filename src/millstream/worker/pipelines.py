@@ -87,29 +87,25 @@ class Sink:
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
 
 
+@dataclass(eq=False)
 class Pipeline:
     """A function from streaming DataFrames to one, and what Spark is to do with it; made by ``@app.pipeline``.
 
     Calling it calls the function, so that it can be tried on a batch DataFrame.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        sources: tuple[Source, ...],
-        *,
-        url: Callable[[], str],
-        sink: Sink | None = None,
-        checkpoint: str | None = None,
-        trigger: str | None = None,
-        output_mode: OutputMode = "append",
-        name: str | None = None,
-    ) -> None:
-        self.function, self.sources, self.sink = function, sources, sink
-        self.checkpoint, self.trigger, self.output_mode = checkpoint, trigger, output_mode
-        self.name = name or str(getattr(function, "__name__", ""))
-        self.__doc__ = function.__doc__
-        self._url = url
+    function: Callable[..., Any]
+    sources: tuple[Source, ...]
+    url: Callable[[], str]  # The server's, asked for when Spark starts
+    sink: Sink | None
+    checkpoint: str | None
+    trigger: str | None
+    output_mode: OutputMode
+    name: str
+
+    def __post_init__(self) -> None:
+        self.name = self.name or str(getattr(self.function, "__name__", ""))
+        self.__doc__ = self.function.__doc__
         self._check()
 
     def _check(self) -> None:
@@ -150,7 +146,7 @@ class Pipeline:
 
     def options(self) -> list[tuple[str, dict[str, str]]]:
         """Format and options of each source, as Spark will get them."""
-        return [(source.format, source.chosen(self._url())) for source in self.sources]
+        return [(source.format, source.chosen(self.url())) for source in self.sources]
 
     def start(self, spark: Session) -> Query:
         """Start the query in a session, or go on from its checkpoint.
@@ -158,7 +154,7 @@ class Pipeline:
         Returns:
             The ``StreamingQuery``.
         """
-        url = self._url()
+        url = self.url()
         before = {query.runId for query in spark.streams.active}
         made = self.function(*(source.load(spark, url) for source in self.sources))
         if self.sink is None:

@@ -358,16 +358,8 @@ class Registering:
                 )
 
         def register(function: Callable[..., Any]) -> Pipeline:
-            made = Pipeline(
-                function,
-                tuple(map(as_source, sources)),
-                url=server,
-                sink=sink,
-                checkpoint=checkpoint,
-                trigger=trigger,
-                output_mode=output_mode,
-                name=name,
-            )
+            every = tuple(map(as_source, sources))
+            made = Pipeline(function, every, server, sink, checkpoint, trigger, output_mode, name or "")
             if made.name in self._pipelines:
                 raise ConfigError(f"two pipelines are named {made.name!r}: give one of them another name=")
             for other in self._pipelines.values():
