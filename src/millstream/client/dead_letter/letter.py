@@ -37,14 +37,8 @@ ERROR_LIMIT = 500
 
 #: The types of the parts of an earlier death, as far as this version knows them.
 _DEATH: Mapping[str, type] = {
-    "id": str,
-    "group": str,
-    "consumer": str,
-    "deliveries": int,
-    "reason": str,
-    "error": str,
-    "died_ms": int,
-    "returned_ms": int,
+    **dict.fromkeys(("id", "group", "consumer", "reason", "error"), str),
+    **dict.fromkeys(("deliveries", "died_ms", "returned_ms"), int),
 }
 
 #: Bound of the whole numbers in a letter or a history, as the server has it for those that it counts itself.

@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 #: Counter -> the field of ``SubscriberStats`` behind each value of its last label.
 _COUNTERS: dict[str, dict[str, str]] = {
     "millstream_entries_received": {"new": "read", "claimed": "claimed"},
-    "millstream_deliveries": {
-        "acked": "acked",
-        "retried": "retried",
-        "dead": "dead",
-        "released": "released",
-        "lost": "lost",
-    },
+    "millstream_deliveries": {name: name for name in ("acked", "retried", "dead", "released", "lost")},
     "millstream_handler_runs": {"ok": "handled", "failed": "failed"},
 }
 #: Metric -> its value for one subscriber.

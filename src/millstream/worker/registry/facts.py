@@ -10,38 +10,23 @@ _TEXT, _COUNT = (str,), (int,)
 _HIGHEST = 2**63
 _MAYBE_TEXT = (str, type(None))
 _WORKER: dict[str, tuple[type, ...]] = {
-    "host": _TEXT,
-    "pid": _COUNT,
-    "version": _TEXT,
-    "state": _TEXT,
-    "started_ms": _COUNT,
-    "beat_ms": _COUNT,
+    **dict.fromkeys(("host", "version", "state"), _TEXT),
+    **dict.fromkeys(("pid", "started_ms", "beat_ms"), _COUNT),
     "subscribers": (list,),
     "last_error": (dict, type(None)),
 }
 _SUBSCRIBER: dict[str, tuple[type, ...]] = {
-    "handler": _TEXT,
-    "stream": _TEXT,
-    "group": _TEXT,
-    "consumer": _TEXT,
-    "slots": _COUNT,
-    "running": _COUNT,
-    "buffered": _COUNT,
-    "handled": _COUNT,
-    "failed": _COUNT,
-    "dead": _COUNT,
+    **dict.fromkeys(("handler", "stream", "group", "consumer"), _TEXT),
+    **dict.fromkeys(("slots", "running", "buffered", "handled", "failed", "dead"), _COUNT),
     "paused": _MAYBE_TEXT,
     "jobs": (list,),
 }
 _LIMIT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("in_use", "granted", "refused", "waiting"), _COUNT),
     "name": _TEXT,
     "rate": _MAYBE_TEXT,
     "running": (int, type(None)),
     "by_key": (bool,),
-    "in_use": _COUNT,
-    "granted": _COUNT,
-    "refused": _COUNT,
-    "waiting": _COUNT,
 }
 _BLOCKED: dict[str, tuple[type, ...]] = {"since_ms": _COUNT, "where": _TEXT}
 _JOB: dict[str, tuple[type, ...]] = {"id": _TEXT, "since_ms": _COUNT, "deliveries": _COUNT}
