@@ -38,11 +38,8 @@ def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
         raise ConfigError(f"option 'mode' does nothing in the view {view!r}: leave it out")
     if mode == "group":
         return _group_mode(given)
-    for name in sorted(set(names.options(names.GROUP)) - set(names.options(names.BATCH, names.STREAM))):
-        if name.lower() in given:
-            raise ConfigError(
-                f"option {name!r} does nothing without .option('mode', 'group'): leave it out, or set that mode"
-            )
+    of_groups = sorted(set(names.options(names.GROUP)) - set(names.options(names.BATCH, names.STREAM)))
+    common.refuse(given.keys(), of_groups, "without .option('mode', 'group'): leave it out, or set that mode")
     if view == "entries":
         return None
     from millstream.spark.views.source import View  # noqa: PLC0415 - only its users pay for it

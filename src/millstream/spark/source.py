@@ -6,7 +6,7 @@ This module is imported whenever Spark looks for any Python data source, so it i
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pyspark.sql import datasource
 from pyspark.sql.streaming.datasource import (
@@ -153,9 +153,9 @@ class MillstreamSource(datasource.DataSource):
         if self.parsed.archive is not None:
             from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
-            return union.reader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
+            return union.reader(self.parsed, checked_schema(self.parsed, schema))
         kind = FilteredReader if self.parsed.pushdown else BatchReader
-        return kind(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
+        return kind(self.parsed, checked_schema(self.parsed, schema))
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. The reader's first call reports a problem: see :class:`Refused`."""
@@ -166,7 +166,7 @@ class MillstreamSource(datasource.DataSource):
             if self.special is not None:
                 return self.special.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
-            return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema, headers=self.parsed.headers))
+            return StreamReader(self.parsed, checked_schema(self.parsed, schema))
         except MillstreamError as problem:
             return Refused(problem)
 
@@ -254,25 +254,11 @@ class Refused(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, problem: MillstreamError) -> None:
         self._problem = problem
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Raise it."""
+    def _raise(self, *_: object, **__: object) -> NoReturn:
         raise self._problem
 
-    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
-        """Raise it."""
-        raise self._problem
-
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[datasource.InputPartition]:  # noqa: ARG002 - Spark's
-        """Raise it: a batch that is repeated needs no other offset."""
-        raise self._problem
-
-    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:  # noqa: ARG002 - Spark's
-        """Raise it."""
-        raise self._problem
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Raise it."""
-        raise self._problem
+    # The partitions too: a batch that is repeated needs no other offset
+    initialOffset = latestOffset = partitions = read = prepareForTriggerAvailableNow = _raise  # noqa: N815 - Spark's
 
 
 class StreamReader(_Reads, datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -139,9 +139,7 @@ def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:
     try:
         with folder.storage.open(path) as file:
             return look(file)
-    except FileNotFoundError:  # a list that lags
-        return False
-    except DamagedFileError:  # one that cannot be read now is another matter
+    except (FileNotFoundError, DamagedFileError):  # a list that lags; one that cannot be read now is another matter
         return False
 
 

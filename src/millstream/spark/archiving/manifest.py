@@ -173,10 +173,10 @@ def _contradiction(manifest: ArchiveManifest) -> str | None:
     return None
 
 
-def _totals(manifest: ArchiveManifest) -> Counter[str]:
-    """Entries in the archive by stream."""
+def rows_of(files: Iterable[DataFile]) -> Counter[str]:
+    """Entries of some files by stream."""
     rows = Counter[str]()
-    for file in manifest.files:
+    for file in files:
         rows[file.stream] += file.rows
     return rows
 
@@ -187,7 +187,7 @@ def _missing(manifest: ArchiveManifest, archived: Mapping[str, Any]) -> str | No
     Its place says only how many were added up to there: others may have removed some before they were archived.
     """
     said = {name: _count(rows) for name, rows in archived.items()}
-    totals = _totals(manifest)
+    totals = rows_of(manifest.files)
     for stream in sorted({*said, *totals}):
         if totals[stream] != said.get(stream, 0):
             held = plural(totals[stream], "entry", "entries")
@@ -201,7 +201,9 @@ def dump(manifest: ArchiveManifest) -> str:
         "format": FORMAT,
         "generation": manifest.generation,
         "places": {name: at.raw for name, at in sorted(manifest.places.items())},
-        "archived": dict(sorted(_totals(manifest).items())),  # no files are ever left out: merged ones hold as many
+        "archived": dict(
+            sorted(rows_of(manifest.files).items())
+        ),  # no files are ever left out: merged ones hold as many
         "shape": manifest.shape.json,
         "columns": {name: [one.json for one in found] for name, found in sorted(manifest.columns.items())},
         "retired": [list(pair) for pair in manifest.retired],

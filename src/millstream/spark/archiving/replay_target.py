@@ -120,9 +120,7 @@ class ReplayTarget:
                 pipe.multi()
                 for ident, fields in batch.entries:
                     pipe.execute_command("XADD", *self._words(ident, fields))
-                pipe.hset(
-                    self._key, mapping={"after": str(batch.last), "written": written, "what": self._what.description}
-                )
+                self._note(pipe, batch.last, written)
                 try:
                     replies = pipe.execute(raise_on_error=False)[: len(batch.entries)]
                 except redis.WatchError:
@@ -130,6 +128,9 @@ class ReplayTarget:
                 self._check_added(batch, replies)
                 break
         done.written, done.last = written, str(batch.last)
+
+    def _note(self, pipe: Any, after: Id, written: int) -> None:
+        pipe.hset(self._key, mapping={"after": str(after), "written": written, "what": self._what.description})
 
     def _check_added(self, batch: ReplayBatch, replies: list[Any]) -> None:
         """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
@@ -186,9 +187,7 @@ class ReplayTarget:
             client = self._connected()
             with client.pipeline(transaction=True) as pipe:
                 if not client.exists(self._key):  # nothing was to be replayed
-                    pipe.hset(
-                        self._key, mapping={"after": str(self._after), "written": 0, "what": self._what.description}
-                    )
+                    self._note(pipe, self._after, 0)
                 pipe.hset(self._key, "done", 1)
                 pipe.expire(self._key, CURSOR_DAYS * 86400)
                 pipe.execute()

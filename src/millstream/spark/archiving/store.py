@@ -20,7 +20,7 @@ from millstream.spark.archiving.begun_anew import Entries, other_entry
 from millstream.spark.archiving.directory import MANIFEST, Folder
 from millstream.spark.archiving.files import TARGET_BYTES, WritePlan, merge
 from millstream.spark.archiving.leftovers import as_its_table, sweep
-from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable, rows_of
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, TableColumn, agreed
 from millstream.spark.archiving.tables.folders import table_folder
 from millstream.spark.archiving.tables.publishing import RETAIN_MS, expire, listed, prepare, publish
@@ -224,9 +224,7 @@ class ArchiveStore:
             reach("written")
             begun = {file.stream for file in self.manifest.files}
             self._switch(self.manifest.with_batch(ranges, files, columns))
-            rows = Counter[str]()
-            for file in files:
-                rows[file.stream] += file.rows
+            rows = rows_of(files)
             for stream in {*ranges, *rows}:
                 self._progress_of(stream).archived += rows[stream]
             for stream in sorted({*rows} - begun):
@@ -242,9 +240,7 @@ class ArchiveStore:
 
     def _check_rows(self, ranges: Mapping[str, Position], files: Sequence[DataFile]) -> None:
         """Refuse a batch with more entries of a stream than were added to it: they are another stream's."""
-        rows = Counter[str]()
-        for file in files:
-            rows[file.stream] += file.rows
+        rows = rows_of(files)
         for stream, at in ranges.items():
             if rows[stream] > at.n - at.start_n:
                 self.folder.remove(file.path for file in files)
@@ -367,10 +363,8 @@ class ArchiveStore:
         """Entries in the archive by stream: counted once a manifest, since there may be many streams and many files."""
         counted, rows = self._counted
         if counted is not self.manifest:
-            counted, rows = self.manifest, Counter()
-            for file in counted.files:
-                rows[file.stream] += file.rows
-            self._counted = counted, rows
+            rows = rows_of(self.manifest.files)
+            self._counted = self.manifest, rows
         return rows
 
     def _publish(self, streams: Iterable[str]) -> None:

@@ -54,9 +54,7 @@ class GroupMode:
             raise ConfigError(
                 "option 'consumer' is for spark.read; a stream claims as consumers of its own 'queryName'"
             )
-        return GroupReader(
-            self._options, checked_schema(self._options.parsed.fields, schema, headers=self._options.parsed.headers)
-        )
+        return GroupReader(self._options, checked_schema(self._options.parsed, schema))
 
 
 class HeldReader(DataSourceReader):

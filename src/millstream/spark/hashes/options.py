@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from millstream.errors import ConfigError
-from millstream.printable import without_password
 from millstream.spark.options import common, names
 
 KEY = "key"
@@ -15,26 +14,18 @@ _GLOB = re.compile(r"[*?\[\]\\]")
 
 
 @dataclass(frozen=True)
-class HashOptions:
+class HashOptions(common.ServerOptions):
     """The options of a read of hashes; pickled to the executors."""
 
-    url: str = field(repr=False)  # The server's URL
     pattern: str  # Glob of keys, as SCAN MATCH takes it
     key_column: str = KEY  # Column of the key, or of its part after ``prefix``
     prefix: str = ""  # Beginning of every key, which the column leaves out; empty for whole keys
     min_partitions: int | None = None  # Tasks, at least; None for as many as the number of keys suggests
 
-    @property
-    def shown_url(self) -> str:
-        """The URL without its password, for messages."""
-        return without_password(self.url)
-
 
 def parse(raw: Mapping[str, str]) -> HashOptions:
     """Check every option given."""
-    for name in names.others(names.LOOKUP):
-        if name.lower() in raw:
-            raise ConfigError(f"option {name!r} does nothing in a read of hashes: leave it out")
+    common.refuse(raw.keys(), names.others(names.LOOKUP), "in a read of hashes: leave it out")
     common.check_names(raw, names.options(names.LOOKUP), "load()")
     pattern = common.read(raw, "hashes", common.not_empty) or ""
     column = common.read(raw, "keyColumn", common.not_empty)

@@ -95,14 +95,15 @@ def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) ->
 
 def forget(client: "redis.Redis", now_ms: int) -> None:
     """Drop queries without a report for 30 days."""
-    old = [name for name, facts in _recorded(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
+    kept = [(name, query_facts(value)) for name, value in _hash(client).items()]
+    old = [name for name, facts in kept if facts is not None and now_ms - facts.get("at_ms", 0) > FORGET_MS]
     if old:
         client.hdel(QUERIES, *old)
 
 
 def found(client: "redis.Redis") -> list[dict[str, Any]]:
     """The record of every query, the latest report first."""
-    queries = recorded(cast("dict[bytes, bytes]", client.hgetall(QUERIES)))
+    queries = recorded(_hash(client))
     return settled(queries, {driver for driver, key in driver_keys(queries).items() if client.exists(key)})
 
 
@@ -148,11 +149,8 @@ def find(url: str | None, query: str) -> dict[str, Any]:
     raise NoQueryError(f"no query {query!r} has reported to this server: `millstream spark ls` shows those that did")
 
 
-def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
-    """Every query's record, under its name in the hash, by which it is deleted."""
-    kept = cast("dict[bytes, bytes]", client.hgetall(QUERIES))
-    read = [(name, query_facts(value)) for name, value in kept.items()]
-    return [(name, facts) for name, facts in read if facts is not None]
+def _hash(client: "redis.Redis") -> dict[bytes, bytes]:
+    return cast("dict[bytes, bytes]", client.hgetall(QUERIES))
 
 
 def query_facts(value: bytes) -> dict[str, Any] | None:

@@ -4,16 +4,31 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from millstream import times
 from millstream.client import url as url_text
 from millstream.client.url import CLUSTERS, EMBEDDED, SENTINELS, SERVERS, kind_of, wrong
 from millstream.errors import ConfigError
+from millstream.printable import without_password
 from millstream.spark.options import foreign
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options of every read and write: which server is meant."""
+
+    url: str = field(repr=False)  # The server's URL
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for messages."""
+        return without_password(self.url)
+
 
 _OTHER_WORDS = {"streams": "stream", "key": "stream", "pattern": "streamPattern", "maxlength": "maxLen"}
 """What the same thing might be called (lower case), for suggestions; names of other products are in ``foreign``."""
@@ -35,6 +50,13 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
             meant = lowered.get(close[0]) or others[close[0]]
             raise ConfigError(f"unknown option {name!r}: did you mean {meant!r}?")
         raise ConfigError(f"unknown option {name!r}: the options are {', '.join(lowered.values())}")
+
+
+def refuse(given: Collection[str], unwanted: Iterable[str], why: str) -> None:
+    """Raise if one of these options was given, which would do nothing; names in ``given`` are in lower case."""
+    for name in unwanted:
+        if name.lower() in given:
+            raise ConfigError(f"option {name!r} does nothing {why}")
 
 
 def read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:

@@ -16,9 +16,8 @@ from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError
 from millstream.glob import matcher
 from millstream.paths import archive_place
-from millstream.printable import without_password
 from millstream.spark.model.offsets import MAX_PART, Id, Position, before_time, parse_id
-from millstream.spark.options import names
+from millstream.spark.options import common, names
 from millstream.spark.options.common import boolean, check_names, duration, find_url, not_empty, one_of, positive, read
 
 DEFAULT_DELAY_MS = 15 * 60 * 1000
@@ -33,10 +32,9 @@ words."""
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(common.ServerOptions):
     """The options of a read; pickled to the executors."""
 
-    url: str = field(repr=False)  # The server's URL
     streams: tuple[str, ...] = ()  # Keys named; empty where the streams come and go
     pattern: str | None = None  # Glob of keys, as SCAN MATCH takes it
     partitioned: str | None = None  # Name of a partitioned stream
@@ -62,9 +60,7 @@ class Options:
 
     def refuse(self, use: str, kind: str) -> None:
         """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``."""
-        for name in names.others(use):
-            if name.lower() in self.given:
-                raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
+        common.refuse(self.given, names.others(use), f"in {kind}: leave it out")
 
     def reads(self, key: str) -> bool:
         """True if a stream is one of this read."""
@@ -79,32 +75,23 @@ class Options:
         """True if the streams are spread over several servers."""
         return self.url.startswith(CLUSTERS)
 
-    @property
-    def shown_url(self) -> str:
-        """The URL without its password, for messages."""
-        return without_password(self.url)
-
 
 def parse(raw: Mapping[str, str]) -> Options:
     """Check every option given."""
     given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
     which = _which(given)
-    limits = {
-        name: read(given, name, positive)
-        for name in ("maxEntriesPerTrigger", "minEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
-    }
     archive, live_tail = _archive(given)
     found = replace(
         which,
         url=find_url(given) if live_tail else "",
         starting=_place(given, "starting", which),
         ending=_place(given, "ending", which) or "latest",
-        max_entries=limits["maxEntriesPerTrigger"],
-        min_entries=limits["minEntriesPerTrigger"],
+        max_entries=read(given, "maxEntriesPerTrigger", positive),
+        min_entries=read(given, "minEntriesPerTrigger", positive),
         max_delay_ms=read(given, "maxTriggerDelay", duration) or DEFAULT_DELAY_MS,
-        min_partitions=limits["minPartitions"],
-        max_per_partition=limits["maxEntriesPerPartition"],
+        min_partitions=read(given, "minPartitions", positive),
+        max_per_partition=read(given, "maxEntriesPerPartition", positive),
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
         skip_missing=read(given, "onMissingStream", one_of("fail", "skip")) == "skip",
         group=read(given, "group", not_empty),

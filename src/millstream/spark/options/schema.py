@@ -9,6 +9,7 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructF
 
 from millstream.errors import ConfigError
 from millstream.spark.options import names
+from millstream.spark.options.read import Options
 
 
 def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
@@ -26,11 +27,12 @@ def entry_schema(fields: Sequence[str], *, headers: bool = False) -> StructType:
     return StructType([*plain, *envelope])
 
 
-def checked_schema(fields: Sequence[str], schema: StructType, *, headers: bool = False) -> StructType:
+def checked_schema(options: Options, schema: StructType) -> StructType:
     """The schema that the user gave, which the option ``fields`` must not contradict.
 
     Spark returns the source's own schema if the user gave none, so the same columns do not contradict it.
     """
-    if fields and schema.fieldNames() != entry_schema(fields, headers=headers).fieldNames():
+    own = entry_schema(options.fields, headers=options.headers)
+    if options.fields and schema.fieldNames() != own.fieldNames():
         raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
     return schema

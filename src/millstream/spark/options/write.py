@@ -1,10 +1,9 @@
 """The options of ``writeStream.format("millstream")`` and of ``write``: text in, one checked value out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from millstream.errors import ConfigError
-from millstream.printable import without_password
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common as opts
 from millstream.spark.options import names
@@ -14,10 +13,9 @@ DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
-class SinkOptions:
+class SinkOptions(opts.ServerOptions):
     """The options of a write; pickled to the executors."""
 
-    url: str = field(repr=False)  # The server's URL
     stream: str | None = None  # Target of all rows; None if each row names its own
     max_len: int | None = None  # Entries to keep in a stream
     min_id: str | None = None  # Entries below this id are trimmed
@@ -30,18 +28,10 @@ class SinkOptions:
     checkpoint: str | None = None  # Folder of the streaming query's checkpoint, if Spark hands it on
     given: frozenset[str] = frozenset()  # Names of the options that were given, in lower case
 
-    @property
-    def shown_url(self) -> str:
-        """The URL without its password, for messages."""
-        return without_password(self.url)
-
     def refuse_batch_only(self) -> None:
         """Raise if an option was given that means nothing in a streaming query."""
-        for name in names.options(names.APPEND):
-            if name.lower() in self.given:
-                raise ConfigError(
-                    f"option {name!r} does nothing in a streaming query, whose batches Spark numbers: leave it out"
-                )
+        why = "in a streaming query, whose batches Spark numbers: leave it out"
+        opts.refuse(self.given, names.options(names.APPEND), why)
 
 
 def parse(raw: Mapping[str, str]) -> SinkOptions:

@@ -85,7 +85,7 @@ def worker_python() -> str:
     text = packaged("millstream.spark.sessions", "worker.sh")
     text = text.replace("@VERSION@", "{}.{}".format(*sys.version_info[:2]))
     text = text.replace("@PYTHON@", shlex.quote(sys.executable))
-    path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    path = cache_folder() / f"python-{_mark(text)}"
     if not path.exists():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,10 +172,12 @@ def _class_archive() -> Path | None:
         return None
     if " " in str(folder) or not os.access(folder, os.W_OK):
         return None
-    mark = hashlib.sha256(f"{pyspark.__file__} {pyspark.__version__} {Path(_java()).resolve()}".encode()).hexdigest()[
-        :12
-    ]
+    mark = _mark(f"{pyspark.__file__} {pyspark.__version__} {Path(_java()).resolve()}")
     return folder / f"spark-{mark}.jsa"
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = False, **confs: str) -> "SparkSession":
@@ -192,10 +194,7 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
         ConfigError: there is no Java that Spark can use, PySpark is too old, or Spark did not start; the text says what
             to mend.
     """
-    problem = java_problem()
-    if problem is not None:
-        raise ConfigError(problem)
-    problem = spark_problem(pyspark.__version__)
+    problem = java_problem() or spark_problem(pyspark.__version__)
     if problem is not None:
         raise ConfigError(problem)
     from pyspark.errors import PySparkException  # noqa: PLC0415 - missing from versions that are refused above

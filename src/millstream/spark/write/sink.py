@@ -202,9 +202,7 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
             "outputMode('complete') replaces everything by every batch, and entries of a stream stay: use 'append', or "
             "'update' with foreachBatch and a batch write with txnAppId and txnVersion"
         )
-    layout = RowLayout.of(schema, options.stream, headers=options.headers)
-    check_server(options)
-    return StreamSink(options, layout)
+    return StreamSink(options, _checked(options, schema))
 
 
 def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchSink:
@@ -214,6 +212,10 @@ def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
             "mode('overwrite') would delete the stream, with its groups and what they have pending: use "
             "mode('append'), and DEL the key first if that is what you want"
         )
+    return BatchSink(options, _checked(options, schema))
+
+
+def _checked(options: SinkOptions, schema: StructType) -> RowLayout:
     layout = RowLayout.of(schema, options.stream, headers=options.headers)
     check_server(options)
-    return BatchSink(options, layout)
+    return layout

@@ -70,10 +70,6 @@ class ObjectStorage:
         """The place in the form for people and the libraries of table formats."""
         return self._url
 
-    def delta_options(self) -> dict[str, str] | None:
-        """Nothing: ``deltalake`` reads the same environment."""
-        return None
-
     def iceberg_properties(self) -> Mapping[str, str]:
         """The endpoint, if there is one; credentials are those of the environment."""
         given = {

@@ -104,13 +104,13 @@ def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
 
     The library finds that version by a list. A list may lag behind, so the version after it is asked for by its name.
     """
-    place, options = f"{storage.location}/{plan.folder}", storage.delta_options()
+    place = f"{storage.location}/{plan.folder}"
     # The library's own question whether there is a table keeps all other threads from running until it is answered
     begun = any(storage.exists(path) for path in (_log(plan, 0), f"{plan.folder}/{LOG}/_last_checkpoint"))
     if not begun:
         return None
     for seconds in (*_WAITS, None):
-        table = DeltaTable(place, storage_options=options)
+        table = DeltaTable(place)
         if not storage.exists(_log(plan, table.version() + 1)):
             return table
         if seconds is not None:

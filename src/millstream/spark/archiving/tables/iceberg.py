@@ -9,22 +9,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from pyiceberg import types
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, RESTError, TableAlreadyExistsError
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform
-from pyiceberg.types import IcebergType
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import reach
 from millstream.printable import has_password, without_password, without_secrets
-from millstream.spark.archiving.tables.columns import ColumnType
 from millstream.spark.archiving.tables.rows import file_schema, first_number
 from millstream.spark.archiving.tables.storage import CATALOG, Storage
 from millstream.spark.archiving.tables.table import TableChangedError, TablePlan
@@ -170,7 +166,7 @@ def _made(catalog: Catalog, name: tuple[str, str], plan: TablePlan, storage: Sto
     parted = [] if how == "none" else [PartitionField(_TIMESTAMP, 1000, transforms[how], how)]
     return catalog.create_table(
         name,
-        Schema(*_own_fields(plan)),
+        pyarrow_to_schema(file_schema(plan.shape, ())),
         location=_place(plan, storage),
         partition_spec=PartitionSpec(*parted),
         properties={
@@ -180,40 +176,6 @@ def _made(catalog: Catalog, name: tuple[str, str], plan: TablePlan, storage: Sto
             "commit.manifest-merge.enabled": "true",
         },
     )
-
-
-def _own_fields(plan: TablePlan) -> list[Any]:
-    """The columns of the entry itself, numbered as in the files."""
-    found: list[tuple[str, IcebergType]] = [
-        ("id", types.StringType()),
-        ("id_ms", types.LongType()),
-        ("id_seq", types.LongType()),
-        ("timestamp", types.TimestamptzType()),
-    ]
-    if plan.shape.raw:
-        pair = [
-            types.NestedField(at, name, types.BinaryType(), required=False) for at, name in ((7, "name"), (8, "value"))
-        ]
-        found.append(("fields", types.ListType(6, types.StructType(*pair), element_required=False)))
-    else:
-        found.append(("entry_json", types.StringType()))
-    return [types.NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(found, 1)]
-
-
-def _iceberg_type(kind: ColumnType) -> IcebergType:
-    fixed: dict[str, IcebergType] = {
-        "bigint": types.LongType(),
-        "double": types.DoubleType(),
-        "boolean": types.BooleanType(),
-        "string": types.StringType(),
-        "binary": types.BinaryType(),
-        "timestamp": types.TimestamptzType(),
-        "date": types.DateType(),
-    }
-    if kind in fixed:
-        return fixed[kind]
-    digits, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
-    return types.DecimalType(int(digits), int(scale))
 
 
 def _files(table: Table) -> dict[str, Any]:
@@ -228,9 +190,10 @@ def _commit(table: Table, plan: TablePlan, added: list[str], removed: list[Any])
     with table.transaction() as transaction:
         missing = plan.columns[len(table.schema().fields) - _OWN :]
         if missing:
+            wanted = pyarrow_to_schema(file_schema(plan.shape, plan.columns))
             with transaction.update_schema() as schema:
                 for column in missing:
-                    schema.add_column(column.name, _iceberg_type(column.type))
+                    schema.add_column(column.name, wanted.find_type(column.name))
         metadata = transaction.table_metadata  # made again, copies and all, at every request
         _numbers_fit(metadata.schema(), plan)
         if not (added or removed):

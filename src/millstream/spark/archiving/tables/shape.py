@@ -4,7 +4,7 @@ An archive keeps the form it was made with: a job that is run again need not nam
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -47,14 +47,7 @@ class Shape:
     @property
     def json(self) -> dict[str, Any]:
         """As the manifest has it."""
-        return {
-            "format": self.format,
-            "partition": self.partition,
-            "raw": self.raw,
-            "columns": self.columns,
-            "fields": [list(pair) for pair in self.fields],
-            "catalog": self.catalog,
-        }
+        return asdict(self)
 
     @classmethod
     def load(cls, raw: Mapping[str, Any]) -> "Shape":

@@ -56,9 +56,6 @@ class Storage(Protocol):
     def location(self) -> str:
         """The place in the form for people and the libraries of table formats."""
 
-    def delta_options(self) -> dict[str, str] | None:
-        """The options that ``deltalake`` needs to open the location, besides its environment."""
-
     def iceberg_properties(self) -> Mapping[str, str]:
         """The properties that ``pyiceberg`` needs to open files there."""
 
@@ -115,10 +112,6 @@ class LocalStorage:
     def location(self) -> str:
         """The place in the form for the libraries of table formats."""
         return str(self.root.absolute())
-
-    def delta_options(self) -> dict[str, str] | None:
-        """Nothing."""
-        return None
 
     def iceberg_properties(self) -> Mapping[str, str]:
         """Nothing."""
