@@ -43,7 +43,10 @@ def sample(column: Column) -> object:
     return SENTENCE if column.kind == "prose" else SAMPLES.get(column.name, "running")
 
 
-FACTS = {"spark.replay._COLUMNS", "worker.worker._TIMES", "worker.dead._KINDS"}  # one below the other
+FACTS = {  # one below the other
+    *("spark.replay._COLUMNS", "worker.worker._TIMES", "worker.dead._KINDS"),
+    *(f"server.{module}.TITLES" for module in ("log", "backup", "restore")),
+}
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

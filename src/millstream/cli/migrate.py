@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -225,10 +226,7 @@ COLUMNS = (
 
 def _show(output: Output, report: "MigrationReport") -> None:
     """The table on standard output, everything that needs a sentence on standard error."""
-    rows = [
-        (one.key, one.state, one.way, one.entries, one.groups, one.pending, one.reason, one.losses, one.differences)
-        for one in report.streams
-    ]
+    rows = [asdict(one) | {"stream": one.key} for one in report.streams]
     output.table(Table("streams", COLUMNS, rows, empty="There are no streams to copy."))
     if output.form == "table":
         for outcome in report.streams:

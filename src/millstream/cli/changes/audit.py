@@ -28,6 +28,7 @@ _CHANGES = (
     Column("undo", "prose", rank=11),
     Column("undo_note", "prose", people="never"),
 )
+_TEXTS = ("action", "line", "commands")  # which may be empty; other facts without a text are null
 
 
 @click.command()
@@ -67,21 +68,6 @@ async def _entries(line: Line, stream: str | None, since_ms: int, limit: int) ->
 
 
 def _row(one: AuditEntry) -> dict[str, object]:
-    return {
-        "id": one.id,
-        "at_ms": int(one.id.partition("-")[0]),
-        "change": one.change or None,
-        "action": one.action,
-        "stream": one.stream or None,
-        "group": one.group or None,
-        "who": one.who or None,
-        "user": one.user or None,
-        "from": one.place or None,
-        "via": one.via or None,
-        "done": one.done,
-        "moved": one.moved,
-        "line": one.line,
-        "commands": one.commands,
-        "undo": one.undo or None,
-        "undo_note": one.note or None,
-    }
+    moved = {"at_ms": int(one.id.partition("-")[0]), "from": one.place, "undo_note": one.note}
+    found = {name: moved.get(name, getattr(one, name, "")) for name in (column.name for column in _CHANGES)}
+    return {name: None if value == "" and name not in _TEXTS else value for name, value in found.items()}

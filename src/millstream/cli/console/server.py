@@ -7,6 +7,10 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.ops.server.reading import server
 from millstream.ops.server.status import ServerStatus
 
+_FACTS = (
+    *("product", "version", "redis_version", "role", "primary_link", "uptime_ms", "clients", "blocked_clients"),
+    *("commands_per_second", "memory_bytes", "memory_limit_bytes", "log_enabled", "log_bytes", "log_status"),
+)
 _KINDS = (
     Column("uptime_ms", "span", "up for"),
     Column("memory_bytes", "bytes", "memory"),
@@ -58,30 +62,16 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
 
 def _report(one: ServerStatus, limit: int, form: str) -> None:
     """One server."""
-    facts: dict[str, object] = {
-        "product": one.product,
-        "version": one.version,
-        "redis_version": one.redis_version,
-        "role": one.role,
-        "primary_link": one.primary_link,
-        "uptime_ms": None if one.uptime_seconds is None else one.uptime_seconds * 1000,
-        "clients": one.clients,
-        "blocked_clients": one.blocked_clients,
-        "commands_per_second": one.commands_per_second,
-        "memory_bytes": one.memory_bytes,
-        "memory_limit_bytes": one.memory_limit or None,
-        "log_enabled": one.log_enabled,
-        "log_bytes": one.log_bytes,
-        "log_status": one.log_status,
-    }
-    replicas = [(each.address, each.state, each.lag_seconds, each.behind_bytes) for each in one.replicas]
+    facts = {name: getattr(one, name, None) for name in _FACTS}
+    facts["uptime_ms"] = None if one.uptime_seconds is None else one.uptime_seconds * 1000
+    facts["memory_limit_bytes"] = one.memory_limit or None
     costs = [
         (each.name, each.calls, round(each.microseconds / 1000, 3), round(each.each / 1000, 3), each.failed)
         for each in one.costs[:limit]
     ]
     tables = [
         Table("costs", _COSTS, costs, empty="The cost of commands is unknown."),
-        Table("replicas", _REPLICAS, replicas),
+        Table("replicas", _REPLICAS, one.replicas),
     ]
     output = Output(form)
     output.report(facts, tables, _KINDS)

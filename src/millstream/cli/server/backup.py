@@ -4,13 +4,15 @@ from pathlib import Path
 
 import click
 
+from millstream.cli.server.log import TITLES
 from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
 from millstream.cli.shared.servers import server_and_rest
 from millstream.errors import UsageError
 from millstream.maintenance.backup.backup import back_up
 from millstream.maintenance.backup.copying import leftovers
 
-_DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
+_FACTS = ("source", "made_ms", "snapshot_last", "records", "last", "last_ms")
+DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
 @click.command()
@@ -56,31 +58,17 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
         directory = _directory(found)
         for partial in leftovers(target.absolute()):
             output.say(f"{partial} was left by an unfinished backup (or one is running); remove it if none runs.")
-        with output.progress(_DOING) as tell:
+        with output.progress(DOING) as tell:
             made = back_up(directory, target, tell=tell)
-        facts = made.facts
         shown = {
-            "backup": str(made.path),
-            "source": facts.source,
-            "made_ms": facts.made_ms,
-            "snapshot_last": facts.snapshot_last,
-            "records": facts.records,
-            "last": facts.last,
-            "last_ms": facts.last_ms,
-            "files": len(facts.files),
+            "backup": made.path,
+            **{name: getattr(made.facts, name) for name in _FACTS},
+            "files": len(made.facts.files),
             "bytes": made.bytes,
             "left_out_bytes": made.left_out,
         }
-        titles = (
-            Column("made_ms", "time", "state of"),
-            Column("snapshot_last", title="in the snapshot"),
-            Column("records", title="records behind it"),
-            Column("last", title="last position"),
-            Column("last_ms", "time", "last record"),
-            Column("bytes", "bytes", "size"),
-            Column("left_out_bytes", "bytes", "unfinished, left out"),
-        )
-        output.report(shown, (), titles)
+        titles = (Column("made_ms", "time", "state of"), Column("left_out_bytes", "bytes", "unfinished, left out"))
+        output.report(shown, (), (*titles, *TITLES))
 
 
 def _directory(source: str) -> Path:

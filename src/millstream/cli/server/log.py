@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ class DataDirectory(click.Path):
 
 _DIR = DataDirectory(path_type=Path)
 _SHOWN_KEYS = 20
+TITLES = (
+    Column("snapshot_last", title="in the snapshot"),
+    Column("records", title="records behind it"),
+    Column("last", title="last position"),
+    Column("last_ms", "time", "last record"),
+    Column("bytes", "bytes", "size"),
+)
 _DOING = {"check": "Checking the log", "read": "Reading the records"}
 
 _FILES = (
@@ -148,15 +156,11 @@ def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
         Column("starts", title="a start works"),
         Column("running", title="in use now"),
         Column("owner_pid", title="used last by"),
-        Column("snapshot_last", title="in the snapshot"),
-        Column("records", title="records behind it"),
-        Column("last", title="last position"),
         Column("first_ms", "time", "first record"),
-        Column("last_ms", "time", "last record"),
-        Column("bytes", "bytes", "size"),
         Column("under_way_bytes", "bytes", "being written"),
         Column("lost_records", title="lost records"),
         Column("lost_bytes", "bytes", "lost size"),
+        *TITLES,
     )
     if output.form == "table":
         facts.pop("next")
@@ -194,15 +198,7 @@ def _problems(found: Examination) -> Table:
 
 def _lost_keys(losses: DataLoss | None) -> Table:
     rows = [
-        (
-            loss.db,
-            loss.key,
-            loss.changes,
-            loss.entries,
-            loss.first_id,
-            loss.last_id,
-            " ".join(f"{op}:{count}" for op, count in loss.ops.items()),
-        )
+        asdict(loss) | {"ops": " ".join(f"{op}:{count}" for op, count in loss.ops.items())}
         for loss in (losses.by_weight() if losses else ())
     ]
     return Table("lost_keys", _LOST_KEYS, rows, empty="No whole record follows the damage.")

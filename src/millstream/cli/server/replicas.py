@@ -86,25 +86,10 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
 _SILENT = "does not answer"
 
 
-def _row(one: ReplicationPlace, form: str) -> tuple[object, ...]:
+def _row(one: ReplicationPlace, form: str) -> dict[str, object]:
     people = form == "table"
-    return (
-        "  " * one.depth + one.address if people else one.address,
-        one.role,
-        one.follows,
-        one.link,
-        one.behind_bytes,
-        _ms(one.silent_seconds),
-        _ms(one.down_seconds),
-        one.offset,
-        one.id[:_ID] if people and one.id else one.id,
-        one.copies,
-        _ms(one.copied_seconds),
-        one.copy_bytes,
-        one.dialect,
-        one.problem or ("" if people else None),
-    )
-
-
-def _ms(seconds: int | None) -> int | None:
-    return None if seconds is None else seconds * 1000
+    facts = {column.name: getattr(one, column.name, None) for column in _COLUMNS}
+    facts |= {"server": "  " * one.depth + one.address if people else one.address}
+    facts |= {"id": one.id[:_ID] if people and one.id else one.id, "problem": one.problem or ("" if people else None)}
+    seconds = {"silent_ms": one.silent_seconds, "down_ms": one.down_seconds, "copied_ms": one.copied_seconds}
+    return facts | {name: None if value is None else value * 1000 for name, value in seconds.items()}

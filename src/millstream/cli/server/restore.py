@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.server.log import DataDirectory
+from millstream.cli.server.backup import DOING
+from millstream.cli.server.log import TITLES, DataDirectory
 from millstream.cli.shared.output import Column, Output, exits, output_option
 from millstream.maintenance.backup.restore import restore as make
 from millstream.maintenance.log.moment import parse_moment
-
-_DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
 @click.command()
@@ -47,27 +46,9 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
     with exits("millstream restore"):
         output = Output(form)
         moment = parse_moment(until, time.time_ns() // 1_000_000) if until is not None else None
-        with output.progress(_DOING) as tell:
+        with output.progress(DOING) as tell:
             made = make(backup, directory, until=moment, force=force, tell=tell)
-        shown = {
-            "directory": str(made.directory),
-            "backup": str(made.source),
-            "made_ms": made.made_ms,
-            "snapshot_last": made.snapshot_last,
-            "records": made.records,
-            "last": made.last,
-            "last_ms": made.last_ms,
-            "left_out_records": made.left_out_records,
-            "set_aside": str(made.set_aside) if made.set_aside else None,
-            "bytes": made.bytes,
-        }
-        titles = (
-            Column("made_ms", "time", "backup of"),
-            Column("snapshot_last", title="in the snapshot"),
-            Column("records", title="records behind it"),
-            Column("last", title="last position"),
-            Column("last_ms", "time", "last record"),
-            Column("left_out_records", title="later, left out"),
-            Column("bytes", "bytes", "size"),
-        )
-        output.report(shown, (), titles)
+        rest = ("made_ms", "snapshot_last", "records", "last", "last_ms", "left_out_records", "set_aside", "bytes")
+        shown = {"directory": made.directory, "backup": made.source, **{name: getattr(made, name) for name in rest}}
+        titles = (Column("made_ms", "time", "backup of"), Column("left_out_records", title="later, left out"))
+        output.report(shown, (), (*titles, *TITLES))

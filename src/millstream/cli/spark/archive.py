@@ -1,5 +1,6 @@
 """``millstream archive``: streams moved to files or tables, trimmed of what is safe there and needed by nobody."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,7 +225,7 @@ def _outlook(settings: "ArchiveSettings") -> "list[Outlook]":
 
 def _look(settings: "ArchiveSettings", output: Output) -> None:
     found = _outlook(settings)
-    rows = [(one.stream, one.archive, one.trim, one.left, one.held_by or None) for one in found]
+    rows = [asdict(one) | {"held_by": one.held_by or None} for one in found]
     output.table(Table("streams", _OUTLOOK, rows, empty="No streams."))
 
 
@@ -236,7 +237,5 @@ def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
     # After Spark, which has its own idea of Ctrl-C.
     with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:
         report = run(settings, spark, ended, tell, lambda text: click.echo(text, err=True))
-    rows = [
-        (one.stream, one.archived, one.upto, one.total, one.trimmed, one.left, one.held_by or None) for one in report
-    ]
+    rows = [asdict(one) | {"held_by": one.held_by or None} for one in report]
     output.table(Table("streams", _PROGRESS, rows, empty="No streams."))

@@ -54,18 +54,8 @@ _DEATHS = (
     Column("returned_ms", "time", rank=5),
 )
 _FACTS = (
-    "id",
-    "stream",
-    "entry",
-    "group",
-    "consumer",
-    "reason",
-    "deliveries",
-    "error",
-    "published_ms",
-    "died_ms",
-    "returned",
-    "traceback",
+    *("id", "stream", "entry", "group", "consumer", "reason", "deliveries", "error", "published_ms", "died_ms"),
+    *("returned", "traceback"),
 )
 _KINDS = (
     Column("published_ms", "time", "published"),
@@ -76,12 +66,8 @@ _KINDS = (
 
 def _where(command: Command) -> Command:
     """The options that say which dead-letter stream."""
-    for option in (
-        click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead."),
-        url_option,
-    ):
-        command = option(command)
-    return command
+    key = click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
+    return url_option(key(command))
 
 
 @with_words(*FITTING)
@@ -219,22 +205,10 @@ def _whole(one: StoredLetter) -> dict[str, object]:
     """Everything in a letter; of an entry that is not a dead letter, its fields."""
     letter = one.letter
     flat = one.flat if letter is None else letter.fields
-    whole: dict[str, object] = dict.fromkeys(_FACTS)
-    whole["id"] = one.id
+    whole: dict[str, object] = dict.fromkeys(_FACTS) | {"id": one.id}
     if letter is not None:
-        whole |= {
-            "stream": letter.stream,
-            "entry": letter.id,
-            "group": letter.group,
-            "consumer": letter.consumer,
-            "reason": letter.reason,
-            "deliveries": letter.deliveries,
-            "error": letter.error,
-            "published_ms": letter.published_ms,
-            "died_ms": letter.died_ms,
-            "returned": len(letter.history),
-            "traceback": letter.traceback,
-        }
+        whole = {name: getattr(letter, name, None) for name in _FACTS}
+        whole |= {"id": one.id, "entry": letter.id, "returned": len(letter.history)}
     whole["fields"] = [[name, value] for name, value in zip(flat[::2], flat[1::2], strict=True)]
     whole["history"] = [] if letter is None else [dict(death) for death in letter.history]
     return whole
