@@ -290,9 +290,14 @@ def no_stream_check(stream: str) -> FactCheck:
     return key_check(stream, there=False)
 
 
+def value_check(about: str, read: Words, expected: object) -> FactCheck:
+    """A check that a question has the same answer, one value."""
+    return FactCheck(about, read, "value", "", (("", as_fact(expected)),))
+
+
 def key_check(key: str, *, there: bool = True) -> FactCheck:
     """A check that a key exists, or does not."""
-    return FactCheck(f"the key {key!r}", ("EXISTS", key), "value", "", (("", str(int(there))),))
+    return value_check(f"the key {key!r}", ("EXISTS", key), there)
 
 
 def counted(number: int, *, more: bool = False) -> str:

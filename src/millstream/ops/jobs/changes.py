@@ -53,7 +53,7 @@ def plan_cancel(seen: JobSeen, group: str, at_ms: int) -> plan.ChangePlan:
         raise plan.ChangeRefusedError(f"The job {seen.id} is not cancelled in {group!r}: it is {one.state}.")
     key, results = record.cancelled_key(seen.stream, group), record.result_key(seen.stream, seen.id)
     commands: tuple[plan.Words, ...] = (("ZADD", key, at_ms, seen.id), ("PEXPIRE", key, record.CANCELLED_MS))
-    unended = plan.FactCheck(f"the result in {group!r}", ("HEXISTS", results, group), "value", "", (("", "0"),))
+    unended = plan.value_check(f"the result in {group!r}", ("HEXISTS", results, group), False)
     back = plan.Undo(commands=(("ZREM", key, seen.id),), note="Only until a worker has carried it out.")
     table = (plan.BeforeAfter(f"{seen.id} in {group}", one.state, "cancelled"),)
     return plan.ChangePlan(

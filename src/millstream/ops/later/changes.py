@@ -211,16 +211,10 @@ def _rows(seen: StreamSchedules, after: Callable[[ScheduleStatus], str]) -> tupl
 def _unchanged(one: ScheduleStatus) -> tuple[plan.FactCheck, ...]:
     """Checks that a schedule has its time and its content; of a great content the size does."""
     key, about = schedule.content_key(one.stream), f"schedule {one.id!r}"
-    due = plan.FactCheck(
-        f"the due time of {about}", ("ZSCORE", schedule.due_key(one.stream), one.id), "value", "", (("", one.score),)
-    )
+    due = plan.value_check(f"the due time of {about}", ("ZSCORE", schedule.due_key(one.stream), one.id), one.score)
     if one.content is None or len(one.content) > LIGHT:
-        size = plan.FactCheck(f"the size of {about}", ("HSTRLEN", key, one.id), "value", "", (("", str(one.size)),))
-        return due, size
-    content = plan.FactCheck(
-        f"the content of {about}", ("HGET", key, one.id), "value", "", (("", plan.as_fact(one.content)),)
-    )
-    return due, content
+        return due, plan.value_check(f"the size of {about}", ("HSTRLEN", key, one.id), one.size)
+    return due, plan.value_check(f"the content of {about}", ("HGET", key, one.id), one.content)
 
 
 def _removal(one: ScheduleStatus) -> tuple[plan.Words, ...]:

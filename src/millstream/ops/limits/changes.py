@@ -113,13 +113,7 @@ def _plan(
         )
     elif one.written is not None:
         undo = plan.Undo(note="The rate that was there was damaged.")
-    check = plan.FactCheck(
-        f"the rate of the limit {one.name!r}",
-        ("HGET", RATES, one.name),
-        "value",
-        "",
-        (("", plan.as_fact(one.written)),),
-    )
+    check = plan.value_check(f"the rate of the limit {one.name!r}", ("HGET", RATES, one.name), one.written)
     question = f"Set the rate of the limit {one.name!r} to {after}?" if verb == "set" else (
         f"Take back the rate of the limit {one.name!r}?"
     )  # fmt: skip

@@ -11,7 +11,7 @@ from millstream.ops.actions import Word, action
 from millstream.ops.guard import StepResult
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import number
-from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, FactCheck, Step, Undo, Words
+from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo, Words, value_check
 from millstream.ops.schedules.reading import named_recurring
 from millstream.ops.schedules.status import RecurringStatus
 from millstream.ops.words import command_words, shell_line
@@ -171,13 +171,10 @@ def _plan(
     placed, due = schedule.placed_key(one.stream), schedule.due_key(one.stream)
     about = f"schedule {one.name!r}"
     checks = (
-        FactCheck(f"the last firing of {about}", ("HGET", placed, one.name), "value", "", (("", one.placed or ""),)),
-        FactCheck(f"the next firing of {about}", ("ZSCORE", due, one.firing), "value", "", (("", one.score or ""),)),
-        FactCheck(
-            f"the pause of {about}",
-            ("HEXISTS", placed, f"paused:{one.name}"), "value", "", (("", str(int(one.paused))),),
-        ),
-    )  # fmt: skip
+        value_check(f"the last firing of {about}", ("HGET", placed, one.name), one.placed),
+        value_check(f"the next firing of {about}", ("ZSCORE", due, one.firing), one.score),
+        value_check(f"the pause of {about}", ("HEXISTS", placed, f"paused:{one.name}"), one.paused),
+    )
     table = [BeforeAfter("paused", "yes" if one.paused else "no", after)]
     if one.score is not None and verb == "pause":
         table.append(BeforeAfter("firing that waits", time_text(one.placed_ms or 0), "none"))

@@ -21,6 +21,7 @@ from millstream.ops.plan import (
     Words,
     consumer_check,
     counted,
+    value_check,
 )
 from millstream.ops.streams.reading import read_consumers
 from millstream.ops.streams.status import ConsumerStatus
@@ -255,8 +256,7 @@ def _written(control: str, one: OrderTarget, what: str | None) -> Words:
 
 def _unchanged(control: str, one: OrderTarget) -> FactCheck:
     """A check that a worker's order is unchanged."""
-    about = f"what {one.status.id} is ordered to do"
-    return FactCheck(about, ("HGET", control, one.field), "value", "", (("", one.status.ordered or ""),))
+    return value_check(f"what {one.status.id} is ordered to do", ("HGET", control, one.field), one.status.ordered)
 
 
 def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:

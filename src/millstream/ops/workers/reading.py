@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from millstream.client.line import Line
 from millstream.errors import Disconnected, MillstreamError
 from millstream.ops.asking import calls, checked
-from millstream.ops.plan import ChangeRefusedError, FactCheck, as_fact
+from millstream.ops.plan import ChangeRefusedError, FactCheck, value_check
 from millstream.ops.words import text_of
 from millstream.ops.workers.status import VanishedWorker, WorkersSeen, worker_status
 from millstream.texts import said
@@ -53,8 +53,7 @@ class PauseField:
 
     def check(self) -> FactCheck:
         """A check that the pause is unchanged."""
-        read = ("HGET", self.control, self.field)
-        return FactCheck("the pause", read, "value", "", (("", as_fact(self.value)),))
+        return value_check("the pause", ("HGET", self.control, self.field), self.value)
 
 
 async def pause_field(line: Line, stream: str, group: str) -> PauseField:
