@@ -99,15 +99,8 @@ def add(
       millstream stream add orders item=tea --no-create --maxlen 100000 --dry-run
     """
     with exits("millstream stream add"), ExitStack() as stack:
-        how = AddOptions(
-            stream,
-            ident,
-            no_create,
-            _trimming(maxlen, minid, exact=exact),
-            idempotent,
-            idempotent_by,
-            _headers(headers),
-        )
+        trim = _trimming(maxlen, minid, exact=exact)
+        how = AddOptions(stream, ident, no_create, trim, idempotent, idempotent_by, _headers(headers))
         if sum(map(bool, (fields, text is not None, file is not None))) != 1:
             raise UsageError("The fields are missing. Give NAME=VALUE, --json or --from.")
         if file is not None and ident != "*" and not ident.endswith("-*"):

@@ -3,6 +3,7 @@
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -120,30 +121,20 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     callback=_assignments,
     help="CONFIG parameter to set; repeatable.",
 )
-def serve(  # noqa: PLR0917 - click passes every option by name
+def serve(
+    *,
     host: str,
     port: int,
     unixsocket: Path | None,
     no_tcp: bool,
-    tls_port: int | None,
-    tls_cert_file: Path | None,
-    tls_key_file: Path | None,
-    tls_ca_cert_file: Path | None,
-    tls_auth_clients: str,
-    tls_replication: bool,
     directory: Path | None,
     memory: bool,
     fsync: str,
-    maxclients: int | None,
-    requirepass: str | None,
     replicaof: tuple[str, int] | None,
-    masteruser: str | None,
-    masterauth: str | None,
-    replica_announce_ip: str | None,
-    replica_announce_port: int | None,
     aclfile: Path | None,
     console_port: int | None,
     parameters: dict[str, str],
+    **given: Any,
 ) -> None:
     """Run the stream server.
 
@@ -170,16 +161,14 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     """
     if memory and directory is not None:
         raise click.UsageError("--memory and --dir exclude each other: leave one of them out")
-    if no_tcp and unixsocket is None and tls_port is None:
+    # The other options have the names of the settings of TLS, and of parameters
+    tls = Tls(**{name.removeprefix("tls_"): given.pop(name) for name in list(given) if name.startswith("tls_")})
+    if no_tcp and unixsocket is None and tls.port is None:
         raise click.UsageError("--no-tcp leaves nothing to listen at: give --unixsocket or --tls-port")
-    has_tls = tls_port is not None or tls_replication
-    if not has_tls and (tls_cert_file or tls_key_file or tls_ca_cert_file):
+    has_tls = tls.port is not None or tls.replication
+    if not has_tls and (tls.cert_file or tls.key_file or tls.ca_cert_file):
         raise click.UsageError("TLS files need a port for TLS: add --tls-port")
-    if maxclients is not None:
-        parameters["maxclients"] = str(maxclients)
-    given = {"requirepass": requirepass, "masteruser": masteruser, "masterauth": masterauth}
-    given |= {"replica-announce-ip": replica_announce_ip, "replica-announce-port": str(replica_announce_port or "")}
-    parameters |= {name: word for name, word in given.items() if word}
+    parameters |= {name.replace("_", "-"): str(value) for name, value in given.items() if value}
     if not memory and directory is None:
         click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (use --memory to keep nothing).", err=True)
     settings = Settings(
@@ -189,16 +178,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         directory=None if memory else directory or DEFAULT_DIR,
         fsync=fsync,  # type: ignore[arg-type] # click.Choice has checked it
         parameters=parameters,
-        tls=Tls(
-            tls_port,
-            tls_cert_file,
-            tls_key_file,
-            tls_ca_cert_file,
-            tls_auth_clients,  # type: ignore[arg-type] # click.Choice has checked it
-            replication=tls_replication,
-        )
-        if has_tls
-        else None,
+        tls=tls if has_tls else None,
         aclfile=aclfile,
         replicaof=replicaof,
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,7 @@ from millstream.spark.archiving.trim import Keep
 
 FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONS = ("none", "month", "day", "hour")
+_SHAPED = ("partition", "raw", "schema", "catalog")  # options of the archive's form
 """As in ``spark.archiving.tables.shape``, which help does not wait for."""
 
 if TYPE_CHECKING:
@@ -105,29 +106,24 @@ _OUTLOOK = (
 @click.option(
     "-o", "form", type=click.Choice(SHOWN), default="table", help="Output format; json, jsonl and csv are for programs."
 )
-def archive(  # noqa: PLR0917 - click passes every option by name
+def archive(
+    *,
     url: str | None,
     streams: tuple[str, ...],
     to: Path | str,
     pattern: str | None,
     partitioned: str | None,
     kind: str | None,
-    partition: str | None,
-    schema: str | None,
     fields: str | None,
-    raw: bool | None,
-    catalog: str | None,
-    once: bool,
     every: str,
     batch: int,
     keep: str | None,
     keep_entries: int | None,
-    trim: bool,
-    skip_lost: bool,
     file_size: int,
     dry_run: bool,
     master: str,
     form: str,
+    **given: Any,
 ) -> None:
     """Move streams to Parquet, Delta or Iceberg, and trim archived entries that no group still needs.
 
@@ -183,7 +179,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
         names = None if fields is None else tuple(name.strip() for name in fields.split(","))
         shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
-        wanted = Wanted(None if shown else kind, partition, raw, names, schema, catalog)
+        wanted = Wanted(None if shown else kind, fields=names, **{name: given.pop(name) for name in _SHAPED})
 
         keep_ms = None if keep is None else span("--keep", keep)
         settings = ArchiveSettings(
@@ -191,15 +187,13 @@ def archive(  # noqa: PLR0917 - click passes every option by name
             streams,
             to,
             pattern=pattern,
-            once=once,
             every=seconds,
             per_batch=batch,
-            trim=trim,
             keep=Keep(keep_ms, keep_entries, keep or ""),
-            skip_lost=skip_lost,
             target_bytes=file_size << 20,
             wanted=wanted,
             partitioned=partitioned,
+            **given,
         )
         if dry_run:
             _look(settings, Output(shown or form))
