@@ -44,6 +44,7 @@ _ASIDE_MS = 600_000
 _MANY = 1000
 
 _Key: TypeAlias = tuple[FleetLimit, bytes]
+_Back: TypeAlias = tuple[int, int]  # Permits that were not used, and the server's time until which they count
 
 
 class KeyTimes(dict[_Key, float]):
@@ -167,10 +168,10 @@ class Limiter:
 
     # -- before a run -----------------------------------------------------------------------------------------------
 
-    async def may_start(self, held: Held, *, wait: bool = True, charged: bool = True, many: int = 1) -> bool:
+    async def may_start(self, held: Held, *, wait: bool = True, many: int = 1) -> bool:
         """True if an entry may run now; else it is back on the server, or not ours any more.
 
-        ``charged``: the server counts this delivery. ``many`` entries run with it.
+        The server counts this delivery only where it is to wait. ``many`` entries run with it.
         """
         granted: list[Granted] = []
         try:
@@ -188,9 +189,7 @@ class Limiter:
                 one.granted += many
                 continue
             spared = (1, back[one]) if paced and one in back else (0, 0)
-            if not await self._waited(
-                one, held, granted, paced=paced, wait=wait, charged=charged, many=many, back=spared
-            ):
+            if not await self._waited(one, held, granted, spared, paced=paced, wait=wait, many=many):
                 return False
         for one, key in keys:
             if key is None:
@@ -204,7 +203,7 @@ class Limiter:
                 for whole, counts in back.items():
                     await whole.give_back(1, counts)
             if held.state is State.BUFFERED:
-                self._put_aside(one, key, held, permits.wait_ms, charged=charged)
+                self._put_aside(one, key, held, permits.wait_ms, charged=wait)
             return False
         if held.state is not State.BUFFERED or (wait and self.quiet()):
             await self._undo(granted, spare=False)
@@ -217,16 +216,7 @@ class Limiter:
         return True
 
     async def _waited(
-        self,
-        one: FleetLimit,
-        held: Held,
-        granted: list[Granted],
-        *,
-        paced: bool,
-        wait: bool,
-        charged: bool,
-        many: int,
-        back: tuple[int, int],
+        self, one: FleetLimit, held: Held, granted: list[Granted], back: _Back, *, paced: bool, wait: bool, many: int
     ) -> bool:
         """Take a permit of the handler's own limit, waiting for it with the entry in hand."""
         left = many
@@ -242,7 +232,7 @@ class Limiter:
                     continue
                 if not wait:
                     await self._undo(granted, spare=False)
-                    self._put_aside(one, b"", held, permits.wait_ms, charged=charged)
+                    self._put_aside(one, b"", held, permits.wait_ms, charged=False)
                     return False
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1)):

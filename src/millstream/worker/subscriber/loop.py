@@ -206,7 +206,7 @@ class SubscriberLoop:
         limiter = Limiter(self.subscription, self.member, self.common.acks, shared.line)
         limiter.message, limiter.unfit = calls.message, self.common.outcomes.failed
         limiter.give_back, limiter.moved = self._buffer.give_back, self._buffer.room.set
-        isolated.admit = lambda held: limiter.may_start(held, wait=False, charged=False)
+        isolated.admit = lambda held: limiter.may_start(held, wait=False)
         return limiter
 
     def _with_one(self) -> int:
