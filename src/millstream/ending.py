@@ -5,12 +5,25 @@ the same wish then comes several times within moments. So SIGTERMs within two se
 it. Later ones, and any Ctrl-C after the first signal, mean at once: there is a person who does not want to wait.
 """
 
+import os
 import signal
 import time
 from collections.abc import Callable
 
 #: Seconds after the first signal during which SIGTERM says nothing new.
 ONE_WISH = 2.0
+
+
+def has_ended(pid: int) -> bool:
+    """True if this machine has no process of that number; False where the system does not report it."""
+    # Signal 0 is not sent: the kernel only reports whether it could be
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 class Ending:

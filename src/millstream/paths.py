@@ -1,5 +1,6 @@
 """Names of files, directories and archives as users give them: of this machine, or of a place that is meant."""
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,15 @@ def packaged(package: str, name: str) -> str:
     from importlib import resources  # noqa: PLC0415 - a server that starts reads no such file
 
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def sync_directory(directory: Path) -> None:
+    """Put the names in a directory on the medium: a rename is durable only when its directory is."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def local_path(given: str | Path) -> Path:

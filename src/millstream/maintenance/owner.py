@@ -1,8 +1,8 @@
 """True if a process holds a data directory, found without trying its lock: trying could keep a server from starting."""
 
-import os
 from pathlib import Path
 
+from millstream.ending import has_ended
 from millstream.persistence.lockfile import NAME, Owner
 
 _LOCKS = Path("/proc/locks")
@@ -17,7 +17,7 @@ def is_running(directory: Path, owner: Owner | None) -> bool:
     if owner is None:
         return False
     listed = _listed(directory / NAME)
-    return listed if listed is not None else _exists(owner.pid)
+    return listed if listed is not None else not has_ended(owner.pid)
 
 
 def _listed(path: Path) -> bool | None:
@@ -32,14 +32,3 @@ def _listed(path: Path) -> bool | None:
         if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
             return True
     return False
-
-
-def _exists(pid: int) -> bool:
-    # Signal 0 is not sent: the kernel only says whether it could be
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -24,6 +24,7 @@ from millstream.migrate.connection import Command, Link, pack
 from millstream.migrate.copy_stream import ATTEMPTS, claims, missing_records
 from millstream.migrate.errors import ChangedError, MigrationError
 from millstream.migrate.read_stream import Entries, Overview, deadline, overview
+from millstream.paths import sync_directory
 
 Form = Literal["resp", "text"]
 Tell = Callable[[int], None]
@@ -107,18 +108,9 @@ def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tup
         with part.open("rb") as done:
             os.fsync(done.fileno())
         part.replace(path if named is None else named())
-        _sync_names(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise MigrationError(f"{path} cannot be written: {error}") from None
-
-
-def _sync_names(directory: Path) -> None:
-    # A rename is durable only when its directory is
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def as_text(command: Command) -> bytes:

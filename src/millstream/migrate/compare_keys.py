@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.commands import RELEASED_HOLDER
 from millstream.migrate.compare import Side, compare, shortened
-from millstream.migrate.connection import Command, Link, Reply
+from millstream.migrate.connection import Command, Link
 from millstream.migrate.errors import ChangedError, MigrationError, RefusedError
 from millstream.migrate.read_stream import overview
 
@@ -102,7 +102,7 @@ class _Database:
         self._found, self._links, self._db = found, (source, copy), db
 
     def compare(self, tell: Callable[[], None]) -> None:
-        keys = iter(sorted(set(_scan(self._links[0])) | set(_scan(self._links[1]))))
+        keys = iter(sorted({key for link in self._links for page in link.scan() for key in page}))
         while page := list(islice(keys, PAGE_KEYS)):
             for key, heads in zip(page, self._heads(page), strict=True):
                 if self._differences(key, heads):
@@ -185,15 +185,6 @@ class _Database:
             if not one:
                 return None
             at += len(one)
-
-
-def _scan(link: Link) -> Iterator[bytes]:
-    cursor: Reply = 0
-    while True:
-        cursor, keys = link.call("SCAN", cursor, "COUNT", 1000)
-        yield from keys
-        if int(cursor) == 0:
-            return
 
 
 def _string(link: Link, key: bytes) -> Iterator[list[Any]]:

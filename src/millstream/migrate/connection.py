@@ -1,7 +1,7 @@
 """One connection to either end of a migration: commands out in batches, the server's own values back."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from hiredis import pack_command
@@ -109,6 +109,16 @@ class Link:
         code = text.partition(" ")[0]
         advice = f"\n{ADVICE[code]}" if code in ADVICE else ""
         raise RefusedError(f"{self.name} refused {_verb(command)}: {text}{advice}", code=code)
+
+    def scan(self, pattern: str = "*") -> Iterator[list[bytes]]:
+        """The keys that match, a page at a time, each once."""
+        cursor, seen = b"0", set()
+        while True:
+            cursor, page = self.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            yield [key for key in dict.fromkeys(page) if key not in seen]
+            seen.update(page)  # SCAN may show a key twice
+            if int(cursor) == 0:
+                return
 
     def discard_replies(self) -> None:
         """Take the replies that are still owed and drop them, so that the link can be used on."""

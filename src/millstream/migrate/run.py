@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -100,7 +100,7 @@ def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], Mi
     report = MigrationReport()
     for pattern in choices.patterns or ("*",):
         matched = False
-        for page in _scan(link, pattern):
+        for page in link.scan(pattern):
             matched = matched or not keys.isdisjoint(page)
             fresh = [key for key in page if key not in keys and key not in others and not key.startswith(TEMPORARY)]
             for key, kind in zip(fresh, link.ask([("TYPE", key) for key in fresh]), strict=True):
@@ -123,16 +123,6 @@ def _elsewhere(link: Link) -> dict[int, int]:
     text = link.ask([("INFO", "keyspace")])[0]
     found = re.findall(rb"^db(\d+):keys=(\d+)", text, re.MULTILINE) if isinstance(text, bytes) else []
     return {int(number): int(count) for number, count in found if int(number) != link.database}
-
-
-def _scan(link: Link, pattern: str) -> Iterator[list[bytes]]:
-    cursor, seen = b"0", set()
-    while True:
-        cursor, page = link.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-        yield [key for key in dict.fromkeys(page) if key not in seen]
-        seen.update(page)  # SCAN may show a key twice
-        if cursor == b"0":
-            return
 
 
 def move(source: Link, target: Link, choices: MigrationOptions, tell: Tell) -> MigrationReport:
@@ -229,7 +219,7 @@ def _check_file(
 
 def _leftovers(target: Link, ours: set[bytes]) -> list[bytes]:
     pattern = TEMPORARY.decode() + "*"
-    return sorted(key for page in _scan(target, pattern) for key in page if key.removeprefix(TEMPORARY) not in ours)
+    return sorted(key for page in target.scan(pattern) for key in page if key.removeprefix(TEMPORARY) not in ours)
 
 
 def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: MigrationReport) -> StreamOutcome:

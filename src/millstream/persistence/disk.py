@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from millstream.errors import DiskError, DiskFullError
+from millstream.paths import sync_directory
 from millstream.texts import plural
 
 Data = bytes | bytearray | memoryview
@@ -194,15 +195,6 @@ def put(file: DiskFile, data: Data) -> None:
         if not taken:
             raise OSError(errno.EIO, "the disk wrote no bytes and gave no reason")
         rest = rest[taken:]
-
-
-def sync_directory(directory: Path) -> None:
-    """Put the names in a directory on the medium."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def datasync(file: DiskFile) -> None:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from millstream.commands.users.accounts import Accounts, AclFileError
+from millstream.paths import sync_directory
 
 
 def load(accounts: Accounts, path: Path) -> None:
@@ -38,8 +39,4 @@ def save(accounts: Accounts, path: Path) -> None:
         with contextlib.suppress(OSError):
             Path(made).unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(path.parent)

@@ -41,11 +41,8 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
     with client:
         try:
             begun, info = time.monotonic(), client.info()
-        except redis.RedisError as error:
-            yield _unreachable(error, url)
-            return
         except Exception as error:  # noqa: BLE001 - a server that is not Redis may reply anything
-            yield _unread(error, url)
+            yield _unseen(error, url)
             return
         try:
             for section in _sections(client, url, info, begun, limits, replicas):
@@ -127,13 +124,13 @@ def _others(urls: tuple[str, ...], unseen: list[Finding]) -> Iterator[ServerWord
         try:
             with _client(url) as client:
                 yield _words_of(client, url)
-        except redis.RedisError as error:
-            unseen.append(_unreachable(error, url))
         except Exception as error:  # noqa: BLE001 - a server that is not Redis may reply anything
-            unseen.append(_unread(error, url))
+            unseen.append(_unseen(error, url))
 
 
-def _unreachable(error: Exception, url: str) -> Finding:
+def _unseen(error: Exception, url: str) -> Finding:
+    if not isinstance(error, redis.RedisError):
+        return _unread(error, url)
     return problem(
         "reachable",
         f"{without_password(url)}: {error}",

@@ -30,7 +30,8 @@ from millstream.maintenance.log.walk import manifest_of, records
 from millstream.node.log import codec, replay
 from millstream.node.log.children import reason_of
 from millstream.node.log.compaction import end_with_parent
-from millstream.persistence.disk import Disk, RealDisk, sync_directory
+from millstream.paths import sync_directory
+from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.snapshot import snapshot_payloads
 from millstream.replication.dialect import DIALECTS, NEVER, commands_of

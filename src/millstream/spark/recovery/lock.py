@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 
+from millstream.ending import has_ended
 from millstream.errors import UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.router import Router, checked
@@ -69,15 +70,7 @@ class RecoveryLock:
 def died_here(owner: bytes) -> bool:
     """True if the owner of a lock was a process of this machine that is no more."""
     host, pid = _owner(owner)
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError, ValueError):
-        return False
-    return False
+    return host == socket.gethostname() and pid.isdecimal() and len(pid) < 19 and has_ended(int(pid))
 
 
 def _owner(owner: bytes) -> tuple[str, str]:

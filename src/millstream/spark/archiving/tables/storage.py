@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from millstream.errors import StorageError
+from millstream.paths import sync_directory
 
 MANIFEST_NAME = "_manifest.json"
 """What the archive holds: the one object that a place is asked for to see whether it can be used."""
@@ -184,7 +185,7 @@ class LocalStorage:
             os.fsync(file.fileno())
         before()
         fresh.replace(target)
-        sync_folder(target.parent)
+        sync_directory(target.parent)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The files below a folder, those too that are being written."""
@@ -209,7 +210,7 @@ class LocalStorage:
         """Make the names of files durable, and those of the folders they are in."""
         folders = {folder for path in paths for folder in Path(path).parents}
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
-            sync_folder(inside(self.root, str(folder)))
+            sync_directory(inside(self.root, str(folder)))
 
 
 class NewFile:
@@ -277,12 +278,3 @@ def locked(path: Path) -> Iterator[str | None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
