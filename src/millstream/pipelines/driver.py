@@ -145,20 +145,18 @@ def _endpoint(board: PipelineHealth) -> Iterator[None]:
     if not colon:
         yield
         return
-    with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
+    with asyncio.Runner() as runner:
         loop = runner.get_loop()
         endpoint = serving(board, host, int(port), os.environ.get(ALLOW_VARIABLE, "").split())
         loop.run_until_complete(endpoint.__aenter__())
         thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
         thread.start()
-
-        def end() -> None:
+        try:
+            yield
+        finally:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.run_until_complete(endpoint.__aexit__(None, None, None))
-
-        stack.callback(end)
-        yield
 
 
 def _look_after(runners: "Sequence[PipelineRunner]", ended: threading.Event) -> None:

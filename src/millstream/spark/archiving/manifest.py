@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from millstream.client.jsontext import fault, parse
@@ -17,6 +18,7 @@ from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import TableColumn, load_columns
 from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
+from millstream.spark.model.packing import portions
 from millstream.texts import plural
 
 FORMAT = 2
@@ -276,7 +278,7 @@ def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[l
     entry into a file of at least twice the size, and an entry is rewritten a few times, not once a batch.
     """
     if closed:
-        return [run for run in _full(files, target) if len(run) > 1]
+        return [run for run in portions(files, attrgetter("bytes"), target) if len(run) > 1]
     for end in range(len(files), FAN - 1, -1):
         total = largest = 0
         for begin in range(end - 1, -1, -1):
@@ -287,16 +289,3 @@ def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[l
             if end - begin >= FAN and 2 * largest <= total:
                 return [list(files[begin:end])]
     return []
-
-
-def _full(files: Sequence[DataFile], target: int) -> list[list[DataFile]]:
-    """The files in runs of about ``target`` bytes at most, as few as there can be."""
-    found: list[list[DataFile]] = []
-    total = target + 1
-    for file in files:
-        if total + file.bytes > target:
-            found.append([])
-            total = 0
-        found[-1].append(file)
-        total += file.bytes
-    return found

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,7 +25,7 @@ from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model import offsets
 from millstream.spark.model.bounds import Bounds, bounds_of
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
-from millstream.spark.model.packing import packed
+from millstream.spark.model.packing import packed, portions
 from millstream.spark.options.read import Options, Where
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
@@ -216,14 +217,10 @@ class _Plan:
         size = PART_BYTES
         if self._options.min_partitions is not None:
             size = min(size, 1 + sum(file.bytes for file in files) // self._options.min_partitions)
-        run: list[DataFile] = []
-        for at, file in enumerate(files):
-            run.append(file)
-            if at + 1 == len(files) or sum(each.bytes for each in run) + files[at + 1].bytes > size:
-                # Each part ends with its last file, so that a part that finds its files merged reads its own rows.
-                low, high = max(after, run[0].first.before), min(until, run[-1].last)
-                yield ArchivePart(stream, low, high, tuple(each.path for each in run))
-                run = []
+        for run in portions(files, attrgetter("bytes"), size):
+            # Each part ends with its last file, so that a part that finds its files merged reads its own rows.
+            low, high = max(after, run[0].first.before), min(until, run[-1].last)
+            yield ArchivePart(stream, low, high, tuple(each.path for each in run))
 
 
 def _ends(manifest: ArchiveManifest, stream: str, state: StreamState | None) -> list[Id]:

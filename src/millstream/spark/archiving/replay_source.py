@@ -1,7 +1,7 @@
 """The source of a replay's entries: an archive or a stream, cut to its times, filtered, in batches."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -11,12 +11,10 @@ from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.replay_model import Replay, ReplayBatch, ReplayResult
 from millstream.spark.arrow.page import Page, Want
-from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
-from millstream.spark.options.read import Options
+from millstream.spark.model.offsets import MAX_PART, ZERO, Id, before_time, parse_id
 from millstream.spark.options.read import parse as parse_options
-from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
-from millstream.spark.read.reader import overtaken, report
+from millstream.spark.read.reader import pages_of
 
 BATCH = 500
 BATCH_BYTES = 4 << 20
@@ -76,21 +74,10 @@ def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
     )
     with closing(Planner(options)) as planner:
         ranges = planner.bounded(options.starting or "earliest", options.ending)
-    return ReplaySource(lambda: _live(options, ranges), sum(part.rows for part in ranges))
-
-
-def _live(options: Options, ranges: Sequence[Range]) -> Iterator[Page]:
-    """The entries of a stream; an error if it is trimmed past the reader's place."""
-    for whole in ranges:
-        with closing(Pages(options.url, whole.key, whole.start, whole.end)) as pages:
-            while not pages.done:
-                before = pages.cursor
-                pages.ask()
-                page, first = pages.decode(pages.receive(), Want(listed=True))
-                if not pages.doubtful and overtaken(whole, before, page, first):
-                    report(options, whole, warn=True)
-                if page is not None:
-                    yield page
+    want = Want(listed=True)
+    return ReplaySource(
+        lambda: (page for _, page in pages_of(options, ranges, want)), sum(part.rows for part in ranges)
+    )
 
 
 def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator[ReplayBatch]:

@@ -6,7 +6,7 @@ refused, not read as a field that no entry has.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,31 +84,19 @@ class Layout:
         """The record batch of a page."""
         rows = len(page.ids)
         bad: dict[str, Any] = {}
-        found = []
         opened = open_envelopes(page.fields[envelope.FIELD], bad) if self.headers else {}
-        for column in self.schema:
+
+        def made(column: pa.Field) -> pa.Array:
             if column.name in opened:
-                array = opened[column.name].view(column.type) if column.name == names.BODY else opened[column.name]
-            else:
-                array = self._column(column.name, stream, page, rows, bad)
-            if array.null_count and not column.nullable:
-                raise UsageError(
-                    f"schema: column {column.name!r} is NOT NULL, but entries of {stream!r} have no such value"
-                )
-            found.append(array)
-        # Last, whatever its place: only now all other columns have said what they could not convert
-        if names.CORRUPT in self.schema.names:
-            found[self.schema.names.index(names.CORRUPT)] = corrupt(bad, rows)
-        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+                return opened[column.name].view(column.type) if column.name == names.BODY else opened[column.name]
+            return self._column(column.name, stream, page, rows, bad)
+
+        return record_batch(self.schema, made, bad, rows, f"entries of {stream!r}")
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
         """One column of a page; values that are not of its type are null, and noted in ``bad``."""
         if name in self.typed:
-            source = page.fields[name.encode()]
-            found, mistaken = convert(source, self.typed[name])
-            if mistaken is not None:
-                bad[name] = (mistaken, source)
-            return found
+            return converted(page.fields[name.encode()], self.typed[name], name, bad)
         if name == names.STREAM_COLUMN:
             return arrays.again((stream.encode(),), rows)
         if name == names.ID:
@@ -118,6 +106,30 @@ class Layout:
         if name == names.CORRUPT:
             return pa.nulls(rows, pa.string())
         return page.listed if self.want.listed else page.pairs
+
+
+def converted(source: pa.Array, kind: pa.DataType, name: str, bad: dict[str, Any]) -> pa.Array:
+    """A column of texts as one of its type; values that are not of it are null, and noted in ``bad``."""
+    found, mistaken = convert(source, kind)
+    if mistaken is not None:
+        bad[name] = (mistaken, source)
+    return found
+
+
+def record_batch(
+    schema: pa.Schema, made: Callable[[pa.Field], pa.Array], bad: dict[str, Any], rows: int, whose: str
+) -> pa.RecordBatch:
+    """The columns in one batch, with a last look at what they could not convert."""
+    found = []
+    for column in schema:
+        array = made(column)
+        if array.null_count and not column.nullable:
+            raise UsageError(f"schema: column {column.name!r} is NOT NULL, but {whose} have no such value")
+        found.append(array)
+    # Last, whatever its place: only now all other columns have said what they could not convert
+    if names.CORRUPT in schema.names:
+        found[schema.names.index(names.CORRUPT)] = corrupt(bad, rows)
+    return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
 def _check_envelope(column: pa.Field) -> None:

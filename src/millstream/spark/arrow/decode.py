@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-import hiredis
 import numpy as np
 import pyarrow as pa
 
@@ -22,6 +21,8 @@ from millstream.errors import UsageError
 from millstream.spark.arrow.arrays import integers, optional_strings, strings
 from millstream.spark.arrow.decode_uniform import decode_uniform
 from millstream.spark.arrow.page import Page, Want, listed_array
+from millstream.spark.connection.connection import ErrorReply
+from millstream.spark.connection.raw_connection import parsed
 from millstream.spark.model.offsets import parse_id
 
 Fields = dict[bytes, bytes]
@@ -58,13 +59,10 @@ def _is_short(raw: bytes) -> bool:
 
 def parse_replies(raw: bytes) -> list[Any]:
     """All replies in ``raw`` as objects."""
-    reader = hiredis.Reader()
-    reader.feed(raw)
-    found = []
-    while (reply := reader.gets()) is not False:
-        if isinstance(reply, hiredis.ReplyError):
+    found = parsed(raw)
+    for reply in found:
+        if isinstance(reply, ErrorReply):
             raise UsageError(f"the server refused a read: {reply}")
-        found.append(reply)
     return found
 
 

@@ -7,6 +7,7 @@ the price.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from operator import attrgetter
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,6 +22,7 @@ from millstream.spark.connection.connection import Command
 from millstream.spark.group.model import ClaimPartition
 from millstream.spark.model.claims import Run
 from millstream.spark.model.offsets import DataLossError
+from millstream.spark.model.packing import portions
 from millstream.spark.options import names
 from millstream.spark.options.read import Options
 
@@ -39,7 +41,7 @@ def read_claim(options: Options, layout: Layout, part: ClaimPartition) -> Iterat
 
     The next portion is asked for before the one at hand is decoded, so that the server works meanwhile.
     """
-    asked = list(_together(part.runs))
+    asked = list(portions(part.runs, attrgetter("n"), _TOGETHER))
     with closing(BulkReader(options.url, part.key)) as source:
         source.send(_asked_for(part.key, asked[0]))
         for at, runs in enumerate(asked):
@@ -51,17 +53,6 @@ def read_claim(options: Options, layout: Layout, part: ClaimPartition) -> Iterat
             if page is not None:
                 yield layout.batch(part.key, page)
             failpoints.reach("replaying")
-
-
-def _together(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Runs in the portions in which they are read."""
-    portion: list[Run] = []
-    for run in runs:
-        if portion and sum(each.n for each in portion) + run.n > _TOGETHER:
-            yield portion
-            portion = []
-        portion.append(run)
-    yield portion
 
 
 def _check(options: Options, part: ClaimPartition, runs: Sequence[Run], page: Page | None) -> None:

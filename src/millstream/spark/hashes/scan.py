@@ -14,11 +14,10 @@ from pyspark.sql.types import StructType
 
 from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.client.url import CLUSTERS
-from millstream.errors import ConfigError, UsageError
+from millstream.errors import ConfigError
 from millstream.spark.arrow.arrays import optional_strings, strings
-from millstream.spark.arrow.columns import as_arrow, corrupt, is_readable, unreadable
+from millstream.spark.arrow.columns import as_arrow, converted, is_readable, record_batch, unreadable
 from millstream.spark.arrow.decode import mapped
-from millstream.spark.arrow.parse_values import convert
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
 from millstream.spark.connection.retry import retrying
@@ -68,15 +67,11 @@ class HashLayout:
     def batch(self, rows: Sequence[Row], prefix: str) -> pa.RecordBatch:
         """The record batch of some hashes."""
         bad: dict[str, Any] = {}
-        found = []
-        for column in self.schema:
-            array = self._column(column.name, rows, len(prefix.encode()), bad)
-            if array.null_count and not column.nullable:
-                raise UsageError(f"schema: column {column.name!r} is NOT NULL, but hashes have no such value")
-            found.append(array)
-        if CORRUPT in self.schema.names:
-            found[self.schema.names.index(CORRUPT)] = corrupt(bad, len(rows))
-        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+
+        def made(column: pa.Field) -> pa.Array:
+            return self._column(column.name, rows, len(prefix.encode()), bad)
+
+        return record_batch(self.schema, made, bad, len(rows), "hashes")
 
     def _column(self, name: str, rows: Sequence[Row], cut: int, bad: dict[str, Any]) -> pa.Array:
         if name == self.key_column:
@@ -86,10 +81,7 @@ class HashLayout:
         if name == CORRUPT:
             return pa.nulls(len(rows), pa.string())
         source = optional_strings([fields.get(name.encode()) for _, fields in rows])
-        found, mistaken = convert(source, self.typed[name])
-        if mistaken is not None:
-            bad[name] = (mistaken, source)
-        return found
+        return converted(source, self.typed[name], name, bad)
 
 
 def shares(options: HashOptions) -> int:

@@ -10,11 +10,13 @@ claimed some of them::
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from millstream.client.jsontext import fault
 from millstream.errors import UsageError
 from millstream.spark.model.offsets import Id, parse_id
+from millstream.spark.model.packing import portions
 
 
 class Run(NamedTuple):
@@ -97,19 +99,7 @@ def parts(claim: Claim, wanted: int | None, most: int | None) -> list[tuple[str,
     """The claim cut into about equal parts, each of one stream; runs stay whole, since their counts prove them."""
     size = -(-claim.n // (wanted or min(8, -(-claim.n // 100_000) or 1)))
     size = max(1, min(size, most or size))
-    found = []
-    for key, runs in claim.runs.items():
-        part: list[Run] = []
-        held = 0
-        for run in runs:
-            if part and held + run.n > size:
-                found.append((key, tuple(part)))
-                part, held = [], 0
-            part.append(run)
-            held += run.n
-        if part:
-            found.append((key, tuple(part)))
-    return found
+    return [(key, tuple(part)) for key, runs in claim.runs.items() for part in portions(runs, attrgetter("n"), size)]
 
 
 def joined(ids: Sequence[Id], gaps: Iterable[bool], most: int) -> list[Run]:

@@ -4,9 +4,12 @@ A task costs Spark fifty milliseconds of processor whatever it reads, a part of 
 many streams are read together, in the order in which they come: what tasks read one after the other stays the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from millstream.spark.model.offsets import Range
+
+T = TypeVar("T")
 
 MOST_ROWS = 100_000
 """Entries of one task at most, unless one part has more."""
@@ -16,6 +19,20 @@ LEAST_ROWS = 20_000
 """Entries for which a task is worth it: as much processor as a task takes besides."""
 PART_ROWS = 200
 """Entries that could be read in the time that each part takes besides its own."""
+
+
+def portions(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Items in their order, together up to this weight; one that weighs more stands alone."""
+    portion: list[T] = []
+    held = 0
+    for item in items:
+        if portion and held + weight(item) > most:
+            yield portion
+            portion, held = [], 0
+        portion.append(item)
+        held += weight(item)
+    if portion:
+        yield portion
 
 
 def packed(parts: Sequence[Range], least: int | None = None, most: int | None = None) -> list[tuple[Range, ...]]:

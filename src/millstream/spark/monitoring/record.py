@@ -29,18 +29,6 @@ def is_figure(value: object) -> bool:
     return isinstance(value, float) and math.isfinite(value) and abs(value) < _LARGEST
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _are_phases(value: object) -> bool:
-    return isinstance(value, dict) and len(value) <= PHASES and all(map(is_figure, value.values()))
-
-
-def _are_places(value: object) -> bool:
-    return isinstance(value, list) and len(value) <= PLACES and all(map(_is_place, value))
-
-
 def _is_place(value: object) -> bool:
     if not isinstance(value, dict) or value.keys() != {"stream", "id", "n", "latest_n"}:
         return False
@@ -54,10 +42,6 @@ def _is_place(value: object) -> bool:
     )
 
 
-def _are_samples(value: object) -> bool:
-    return isinstance(value, list) and len(value) <= RECENT and all(map(_is_sample, value))
-
-
 def _is_sample(value: object) -> bool:
     if not isinstance(value, list) or len(value) != _SAMPLE or value[0] is None:
         return False
@@ -65,8 +49,8 @@ def _is_sample(value: object) -> bool:
 
 
 _SHAPES: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("id", "name", "run", "driver", "host", "state", "error"), _is_text),
-    "phases": _are_phases,
-    "places": _are_places,
-    "recent": _are_samples,
+    **dict.fromkeys(("id", "name", "run", "driver", "host", "state", "error"), lambda value: isinstance(value, str)),
+    "phases": lambda value: isinstance(value, dict) and len(value) <= PHASES and all(map(is_figure, value.values())),
+    "places": lambda value: isinstance(value, list) and len(value) <= PLACES and all(map(_is_place, value)),
+    "recent": lambda value: isinstance(value, list) and len(value) <= RECENT and all(map(_is_sample, value)),
 }

@@ -20,16 +20,22 @@ logger = logging.getLogger("millstream.spark")
 
 def read_ranges(options: Options, layout: Layout, wholes: Sequence[Range]) -> "Iterator[pa.RecordBatch]":
     """The entries of ranges, one after the other, as record batches; doing it again gives the same rows."""
+    for key, page in pages_of(options, wholes, layout.want):
+        yield layout.batch(key, page)
+
+
+def pages_of(options: Options, wholes: Sequence[Range], want: Want) -> Iterator[tuple[str, Page]]:
+    """The entries of ranges, each page with its stream; an error if they are trimmed before they are read."""
     rest = iter(wholes)
     reading = _begun(options, rest)
     try:
         while reading is not None:
-            key, page = reading.whole.key, reading.page(layout.want)
+            key, page = reading.whole.key, reading.page(want)
             if reading.done:
                 reading.close()
                 reading = _begun(options, rest)
             if page is not None:
-                yield layout.batch(key, page)
+                yield key, page
     finally:
         if reading is not None:
             reading.close()
