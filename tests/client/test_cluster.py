@@ -20,7 +20,6 @@ from millstream.client.cluster_line import ClusterLine
 from millstream.client.connect import sync_client
 from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.delays.due import key as due_key
-from millstream.client.discovery import waiting_pool
 from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
 from millstream.client.open import open_line
@@ -71,14 +70,11 @@ def client(three: Three) -> Iterator[Any]:
         yield found
 
 
-async def test_commands_wait_for_a_connection_to_a_node(
-    three: Three, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commands_wait_for_a_connection_to_a_node(three: Three, client: Any) -> None:
     """A hundred and more commands to one node at once are answered; those that wait too long are an error."""
     async with millstream.connect_async(three.url) as found:
         assert await asyncio.gather(*(found.blpop("nothing", 0.1) for _ in range(150))) == [None] * 150
-    monkeypatch.setattr(waiting_pool, "PATIENCE", 0.2)
-    async with millstream.connect_async(three.url, max_connections=2) as found:
+    async with millstream.connect_async(three.url, max_connections=2, timeout=0.2) as found:
         held = [asyncio.ensure_future(found.blpop("held", 5)) for _ in range(2)]
         node = client.get_node_from_key("held")
         await aeventually(lambda: client.info("clients", target_nodes=node)["blocked_clients"] == 2)
@@ -86,6 +82,85 @@ async def test_commands_wait_for_a_connection_to_a_node(
             await found.get("held")
         client.rpush("held", 1, 2)
         await asyncio.gather(*held)
+
+
+async def _watched(client: Any) -> None:
+    async with client.pipeline(transaction=True) as pipe:
+        await pipe.watch("k")
+        await asyncio.sleep(0)
+        pipe.multi()
+        pipe.incr("k")
+        with contextlib.suppress(redis.WatchError):
+            await pipe.execute()
+
+
+async def _together(client: Any, *, transaction: bool) -> None:
+    pipe = client.pipeline(transaction=transaction)
+    for _ in range(3):
+        pipe.incr("k")
+    assert len(await pipe.execute()) == 3
+
+
+async def _heard(client: Any) -> None:
+    listening = client.pubsub()
+    try:
+        await listening.subscribe("k")
+    finally:
+        await listening.aclose()
+
+
+async def _watching(client: Any) -> Any:
+    pipe = client.pipeline(transaction=True)
+    await pipe.watch("k")
+    return pipe.reset
+
+
+async def _listening(client: Any) -> Any:
+    listening = client.pubsub()
+    await listening.subscribe("k")
+    return listening.aclose
+
+
+NO_PUBSUB = pytest.mark.skipif(
+    not hasattr(redis.asyncio.cluster, "ClusterPubSub"), reason="this redis-py has no pub/sub for clusters in asyncio"
+)
+
+
+@pytest.mark.parametrize(
+    ("use", "hold"),
+    [
+        (lambda client: client.get("k"), _watching),
+        (lambda client: _together(client, transaction=False), _watching),
+        (lambda client: _together(client, transaction=True), _watching),
+        (_watched, _watching),
+        pytest.param(_heard, _watching, marks=NO_PUBSUB),
+        pytest.param(_watched, _listening, marks=NO_PUBSUB),
+    ],
+)
+async def test_whatever_takes_a_connection_to_a_node_waits(three: Three, client: Any, use: Any, hold: Any) -> None:
+    """Pipelines, transactions and pub/sub objects beyond the connections wait; too long a wait is an error of ours."""
+    async with millstream.connect_async(three.url, max_connections=3) as found:
+        await asyncio.gather(*(use(found) for _ in range(30)))
+    async with millstream.connect_async(three.url, max_connections=3, timeout=0.1) as found:
+        ends = [await hold(found) for _ in range(3)]
+        with pytest.raises(redis.exceptions.MaxConnectionsError, match="all 3 connections") as caught:
+            await use(found)
+        assert "connect_async(url, max_connections=500)" in str(caught.value)  # a cluster's URL has no options
+        await ends[0]()
+        await use(found)
+        await asyncio.gather(*(end() for end in ends))
+
+
+async def test_a_redirected_pipeline_waits_for_no_second_connection(three: Three, client: Any) -> None:
+    """A pipeline with the only turn of its client sends its commands again to the node that has the slot by now."""
+    async with millstream.connect_async(three.url, max_connections=1, timeout=1) as found:
+        await found.set("moved", 1)
+        await asyncio.to_thread(three.move, "moved")
+        pipe = found.pipeline()
+        for _ in range(3):
+            pipe.incr("moved")
+        assert sorted(await pipe.execute()) == [2, 3, 4]
+        assert await found.get("moved") == b"4"
 
 
 async def test_the_console_sees_every_node(three: Three, client: Any) -> None:

@@ -4,6 +4,7 @@
 the slot of a key see ``millstream.client.slots``; for connections of our own ``millstream.client.cluster_line``.
 """
 
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
@@ -15,10 +16,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.client import bounded
-from millstream.client.discovery.waiting_pool import CONNECTIONS, Turns
+from millstream.client.discovery.waiting_pool import CONNECTIONS, PATIENCE, Turn, Turns
 from millstream.client.slots import Address
 from millstream.client.url import CLUSTERS, split
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, UsageError
 
 _PORT = 6379
 
@@ -63,14 +64,85 @@ def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
     return redis.RedisCluster(startup_nodes=nodes, url=cluster.url(cluster.nodes[0]), **options)
 
 
-class _AsyncCluster(redis.asyncio.RedisCluster):
-    def __init__(self, *, max_connections: int = CONNECTIONS, **options: Any) -> None:
-        super().__init__(max_connections=max_connections, **options)
-        self._turns = Turns(max_connections)
+# Older versions of redis-py have none for a cluster
+_ClusterPubSub: Any = getattr(redis.asyncio.cluster, "ClusterPubSub", object)
+# Its own commands, such as those of a pipeline that are sent again to another node, share the turn of their owner
+_has_turn: ContextVar[bool] = ContextVar("_has_turn", default=False)
+
+
+class _Pipeline(redis.asyncio.cluster.ClusterPipeline):
+    """Keeps a turn while it executes, and from WATCH on."""
+
+    def __init__(self, client: "_AsyncCluster", transaction: bool | None) -> None:
+        super().__init__(client, transaction)
+        self._turn = Turn(client.turns)
+
+    async def watch(self, *names: Any) -> Any:  # type: ignore[override] # redis-py's types disagree
+        await self._turn.take()
+        return await super().watch(*names)  # type: ignore[no-untyped-call] # redis-py's gap
+
+    async def execute(self, *args: Any, **options: Any) -> list[Any]:
+        await self._turn.take()
+        token = _has_turn.set(True)
+        try:
+            return await super().execute(*args, **options)
+        finally:
+            _has_turn.reset(token)
+
+    async def reset(self) -> None:  # type: ignore[override] # as above
+        try:
+            await super().reset()  # type: ignore[no-untyped-call] # as above
+        finally:
+            self._turn.give()
+
+
+class _PubSub(_ClusterPubSub):  # type: ignore[misc] # the line that finds it
+    """Keeps a turn from its first command until it is closed."""
+
+    def __init__(self, client: "_AsyncCluster", **options: Any) -> None:
+        super().__init__(client, **options)
+        self._turn = Turn(client.turns)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        async with self._turns.turn():  # redis-py refuses one command more than a node has connections
+        await self._turn.take()
+        return await super().execute_command(*args, **options)
+
+    async def aclose(self) -> None:
+        try:
+            await super().aclose()
+        finally:
+            self._turn.give()
+
+
+class _AsyncCluster(redis.asyncio.RedisCluster):
+    """Waits for a turn where redis-py refuses one use more than a node has connections."""
+
+    def __init__(self, *, max_connections: int = CONNECTIONS, timeout: float | None = PATIENCE, **options: Any) -> None:
+        # An owner of a turn has at most one connection to a node, and one more for the node's sharded channels
+        super().__init__(max_connections=2 * max_connections, **options)
+        self.turns = Turns(max_connections, timeout)
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        if _has_turn.get():
             return await super().execute_command(*args, **options)
+        turn = Turn(self.turns)
+        await turn.take()
+        try:
+            return await super().execute_command(*args, **options)
+        finally:
+            turn.give()
+
+    def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> _Pipeline:
+        super().pipeline(transaction, shard_hint)  # refuses what it cannot do
+        return _Pipeline(self, transaction)  # type: ignore[abstract] # as above
+
+    def pubsub(self, node: Any = None, host: str | None = None, port: int | None = None, **options: Any) -> _PubSub:
+        if _ClusterPubSub is object:
+            raise UsageError(
+                f"redis-py {redis.__version__} has no pub/sub for clusters in asyncio. Install a newer one, or listen "
+                "with a client of one node."
+            )
+        return _PubSub(self, node=node, host=host, port=port, **options)
 
     async def aclose(self) -> None:
         await super().aclose()

@@ -5,8 +5,6 @@ have all connections, a command that waits without a bound hangs the program wit
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import redis.asyncio
@@ -18,12 +16,12 @@ CONNECTIONS = 100
 PATIENCE = 20.0
 
 
-def none_free(limit: int, seconds: float) -> MaxConnectionsError:
+def none_free(limit: int, seconds: float, remedy: str) -> MaxConnectionsError:
     """The error of a command that waited too long."""
     return MaxConnectionsError(
         f"all {limit} connections of this client were in use for {seconds:g} s: each pub/sub object, transaction with "
         "WATCH and blocking command keeps one until it is closed or done. Close those that you no longer need, use a "
-        "second client for them, or allow more in a redis:// URL: ?max_connections=500"
+        f"second client for them, or allow more {remedy}"
     )
 
 
@@ -39,26 +37,46 @@ class WaitingPool(redis.asyncio.BlockingConnectionPool):
             return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call] # redis-py's gap
         except redis.ConnectionError as error:
             if isinstance(error.__cause__, TimeoutError) and str(error) == "No connection available.":
-                raise none_free(self.max_connections, self.timeout or 0) from None
+                remedy = "in a redis:// URL: ?max_connections=500"
+                raise none_free(self.max_connections, self.timeout or 0, remedy) from None
             raise
 
 
 class Turns:
-    """Turns for commands whose client has no pool that waits."""
+    """Turns for what takes a connection, for a client whose connections are refused at once when there are too many."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, patience: float | None) -> None:
+        self._limit, self._patience = limit, patience
         self._free = asyncio.Semaphore(limit)
 
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """One of the turns."""
+    async def take(self) -> None:
+        """Wait for a turn; :meth:`give` ends it."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self._patience):
                 await self._free.acquire()
         except TimeoutError:
-            raise none_free(self._limit, PATIENCE) from None
-        try:
-            yield
-        finally:
-            self._free.release()
+            remedy = "where you connect: connect_async(url, max_connections=500)"
+            raise none_free(self._limit, self._patience or 0, remedy) from None
+
+    def give(self) -> None:
+        """End a turn."""
+        self._free.release()
+
+
+class Turn:
+    """The turn of one object, which keeps its connection from its first use until it is closed."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns, self._has_it = turns, False
+
+    async def take(self) -> None:
+        """Wait for the turn, unless the object has it."""
+        if not self._has_it:
+            await self._turns.take()
+            self._has_it = True
+
+    def give(self) -> None:
+        """End the turn, if the object has it."""
+        if self._has_it:
+            self._has_it = False
+            self._turns.give()
