@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-from millstream.commands import load_all
 from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import options, parse, shown
 from millstream.commands.table.table import TABLE
+from millstream.node.commands import load_all
 
 HEAD = "| command | option | since | status | |\n|---|---|---|---|---|\n"
 

@@ -137,12 +137,6 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
     ),
     (
         layers.layering,
-        "millstream/commands/context/context.py",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from millstream.node.host import NodeHost\n",
-        0,
-    ),
-    (
-        layers.layering,
         "millstream/commands/x.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from millstream.node.host import NodeHost\n",
         1,

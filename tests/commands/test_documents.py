@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.commands import load_all
 from millstream.commands.table.docs import history
 from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import Argument, options, parse, shown
 from millstream.commands.table.table import TABLE, every
+from millstream.node.commands import load_all
 from millstream.server.thread import ServerThread
 from support.servers import redis_server
 from support.wire import Wire

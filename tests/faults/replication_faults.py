@@ -81,7 +81,7 @@ FAULTS = (
     Fault(
         "gone-on-though-data-differ",
         "A replica on which a command of its primary has failed goes on with a copy only.",
-        "node/following/obeying.py",
+        "node/obeying.py",
         "Obedience._count_divergence",
         "self._following.forget_history()",
         "pass",

@@ -7,8 +7,8 @@ from millstream.commands.context.config import Config
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.dump import dump
 from millstream.engine.streams.stream import Stream
-from millstream.node.following.obeying import Obedience
 from millstream.node.node import Node
+from millstream.node.obeying import Obedience
 from millstream.replication.followers import Follower
 from millstream.replication.received import ReceivedStream
 from support.inprocess import World

@@ -11,7 +11,7 @@ from millstream.engine.ids import pack as packed_id
 from millstream.engine.serialization import plain
 from millstream.engine.serialization.dump import dump, load
 from millstream.errors import ProtocolError
-from millstream.node.following.obeying import DivergedError, NotHeldError
+from millstream.node.obeying import DivergedError, NotHeldError
 from millstream.replication.annotations import MARK
 from millstream.replication.dialect import DIALECTS
 from millstream.replication.units import packed

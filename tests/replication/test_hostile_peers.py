@@ -14,10 +14,10 @@ from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.reading import AuxField, RdbError, named, read_file
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.durability.outage import Outage
-from millstream.node.following.obeying import NotHeldError
 from millstream.node.log import codec
 from millstream.node.log.taking import fill
 from millstream.node.node import Node
+from millstream.node.obeying import NotHeldError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import Rewrite

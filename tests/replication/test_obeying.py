@@ -9,8 +9,8 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.engine.history import ReplicationState
 from millstream.engine.streams.stream import Stream
-from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.node import Node
+from millstream.node.obeying import DivergedError, NotHeldError, Obedience
 from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.replication.received import ReceivedStream

@@ -12,9 +12,9 @@ from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
-from millstream.node.following.obeying import DivergedError, NotHeldError
 from millstream.node.log import codec, feeding
 from millstream.node.node import Node
+from millstream.node.obeying import DivergedError, NotHeldError
 from millstream.replication.units import EXEC, MULTI, packed
 from replication.test_obeying import Follower
 from support import needs

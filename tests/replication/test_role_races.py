@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millstream.clock import Now
-from millstream.node.following.obeying import Obedience
 from millstream.node.following.role import Following
+from millstream.node.obeying import Obedience
 from millstream.replication.received import ReceivedStream
 from millstream.server.following import taking
 from millstream.server.thread import ServerThread

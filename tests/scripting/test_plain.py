@@ -169,14 +169,14 @@ def client() -> Client:
 def ordinary_calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Notes the commands of scripts that go the ordinary way from here on."""
     found: list[str] = []
-    node = client.world.node
-    run = node.run
+    admission = client.world.node.admission
+    refusal_inside = admission.refusal_inside
 
     def noted(ctx: Any, row: Any, argv: list[bytes]) -> Any:
         found.append(row.name)
-        return run(ctx, row, argv)
+        return refusal_inside(ctx, row, argv)
 
-    monkeypatch.setattr(node, "run", noted)
+    monkeypatch.setattr(admission, "refusal_inside", noted)
     return found
 
 

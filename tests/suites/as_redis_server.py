@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from millstream.cli.main import main
-from millstream.commands import load_all
-from millstream.commands.admin import debug
 from millstream.commands.context import config
 from millstream.commands.context.context import Context
 from millstream.commands.table.table import TABLE
@@ -25,6 +23,7 @@ from millstream.engine.collections import HashValue
 from millstream.engine.keyspace import Value
 from millstream.engine.serialization.dump import dump
 from millstream.engine.streams.stream import Stream
+from millstream.node.commands import debug, load_all
 from millstream.replies import OK, Reply, Simple
 
 # Parameters that suites set around a test, and that may then differ: name -> its value at the start

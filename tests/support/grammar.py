@@ -3,10 +3,10 @@
 import random
 from collections.abc import Callable
 
-from millstream.commands import load_all
 from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import Argument, parse
 from millstream.commands.table.table import TABLE
+from millstream.node.commands import load_all
 
 load_all()
 

@@ -69,9 +69,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # takes it as an argument and calls many of its methods. No other module may name these classes upward.
 NAMES_UPWARD = frozenset(
     {
-        ("millstream.commands.context.context", "millstream.node.host.NodeHost"),
-        ("millstream.node.scripting.scripts", "millstream.node.node.Node"),
-        ("millstream.node.following.obeying", "millstream.node.node.Node"),
         ("millstream.server.connection", "millstream.server.app.Server"),
         ("millstream.server.sockets", "millstream.server.app.Server"),
         ("millstream.server.following.link", "millstream.server.app.Server"),

@@ -4,7 +4,8 @@ The rooms, each importing only those above it:
 * ``table/``: what a command is (a row), how words are read, what is made from the rows;
 * ``users/``: who may run which row on which keys;
 * ``context/``: what a handler is given;
-* ``streams/``, ``keyspace/``, ``connection/``, ``admin/``: the handlers, a file for each family.
+* ``streams/``, ``keyspace/``, ``connection/``, ``admin/``: the handlers, a file for each family; those that ask a part
+  of the node are with it, in ``node/commands/``.
 
 A command is a function under ``@GROUP.command(...)``, of a group in ``table/table.py``. It gets the context and the
 whole line, the number of words being right already, and users' rights checked. It works in this order:
@@ -33,8 +34,6 @@ FAMILIES = (
     "keyspace.keys",
     "keyspace.dump",
     "keyspace.expiry",
-    "admin.persistence",
-    "admin.debug",
     "keyspace.strings",
     "keyspace.numbers",
     "keyspace.hashes",
@@ -45,15 +44,12 @@ FAMILIES = (
     "keyspace.bits",
     "keyspace.geo",
     "keyspace.sorting",
-    "admin.scripting",
     "connection.connection",
     "connection.clients",
     "connection.tracking",
-    "connection.wait",
     "admin.acl",
     "admin.server",
     "admin.slowlog",
-    "admin.replication",
     "admin.introspection",
 )
 

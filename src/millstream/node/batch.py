@@ -21,13 +21,16 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream import core
+from millstream.commands.context.config import Config
 from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.session import Session
+from millstream.commands.users.accounts import Accounts
+from millstream.engine.keyspace import Keyspace
 from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.sessions import Sessions
-from millstream.node.host import NodeHost
 from millstream.node.journal import Journal, not_logged
 from millstream.node.plain import NOTHING, PlainRun
+from millstream.node.primary import Primary
 from millstream.node.queued import append_plain
 from millstream.node.stats import NodeStats
 from millstream.protocol import limits
@@ -40,18 +43,28 @@ GATHERED_MAX = 16 << 20
 class Batches:
     """Runs of plain commands for the sessions of a node."""
 
-    def __init__(self, host: NodeHost, sessions: Sessions, journal: Journal, stats: NodeStats) -> None:
-        self._host, self._journal, self._stats = host, journal, stats
-        self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
-        self._pause, self._watched = sessions.pause, sessions.watches.by_place
-        waits = sessions.waits
+    def __init__(
+        self,
+        config: Config,
+        accounts: Accounts,
+        keyspace: Keyspace,
+        sessions: Sessions,
+        journal: Journal,
+        *,
+        stats: NodeStats,
+        primary: Primary,
+    ) -> None:
+        self._config, self._accounts, self._keyspace = config, accounts, keyspace
+        self._journal, self._stats, self._primary = journal, stats, primary
+        self._slowlog, self._pause, self._watched = sessions.slowlog, sessions.pause, sessions.watches.by_place
+        waits = self._waits = sessions.waits
         places = waits.lines.by_place, waits.claimers.by_place
         self._runner: core.PlainRunner | None = None
         self._slow: list[tuple[bytes, int]] = []
         # Runs a plain command of a script, between :meth:`begin_calls` and :meth:`end_calls`
         self.call: Callable[[bytes], object] = _not_plain
         if core.native is not None:
-            self._runner = runner = core.native.PlainRunner(host.config, *places, journal.log is not None)
+            self._runner = runner = core.native.PlainRunner(config, *places, journal.log is not None)
             self._slow, self.call = runner.slow, runner.call
             stats.sources.append(runner.drain)
 
@@ -75,10 +88,10 @@ class Batches:
             and self._pause.ends is None
             and self._journal.outage is None
             and self._journal.loading is None
-            and (not self._config.min_replicas or self._host.replication.good >= self._config.min_replicas)
+            and (not self._config.min_replicas or self._primary.good >= self._config.min_replicas)
             and (session.queue is not None or not self._config.events)
             and (session.queue is not None or not self._watched)
-            and not (self._host.following.is_replica or session.is_replica)
+            and not (self._keyspace.followed is not None or session.is_replica)
         )
 
     def take(self, session: Session, reader: CommandReader, wall: int) -> PlainRun:
@@ -100,7 +113,7 @@ class Batches:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them."""
         if self._runner is None:
             return NOTHING._replace(at=at)
-        session.last_used = self._host.wall = wall
+        session.last_used = wall
         if session.queue is not None:
             end, commands, last = append_plain(session, session.queue, data, at)
             return NOTHING._replace(at=end, commands=commands, last=last, replies=b"+QUEUED\r\n" * commands)
@@ -131,7 +144,7 @@ class Batches:
         if run.record is not None:
             self._journal.note_run(run.record, soft=run.soft)
         if run.woken is not None:
-            self._host.wake(session.db, run.woken)
+            self._waits.wake(session.db, run.woken)
         return run
 
     def run_again(self, waiter: Waiter, wall: int) -> PlainRun:
@@ -197,7 +210,7 @@ class Batches:
             reader.feed(data)
             words = given or reader.next()
             assert words is not None
-            self._host.slowlog.note(caller, words, nanoseconds, wall)
+            self._slowlog.note(caller, words, nanoseconds, wall)
         self._slow.clear()
 
     def _count(self, run: PlainRun) -> None:

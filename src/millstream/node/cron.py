@@ -100,7 +100,7 @@ class Cron:
         Redis samples at random and repeats while many were overdue. In order, and a piece at a time, no key is looked
         at again before each was looked at, and what a round costs has a bound.
         """
-        if not ctx.host.config.expires_unasked or ctx.host.following.is_replica:
+        if not ctx.host.config.expires_unasked or ctx.host.is_replica:
             return
         has_expired = False
         named = 0

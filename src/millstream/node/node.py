@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from millstream.clock import Now
-from millstream.commands import load_all
 from millstream.commands.connection.transactions import end_transaction
 from millstream.commands.context.config import Config
 from millstream.commands.context.context import Blocked, Context, Glance, Origin
@@ -34,6 +33,7 @@ from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.muting import Muting
 from millstream.node.clients.replies import Replies
 from millstream.node.clients.sessions import Sessions
+from millstream.node.commands import load_all
 from millstream.node.cron import Cron
 from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
@@ -89,7 +89,13 @@ class Node:
         self.ending = Shutdown(config, self.sessions, self.primary)  # SHUTDOWN, and how far it is
         # The checks before a command runs
         self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
-        self.scripts = Scripts(self, self.admission)  # Lua
+        # Runs of plain commands
+        self.batches = Batches(
+            config, self.accounts, self.keyspace, self.sessions, self.journal, stats=self.stats, primary=self.primary
+        )
+        self.primary.on_feed = self.batches.make_records
+        # Lua
+        self.scripts = Scripts(config, self.admission, self.batches, self.context, self.run, self.refuse)
         self._pause.only_reads = self.scripts.only_reads
         # INFO's facts
         self.facts = NodeFacts(
@@ -106,9 +112,7 @@ class Node:
         # INFO's facts about the shell, the machine and the log; the shell fills it in
         self.surroundings = self.facts.surroundings
         # The server itself, as commands see it
-        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover, self.ending)
-        self.batches = Batches(self.host, self.sessions, self.journal, self.stats)  # Runs of plain commands
-        self.primary.on_feed = self.batches.make_records
+        self.host = NodeHost(config, self.facts, self.journal, self.admission, self.failover)
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
     # ------------------------------------------------------------------ commands
@@ -120,8 +124,7 @@ class Node:
             The reply, or None: the session now waits (``session.blocked``), or asked for no replies. If it waits
             because of CLIENT PAUSE, the command is in ``session.held``, to be given again when the wait is over.
         """
-        session.last_used = self.host.wall = now.wall
-        self.host.mono = now.mono
+        session.last_used = now.wall
         try:
             row = self.admission.admit(session, argv, now)
         except CommandError as error:
@@ -246,7 +249,7 @@ class Node:
             stats.failed += failed or ctx.failed  # or a script whose reply has errors in it
             ctx.failed = False
             if not waits and took >= self.config.slow_from:  # as CONFIG SET itself has just left it
-                self.host.slowlog.note(
+                self.sessions.slowlog.note(
                     None if ctx.origin is Origin.SCRIPT else ctx.session, given or argv, took, ctx.now.wall
                 )
 

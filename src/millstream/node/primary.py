@@ -264,10 +264,11 @@ class Primary:
             self._asked = offset
             self.feed.say(ASK)
 
-    def publish(self, channel: bytes, message: bytes) -> None:
-        """A message goes to who listens at replicas too."""
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Send a message to those that listen here, whose number is returned, and at replicas."""
         if self.feed is not None:
             self.feed.say([b"PUBLISH", channel, message])
+        return self._sessions.publish(channel, message)
 
     def rows(self) -> list[Reply]:
         """Address, port and offset of each replica that follows, for ROLE."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from millstream.commands.context.context import Lookups
+from millstream.commands.context.host import Lookups
 
 
 @dataclass(slots=True)

@@ -18,13 +18,13 @@ from millstream.engine.keyspace import Keyspace
 from millstream.engine.serialization.rdb.reading import read_file
 from millstream.node.durability.disk_guard import DiskGuard
 from millstream.node.durability.group_commit import CommitStep, perform
-from millstream.node.following.obeying import Obedience
 from millstream.node.log import rebuilding
 from millstream.node.log.copying import pieces
 from millstream.node.log.feeding import Feed
 from millstream.node.log.snapshot import payloads
 from millstream.node.log.taking import fill
 from millstream.node.node import Node
+from millstream.node.obeying import Obedience
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
 from millstream.replication.dialect import COPIES, DIALECTS

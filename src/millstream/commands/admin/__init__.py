@@ -1,4 +1,4 @@
-"""Commands for who runs the server: ACL, CONFIG, INFO, COMMAND, scripts, saving, DEBUG.
+"""Commands for who runs the server: ACL, CONFIG, COMMAND, the text of INFO, MEMORY.
 
 ``info`` is a page made from facts and knows no server; node/facts.py gathers them. ``aclfile`` alone touches a disk.
 The others ask ``ctx.host`` for all that is not a word or a reply.

@@ -63,7 +63,7 @@ def _enforce(ctx: Context, before: dict[bytes, User]) -> None:
         old = before.get(user.name)
         if old is not None and old is not user and user.may_lose_listeners(old):
             looked_at.add(user.name)
-    for session in list(ctx.host.sessions()):
+    for session in list(ctx.host.sessions):
         if session.user is None or session.is_primary:
             continue
         now = accounts.get(session.user)

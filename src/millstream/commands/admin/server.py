@@ -1,11 +1,11 @@
-"""Commands about the server: TIME INFO LASTSAVE SHUTDOWN CONFIG MEMORY USAGE.
+"""Commands about the server: TIME CONFIG MEMORY USAGE.
 
 Source: https://redis.io/docs/latest/commands/?group=server
 """
 
 import sys
 
-from millstream.commands.context.context import Blocked, Context
+from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
 from millstream.commands.table.table import SERVER
 from millstream.engine.collections import Collection
@@ -13,9 +13,7 @@ from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.glob import Effort, Pattern
-from millstream.replies import OK, Error, Map, Reply, Verbatim
-
-_NOT_ENDED = Error("ERR Errors trying to SHUTDOWN. Check logs.")
+from millstream.replies import OK, Map, Reply
 
 # The overhead of a key in bytes: its places in the dictionaries, rounded (measured on CPython 3.11).
 _KEY_OVERHEAD = 120
@@ -34,41 +32,6 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     """
     seconds, ms = divmod(ctx.now.wall, 1000)
     return [b"%d" % seconds, b"%d" % (ms * 1000)]
-
-
-@SERVER.command("info", -1, "loading stale", acl="dangerous")
-def info(ctx: Context, argv: list[bytes]) -> Reply:
-    """Text of ``name:value`` lines in sections; unknown sections are left out, as in Redis."""
-    text = ctx.host.info([_text(word) for word in argv[1:]])
-    return Verbatim(text.encode("utf-8", "surrogateescape"))
-
-
-@SERVER.command("lastsave", 1, "loading stale fast", acl="admin dangerous")
-def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
-    return ctx.host.last_save()
-
-
-@SERVER.command("shutdown", -1, "admin noscript loading stale no_multi")
-def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
-    """No reply but the end of the connection; everything is on disk first, whatever the options say.
-
-    Replicas that lag are waited for, ``shutdown-timeout`` seconds at most (NOW: not at all), and who writes with them;
-    ABORT ends that wait, with an error to those who have asked for the end. NOSAVE and SAVE may not both be given, and
-    like FORCE change nothing: the log is the data, and is synced.
-    """
-    words, ending = {keyword(word) for word in argv[1:]}, ctx.host.ending
-    if words == {b"ABORT"}:
-        if not ending.abort(ctx.now):
-            raise CommandError("ERR No shutdown in progress.")
-        return OK
-    if not words <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"} or words >= {b"NOSAVE", b"SAVE"}:
-        raise SYNTAX
-    if not ending.begin(ctx.now, at_once=b"NOW" in words):
-        raise Blocked([], 0, argv, late=lambda: _NOT_ENDED, fulfilled=lambda: not ending.is_waiting, may_unblock=False)
-    ctx.session.reply_mode = "off"
-    ctx.session.closing = True
-    return OK
 
 
 SERVER.container("config")
@@ -100,13 +63,6 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     ctx.host.config.set(list(zip(words[::2], words[1::2], strict=True)))
     if "requirepass" in map(str.lower, words[::2]):
         ctx.host.accounts.set_default_password(ctx.host.config.require_pass)
-    return OK
-
-
-@SERVER.command("config|resetstat", 2, "admin noscript loading stale")
-def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Counters only: INFO's of commands, errors, lookups, the network, and of refusals. Gauges stay what they are."""
-    ctx.host.reset_stats()
     return OK
 
 

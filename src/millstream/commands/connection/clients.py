@@ -132,7 +132,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
 
     An unknown id is left out, but a word that is not a number above zero is an error.
     """
-    sessions = list(ctx.host.sessions())
+    sessions = list(ctx.host.sessions)
     word = keyword(argv[2]) if len(argv) > 2 else b""
     if word == b"TYPE" and len(argv) == 4:
         sessions = list(filter(_by_kind(argv[3]), sessions))
@@ -300,7 +300,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
         else:
             raise SYNTAX
     # All filters were read by now: a bad one closes no client
-    chosen = [session for session in ctx.host.sessions() if all(test(session) for test in tests)]
+    chosen = [session for session in ctx.host.sessions if all(test(session) for test in tests)]
     if skip_me:
         chosen = [session for session in chosen if session is not ctx.session]
     for session in chosen:
@@ -310,7 +310,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
 
 def _kill_one(ctx: Context, addr: bytes) -> Reply:
     """The old form: one address, its own text for "no such client"."""
-    for session in list(ctx.host.sessions()):
+    for session in list(ctx.host.sessions):
         if session.addr == _text(addr):
             _close(ctx, session)
             return OK
@@ -328,7 +328,7 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     mode = keyword(argv[3]) if len(argv) == 4 else b"ALL"
     if mode not in {b"WRITE", b"ALL"}:
         raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
-    ctx.host.pause(milliseconds(argv[2], ctx.now.wall), ctx.now, writes_only=mode == b"WRITE")
+    ctx.host.hold(milliseconds(argv[2], ctx.now.wall), ctx.now, mode == b"WRITE")
     return OK
 
 

@@ -111,7 +111,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
             (b"proto", version),
             (b"id", session.id),
             (b"mode", b"standalone"),
-            (b"role", b"replica" if ctx.host.following.is_replica else b"master"),
+            (b"role", b"replica" if ctx.host.is_replica else b"master"),
             (b"modules", []),
         ]
     )

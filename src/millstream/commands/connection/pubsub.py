@@ -76,7 +76,6 @@ def publish(ctx: Context, argv: list[bytes]) -> Reply:
 
     A connection with the channel and two fitting patterns gets it three times, and counts three.
     """
-    ctx.host.replication.publish(argv[1], argv[2])
     return ctx.host.publish(argv[1], argv[2])
 
 

@@ -26,7 +26,7 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
             if redirect:
                 raise CommandError("ERR A client can only redirect to a single other client")
             redirect = integer(words[at])
-            if all(session.id != redirect for session in ctx.host.sessions()):
+            if all(session.id != redirect for session in ctx.host.sessions):
                 raise CommandError("ERR The client ID you want redirect to does not exist")
         elif word == b"PREFIX" and at + 1 < len(words):
             at += 1

@@ -6,11 +6,11 @@ commit.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.clock import Now
+from millstream.commands.context.host import Host
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Database, Transition, Value
 from millstream.engine.streams.stream import Stream
@@ -19,7 +19,6 @@ from millstream.replies import NIL_ARRAY
 
 if TYPE_CHECKING:
     from millstream.commands.table.spec import Command
-    from millstream.node.host import NodeHost
     from millstream.replies import Reply
 
 # Transitions that are of no key, that put one at another place, and that do so whatever is there
@@ -30,19 +29,6 @@ _REPLACING = _PLACING | {"restore"}
 WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 V = TypeVar("V", bound=Value)
-
-
-@dataclass(slots=True)
-class Lookups:
-    """Counts of keys found and missed, for INFO."""
-
-    hits: int = 0  # A command that reads found its key
-    misses: int = 0  # It did not
-    expired: int = 0  # Keys deleted because their time was over, by commands and by the node
-
-    def reset(self) -> None:
-        """CONFIG RESETSTAT: set all counters to zero."""
-        self.hits = self.misses = self.expired = 0
 
 
 LEADS_ALREADY = "ERR PSYNC FAILOVER can't be sent to a master."
@@ -105,7 +91,7 @@ class Context:
 
     def __init__(
         self,
-        host: "NodeHost",
+        host: Host,
         session: Session,
         now: Now,
         journal: Callable[[Transition, bool], None],
@@ -194,8 +180,7 @@ class Context:
 
     def _delete_expired(self, key: bytes, db: Database) -> None:
         """Delete a key whose time is over, when a command finds it."""
-        host = self.host
-        if host.outage is not None or host.is_paused or host.following.is_replica:
+        if self.host.keeps_expired():
             return  # nothing may be written now, so it is only hidden
         self.commit(("unset", db.index, key))
         self.host.lookups.expired += 1

@@ -170,10 +170,20 @@ class Sessions:
         for session, push in found:
             self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))
 
+    def concerned(self, db: int) -> list[bytes]:
+        """The keys of a database that clients watch or wait for."""
+        return [key for each in (self.watches, self.waits.lines.places()) for index, key in each if index == db]
+
     # ------------------------------------------------------------------ pausing
 
+    def hold(self, milliseconds: int, now: Now, writes_only: bool) -> None:
+        """CLIENT PAUSE: hold back what comes."""
+        self.pause.begin(milliseconds, now, writes_only=writes_only)
+        if writes_only:
+            self.release_held()
+
     def unpause(self, now: Now) -> None:
-        """CLIENT UNPAUSE, and the end of a pause's time."""
+        """CLIENT UNPAUSE, and the end of a pause's time; writers stay held back for a failover or a shutdown."""
         self.pause.end(now)
         self._go_on(now)
 

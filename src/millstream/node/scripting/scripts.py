@@ -21,25 +21,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_, or_, xor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 
+from millstream.clock import Now
 from millstream.commands.admin.info import REDIS_VERSION, ScriptFacts
+from millstream.commands.context.config import Config
 from millstream.commands.context.context import Context, Origin
+from millstream.commands.context.session import Session
+from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
 from millstream.errors import CommandError
 from millstream.logs import logger
+from millstream.node.admission import Admission
+from millstream.node.batch import Batches
 from millstream.node.clients.pausing import MAY_WRITE
 from millstream.node.plain import NAMES
 from millstream.node.scripting import bytecode
 from millstream.printable import printable
 from millstream.protocol import doubles
 from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
-
-if TYPE_CHECKING:
-    from millstream.node.admission import Admission
-    from millstream.node.node import Node
 
 log = logger("millstream.script")
 
@@ -92,9 +94,17 @@ class _Run:
 class Scripts:
     """The scripts of one node."""
 
-    def __init__(self, node: "Node", admission: "Admission") -> None:
-        self._node = node
-        self._admission = admission
+    def __init__(
+        self,
+        config: Config,
+        admission: Admission,
+        batches: Batches,
+        context: Callable[[Session, Now, Origin], Context],
+        run: Callable[[Context, Command, list[bytes]], Reply],
+        refuse: Callable[[Command | None, str], Error],
+    ) -> None:
+        self._config, self._admission, self._batches = config, admission, batches
+        self._context, self._run_command, self._refuse = context, run, refuse  # the node's
         self._scripts: dict[bytes, Script] = {}
         self._lua: Any = None
         self._compile: Any = None
@@ -203,8 +213,8 @@ class Scripts:
         before = session.db, session.queue, session.resp, session.reply_mode, session.last_command
         # The script's selections and switches end with it, and a MULTI around it queues none of the script's calls
         session.queue, session.resp, session.reply_mode = None, 2, "on"
-        inner = self._node.context(session, ctx.now, Origin.SCRIPT)
-        limit = self._node.config.script_limit
+        inner = self._context(session, ctx.now, Origin.SCRIPT)
+        limit = self._config.script_limit
         ends = time.monotonic() + limit / 1000 if limit > 0 else None
         self._run = run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
         lua = self._lua
@@ -234,7 +244,7 @@ class Scripts:
         ctx.failed = True
         *parts, counted = answer[1:]
         line = _error_text(script, *parts)
-        return Error(line) if counted else self._node.refuse(None, line)
+        return Error(line) if counted else self._refuse(None, line)
 
     def _begin_plain(self, run: _Run) -> None:
         """Let plain commands be run without being given to :meth:`_command`, if nothing prevents it."""
@@ -242,13 +252,13 @@ class Scripts:
             return
         left = -1 if run.ends is None else max(int((run.ends - time.monotonic()) * 1e9), 0)
         session, wall = run.ctx.session, run.ctx.now.wall
-        run.is_plain = self._node.batches.begin_calls(session, wall, left, self._lua.table_from, self._faults)
+        run.is_plain = self._batches.begin_calls(session, wall, left, self._lua.table_from, self._faults)
 
     def _end_plain(self, run: _Run) -> None:
         """End a run of plain commands: their changes come before those of the next command."""
         if run.is_plain:
             run.is_plain = False
-            done = self._node.batches.end_calls(run.ctx.now.wall)
+            done = self._batches.end_calls(run.ctx.now.wall)
             run.ctx.dirty += done.changes
             if done.woken is not None:
                 run.ctx.host.wake(run.ctx.session.db, done.woken)
@@ -305,7 +315,7 @@ class Scripts:
             _load(lua, "patterns")(),
             _load(lua, "natives"),
             _load(lua, "cjson")(),
-            self._node.batches.call,
+            self._batches.call,
             " ".join(NAMES).encode(),
         )
         self._drop_bodies()
@@ -389,7 +399,7 @@ class Scripts:
             self._begin_plain(self._run)
 
         def count(line: bytes) -> None:
-            self._node.refuse(None, line.decode("utf-8", "surrogateescape"))
+            self._refuse(None, line.decode("utf-8", "surrogateescape"))
 
         return {
             "look": lambda: None,
@@ -415,7 +425,7 @@ class Scripts:
     def _command(self, run: _Run, argv: list[bytes]) -> Reply:
         """One redis.call."""
         row = find(argv)
-        refuse = self._node.refuse
+        refuse = self._refuse
         if row is None or (row.handler is None and len(argv) > 1):
             return refuse(None, "ERR Unknown Redis command called from script")
         if row.handler is None or (row.arity > 0 and len(argv) != row.arity) or len(argv) < -row.arity:
@@ -424,7 +434,7 @@ class Scripts:
             return refuse(row, "ERR This Redis command is not allowed from script")
         if run.read_only and ("write" in row.flags or row.name in MAY_WRITE):
             return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
-        return self._node.run(run.ctx, row, argv)
+        return self._run_command(run.ctx, row, argv)
 
 
 def _flags(source: bytes) -> set[str]:

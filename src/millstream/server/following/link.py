@@ -19,9 +19,9 @@ from typing import IO, TYPE_CHECKING
 from millstream.commands.context.session import Traffic
 from millstream.errors import DiskError, MillstreamError, ProtocolError, StorageError
 from millstream.logs import logger
-from millstream.node.following.obeying import DivergedError, NotHeldError, Obedience
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
 from millstream.node.log.children import COPY, reason_of
+from millstream.node.obeying import DivergedError, NotHeldError, Obedience
 from millstream.persistence.disk import disk_error
 from millstream.printable import printable
 from millstream.replication.handshake import (

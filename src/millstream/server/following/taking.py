@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING
 
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
-from millstream.node.following.obeying import NotHeldError
 from millstream.node.log import codec
 from millstream.node.log.children import GivenUpError
 from millstream.node.log.rewriting import Rewriter, TakeOrder
 from millstream.node.log.taking import NOT_HELD
+from millstream.node.obeying import NotHeldError
 from millstream.persistence.log import Log
 from millstream.replication.handshake import CopyBegins
 from millstream.server.following.files import passing_directory

@@ -13,6 +13,7 @@ from millstream.commands.table.args import SYNTAX, keyword, read_integer
 from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError
 from millstream.logs import logger
+from millstream.node.host import NodeHost
 from millstream.printable import printable
 from millstream.replies import OK, Many, Reply, Simple
 
@@ -36,15 +37,15 @@ def psync(ctx: Context, argv: list[bytes]) -> Reply:
         if keyword(argv[3]) != b"FAILOVER":
             raise SYNTAX
         _lead(ctx, replid)
-    return ctx.host.replication.sync(ctx.session, replid, offset, ctx.now)
+    return NodeHost.of(ctx).replication.sync(ctx.session, replid, offset, ctx.now)
 
 
 def _lead(ctx: Context, replid: str) -> None:
     """The primary wants this replica of it to lead."""
-    following = ctx.host.following
+    following = NodeHost.of(ctx).following
     if not following.is_replica:
         raise CommandError(LEADS_ALREADY)
-    if ctx.host.failover.is_under_way:  # it may be this server itself that asks, under an address of its own
+    if NodeHost.of(ctx).failover.is_under_way:  # it may be this server itself that asks, under an address of its own
         raise CommandError("ERR PSYNC FAILOVER not allowed while failing over.")
     if replid.lower() != ctx.host.keyspace.history.replid:
         raise CommandError("ERR PSYNC FAILOVER replid must match my replid.")
@@ -53,10 +54,15 @@ def _lead(ctx: Context, replid: str) -> None:
 
 def _take_the_lead(ctx: Context, why: str) -> None:
     """Make a replica a primary; of one that is a primary already there is nothing to say."""
-    was_replica = ctx.host.following.is_replica
-    ctx.host.following.lead(ctx.now)
+    was_replica = ctx.host.is_replica
+    NodeHost.of(ctx).following.lead(ctx.now)
     if was_replica:
-        log.info("%s: this server is a primary from offset %d on (by %s)", why, ctx.host.replication.offset, _who(ctx))
+        log.info(
+            "%s: this server is a primary from offset %d on (by %s)",
+            why,
+            NodeHost.of(ctx).replication.offset,
+            _who(ctx),
+        )
 
 
 def _who(ctx: Context) -> str:
@@ -68,7 +74,7 @@ def _who(ctx: Context) -> str:
 @SERVER.command("sync", 1, "admin noscript no_async_loading no_multi", acl="admin dangerous")
 def sync(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A copy of all data, then the stream; such a replica never says how far it is."""
-    return ctx.host.replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
+    return NodeHost.of(ctx).replication.sync(ctx.session, "?", -1, ctx.now, is_old=True)
 
 
 @SERVER.command("replconf", -1, "admin noscript loading stale", acl="admin dangerous")
@@ -87,7 +93,7 @@ def replconf(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _announce(ctx: Context, name: bytes, value: bytes) -> None:
-    known = ctx.host.replication.announced(ctx.session)
+    known = NodeHost.of(ctx).replication.announced(ctx.session)
     if name == b"listening-port":
         port = read_integer(value)
         if port is None:
@@ -115,7 +121,7 @@ def _acknowledge(ctx: Context, words: list[bytes]) -> Reply:
     offset = read_integer(words[1])
     durable = read_integer(words[3]) if len(words) > 3 and keyword(words[2]) == b"FACK" else None
     if ctx.session.is_replica and offset is not None:
-        ctx.host.replication.acknowledge(ctx.session, offset, durable, ctx.now)
+        NodeHost.of(ctx).replication.acknowledge(ctx.session, offset, durable, ctx.now)
     return Many([])
 
 
@@ -136,8 +142,8 @@ def slaveof(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _follow(ctx: Context, argv: list[bytes]) -> Reply:
-    following = ctx.host.following
-    if ctx.host.failover.is_under_way:
+    following = NodeHost.of(ctx).following
+    if NodeHost.of(ctx).failover.is_under_way:
         raise CommandError("ERR REPLICAOF not allowed while failing over.")
     if keyword(argv[1]) == b"NO" and keyword(argv[2]) == b"ONE":
         _take_the_lead(ctx, "REPLICAOF NO ONE")
@@ -172,10 +178,10 @@ def failover(ctx: Context, argv: list[bytes]) -> Reply:
     if wanted.aborts:
         if len(argv) > 2:
             raise SYNTAX
-        ctx.host.failover.abort(ctx.now)
+        NodeHost.of(ctx).failover.abort(ctx.now)
         log.info("FAILOVER ABORT (by %s)", _who(ctx))
     else:
-        ctx.host.failover.begin(wanted.target, wanted.timeout, ctx.now, by_force=wanted.by_force)
+        NodeHost.of(ctx).failover.begin(wanted.target, wanted.timeout, ctx.now, by_force=wanted.by_force)
         place = "a replica" if wanted.target is None else printable(":".join(map(str, wanted.target)))
         log.info("FAILOVER: writers wait until %s has caught up (by %s)", place, _who(ctx))
     return OK
@@ -221,8 +227,8 @@ def role(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
     A replica answers: ``slave``, its primary's host and port, how the link is, and how far the stream was run, -1
     without.
     """
-    followed = ctx.host.following.role()
+    followed = NodeHost.of(ctx).following.role()
     if followed is not None:
         return followed
-    replication = ctx.host.replication
+    replication = NodeHost.of(ctx).replication
     return [b"master", replication.offset, replication.rows()]

@@ -5,25 +5,20 @@ those that wait are served as by any client's. One that fails here did not fail 
 is run, and only a copy helps. One that is not known here is not run, nor is anything else of its unit.
 """
 
-from typing import TYPE_CHECKING
-
-from millstream.commands.context.context import Origin
+from millstream.clock import Now
+from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.session import Session
+from millstream.commands.table.spec import Command
 from millstream.commands.table.table import find
 from millstream.engine.keyspace import DATABASES
 from millstream.errors import MillstreamError
 from millstream.node.following import annotated
+from millstream.node.following.role import Following
+from millstream.node.node import Node
 from millstream.protocol import limits
 from millstream.replication.annotations import AnnotationError, is_annotation
+from millstream.replication.received import ReceivedStream, ReceivedUnit
 from millstream.replies import Error
-
-if TYPE_CHECKING:
-    from millstream.clock import Now
-    from millstream.commands.context.context import Context
-    from millstream.commands.table.spec import Command
-    from millstream.node.following.role import Following
-    from millstream.node.node import Node
-    from millstream.replication.received import ReceivedStream, ReceivedUnit
 
 # Bytes that are looked through for plain commands at a time; a unit that is larger is not plain
 _HEAD = 64 * 1024
@@ -54,7 +49,7 @@ class DivergedError(MillstreamError):
 class Obedience:
     """See the module's text."""
 
-    def __init__(self, node: "Node", following: "Following") -> None:
+    def __init__(self, node: Node, following: Following) -> None:
         self._node, self._following = node, following
         # In whose name they run; its database is that of the stream
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
@@ -66,10 +61,9 @@ class Obedience:
         self.session.db = max(self._node.keyspace.history.db, 0)
         self.asked = 0
 
-    def run(self, received: "ReceivedStream", now: "Now") -> bool:
+    def run(self, received: ReceivedStream, now: Now) -> bool:
         """Run units that have come, as one record; whether there may be more."""
         self._commands = self._size = 0
-        self._node.host.wall, self._node.host.mono = now.wall, now.mono
         ctx = self._node.context(self.session, now, Origin.PRIMARY)
         head, at = b"", 0
         try:
@@ -104,7 +98,7 @@ class Obedience:
             received.drop()
             self._node.close(ctx)
 
-    def _run_plain(self, ctx: "Context", received: "ReceivedStream", head: bytes, at: int) -> None:
+    def _run_plain(self, ctx: Context, received: ReceivedStream, head: bytes, at: int) -> None:
         """Run what is plain of the units from a place on, as far as all of a unit is there."""
         is_open, first, whole = False, at, at  # after the last unit of which all was run
         try:
@@ -128,7 +122,7 @@ class Obedience:
                 self._size += whole - first
                 received.skip(whole - first)
 
-    def _run_unit(self, ctx: "Context", unit: "ReceivedUnit") -> None:
+    def _run_unit(self, ctx: Context, unit: ReceivedUnit) -> None:
         rows = list(map(_row, unit.commands))
         self._node.journal.weight.bytes = 0  # a unit may be as large as a client's transaction
         covered = 0  # of the commands to come, by an annotation
@@ -147,13 +141,13 @@ class Obedience:
             self._count_divergence()
             raise DivergedError("an annotation of the primary stands for more commands than came with it")
 
-    def _run_words(self, ctx: "Context", row: "Command", words: list[bytes]) -> None:
+    def _run_words(self, ctx: Context, row: Command, words: list[bytes]) -> None:
         reply = self._node.run(ctx, row, words)
         if isinstance(reply, Error):
             self._count_divergence()
             raise DivergedError(f"the primary's command {_text(words)} failed here: {reply.line}")
 
-    def _run_annotation(self, ctx: "Context", payload: bytes) -> int:
+    def _run_annotation(self, ctx: Context, payload: bytes) -> int:
         try:
             return annotated.run(ctx, payload)
         except AnnotationError as error:
@@ -165,7 +159,7 @@ class Obedience:
         self._following.forget_history()
 
 
-def _row(words: list[bytes]) -> "Command | None":
+def _row(words: list[bytes]) -> Command | None:
     """The row of a command that is to be run; None for those that are of the stream itself."""
     row = find(words)
     if row is None or row.name in _OF_STREAM:

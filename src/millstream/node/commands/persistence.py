@@ -11,6 +11,7 @@ from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword
 from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError, DiskFullError, StorageError
+from millstream.node.host import NodeHost
 from millstream.replies import OK, Reply, Simple
 
 NOTHING_KEPT = "ERR nothing is kept: the server was started without a data directory"
@@ -19,7 +20,7 @@ NOTHING_KEPT = "ERR nothing is kept: the server was started without a data direc
 def save_log(ctx: Context) -> None:
     """Bring the log to the disk."""
     try:
-        is_kept = ctx.host.save()
+        is_kept = NodeHost.of(ctx).save(ctx.now.wall)
     except DiskFullError as error:
         raise CommandError(f"MISCONF Errors writing to the AOF file: {error}") from None
     except StorageError as error:
@@ -50,7 +51,7 @@ def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
 
     A second one while the first runs is an error, as in Redis; there is no save behind which it could be scheduled.
     """
-    has_begun = ctx.host.rewrite()
+    has_begun = NodeHost.of(ctx).rewrite()
     if has_begun is None:
         raise CommandError(NOTHING_KEPT)
     if not has_begun:

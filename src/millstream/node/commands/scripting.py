@@ -1,6 +1,6 @@
 """EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and of FUNCTION what says that there are no functions.
 
-The words are read here; ``host.scripts`` runs the script, see ``node/scripting/``. A number tells keys and arguments
+The words are read here; :mod:`millstream.node.scripting.scripts` runs the script. A number tells keys and arguments
 apart, and only keys are checked against ACL and routed by clusters. So a script that makes up names of keys works here,
 and does not in a cluster.
 
@@ -11,6 +11,7 @@ from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
 from millstream.commands.table.table import SCRIPTING
 from millstream.errors import CommandError
+from millstream.node.host import NodeHost
 from millstream.replies import OK, Reply
 
 
@@ -27,13 +28,13 @@ def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 def _eval(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     """EVAL and EVAL_RO: the number of keys is checked before the script is looked at."""
     keys, args = _split(argv)
-    return ctx.host.scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
+    return NodeHost.of(ctx).scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
 
 
 def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     """EVALSHA and EVALSHA_RO: NOSCRIPT for a script that is not kept, on which clients send it whole."""
     keys, args = _split(argv)
-    return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
+    return NodeHost.of(ctx).scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
 
 @SCRIPTING.command("eval", -3, "noscript stale movablekeys")
@@ -66,13 +67,13 @@ SCRIPTING.container("script")
 @SCRIPTING.command("script|load", 3, "noscript stale")
 def script_load(ctx: Context, argv: list[bytes]) -> Reply:
     """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
-    return ctx.host.scripts.load(argv[2])
+    return NodeHost.of(ctx).scripts.load(argv[2])
 
 
 @SCRIPTING.command("script|exists", -3, "noscript")
 def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     """1 or 0 for each."""
-    return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]
+    return [int(NodeHost.of(ctx).scripts.exists(sha)) for sha in argv[2:]]
 
 
 @SCRIPTING.command("script|flush", -2, "noscript")
@@ -80,7 +81,7 @@ def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
-    ctx.host.scripts.flush()
+    NodeHost.of(ctx).scripts.flush()
     return OK
 
 

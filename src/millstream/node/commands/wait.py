@@ -9,11 +9,12 @@ Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/late
 
 from collections.abc import Callable
 
-from millstream.commands.admin.persistence import save_log
 from millstream.commands.context.context import Blocked, Context
 from millstream.commands.table.args import NOT_AN_INTEGER, integer, milliseconds, read_integer
 from millstream.commands.table.table import GENERIC
 from millstream.errors import CommandError
+from millstream.node.commands.persistence import save_log
+from millstream.node.host import NodeHost
 from millstream.replies import Reply
 
 _REPLICA = (
@@ -24,7 +25,7 @@ _SINCE_4 = "since Redis 4.0 if a replica is configured to be writable (which is 
 
 def _wait(ctx: Context, argv: list[bytes], wanted: int, reply: Callable[[int], Reply], *, durable: bool) -> Reply:
     """The reply, made of how many replicas have it, or a wait for more of them."""
-    replication = ctx.host.replication
+    replication = NodeHost.of(ctx).replication
     written = replication.written
 
     def there() -> int:
@@ -44,7 +45,7 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
     With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
     not believe that its write is safe.
     """
-    if ctx.host.following.is_replica:
+    if ctx.host.is_replica:
         raise CommandError(_REPLICA.format("WAIT", _SINCE_4))
     wanted = integer(argv[1])
     milliseconds(argv[2], ctx.now.wall)
@@ -67,7 +68,7 @@ def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR value is out of range, must be positive")
     milliseconds(argv[3], ctx.now.wall)
     values = ctx.host.config.values
-    if ctx.host.following.is_replica:
+    if ctx.host.is_replica:
         raise CommandError(_REPLICA.format("WAITAOF", "writes to replicas"))
     if local and values["appendonly"] != "yes":
         raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")

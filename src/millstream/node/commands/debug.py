@@ -15,6 +15,7 @@ from millstream.commands.table.args import bad_subcommand, read_double, shown
 from millstream.commands.table.table import SERVER
 from millstream.errors import CommandError, StorageError
 from millstream.logs import logger
+from millstream.node.host import NodeHost
 from millstream.replies import OK, Reply, Simple
 from millstream.texts import plural
 
@@ -53,7 +54,7 @@ def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one 
 def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
     """Make the keyspace again, from the log or from dumps of its values, and compare."""
     try:
-        differing = ctx.host.rebuild(from_log=from_log)
+        differing = NodeHost.of(ctx).rebuild(from_log=from_log)
     except StorageError as error:
         raise CommandError(f"ERR {error}") from None
     if differing is None:

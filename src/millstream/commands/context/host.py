@@ -1,0 +1,60 @@
+"""The server itself as commands see it, apart from the keys; commands know it as ``ctx.host``.
+
+Commands change keys through their context, never through here. The node makes the one host of its commands; those that
+ask for more than this are with the node, in ``node/commands/``.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from millstream.clock import Now
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
+from millstream.commands.context.slowlog import SlowLog
+from millstream.commands.context.watches import Watches
+from millstream.commands.users.accounts import Accounts
+from millstream.engine.channels import Channels, Patterns
+from millstream.engine.keyspace import Keyspace
+
+
+@dataclass(slots=True)
+class Lookups:
+    """Counts of keys found and missed, for INFO."""
+
+    hits: int = 0  # A command that reads found its key
+    misses: int = 0  # It did not
+    expired: int = 0  # Keys deleted because their time was over, by commands and by the node
+
+    def reset(self) -> None:
+        """CONFIG RESETSTAT: set all counters to zero."""
+        self.hits = self.misses = self.expired = 0
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """See the module's text."""
+
+    config: Config
+    accounts: Accounts
+    keyspace: Keyspace
+    lookups: Lookups
+    slowlog: SlowLog
+    watches: Watches
+    channels: Channels[Session]
+    patterns: Patterns[Session]
+    sessions: Iterable[Session]  # Every open session, oldest first
+    wake: Callable[[int, bytes], None]  # Serves those that wait for a key of a database, after the command
+    weigh: Callable[[int], None]  # Counts bytes of the record at work; raises if they are too many
+    publish: Callable[[bytes, bytes], int]  # Sends a message to a channel; gives the number of its listeners here
+    kill: Callable[[Session], None]  # Has a session's connection closed
+    unblock: Callable[[int, bool, int], bool]  # CLIENT UNBLOCK
+    hold: Callable[[int, Now, bool], None]  # CLIENT PAUSE
+    unpause: Callable[[Now], None]  # CLIENT UNPAUSE
+    concerned: Callable[[int], list[bytes]]  # Keys of a database that clients watch or wait for
+    note_refusal: Callable[[Session, str, bytes, bytes, Now, str], None]  # For ACL LOG
+    keeps_expired: Callable[[], bool]  # True if no command may delete an expired key now
+
+    @property
+    def is_replica(self) -> bool:
+        """True if another server is followed."""
+        return self.keyspace.followed is not None
