@@ -33,6 +33,7 @@ INTERNAL = frozenset(
         "LOG_LEVEL",
         "READY",
         "RUN_URL",
+        "SIGNALS",
         "SPARE",
         "SPARE_ENDS",
         "SPARK",

@@ -25,6 +25,7 @@ from millstream.worker.app import App
 from millstream.worker.handlers.frames import users_part
 from millstream.worker.model.error_text import loggable, tame
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
+from millstream.worker.process import senders
 from millstream.worker.process.run import (
     ALONE,
     BESIDE,
@@ -53,6 +54,9 @@ def main(target: str) -> int:
     supervisor = None if number is None else int(number)
     if supervisor is not None:
         os.set_inheritable(supervisor, False)
+    signals = os.environ.pop("MILLSTREAM_SIGNALS", None)
+    if signals is not None:
+        senders.report_to(int(signals))  # before any thread begins, since it holds for those that this one starts
     code = _run(target, supervisor)
     _say(supervisor, END + f"{code}\n".encode())
     return code

@@ -324,8 +324,10 @@ def test_a_worker_is_left_alone_where_somebody_may_look_at_it(
 
 
 @pytest.mark.either_server
-def test_a_process_that_was_stopped_is_not_killed(server: ServerProcess, client: Any, tasks: Any) -> None:
-    """Neither time for which it was stopped nor time for which its supervisor was counts."""
+def test_time_in_which_the_supervisor_was_stopped_does_not_count(
+    server: ServerProcess, client: Any, tasks: Any
+) -> None:
+    """Alone, or together with its worker, as where a machine sleeps or a terminal stops its programs."""
     text = app() + "\nprint('pid', os.getpid(), flush=True)\n"
     running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "0.4s", PYTHONUNBUFFERED="1")
     lines = iter(running.stdout.readline, "")
@@ -333,7 +335,7 @@ def test_a_process_that_was_stopped_is_not_killed(server: ServerProcess, client:
     next(line for line in lines if "reading" in line)
     client.xadd("quick", {"x": 1})
     eventually(lambda: "quick 1" in effects(client))
-    for frozen in ([pid], [running.pid], [running.pid, pid]):
+    for frozen in ([running.pid], [running.pid, pid]):
         for each in frozen:
             os.kill(each, signal.SIGSTOP)
         since = time.monotonic()

@@ -4,17 +4,20 @@ import os
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from millstream.worker.process import senders
 from support.groups import pending
 from support.servers import ServerProcess
 from support.waiting import eventually
 
 APP = """
-import asyncio, os, signal, time
+import asyncio, ctypes, os, resource, signal, subprocess, time
 from millstream import App, Message, Retry, StreamSub
 app = App(grace=0.3, blocked_after=0.2)
 SPARE = "MILLSTREAM_IS_SPARE" in os.environ
@@ -43,6 +46,15 @@ WAYS = {
     "kill": "if do == 'end': os.kill(os.getpid(), 9)",
     "block": "if do == 'end': time.sleep(3600)",
     "signal": "if do == 'end': os.kill(os.getpid(), 15); await asyncio.sleep(3600)",
+    "raise": "if do == 'end': signal.raise_signal(9)",
+    "libc": "if do == 'end': ctypes.CDLL(None).kill(os.getpid(), 9)",
+    "group": "if do == 'end': os.kill(0, 9)",
+    "program": "if do == 'end': subprocess.run(['kill', '-9', str(os.getpid())]); await asyncio.sleep(3600)",
+    "descriptor": "if do == 'end': signal.pidfd_send_signal(os.pidfd_open(os.getpid()), 9)",
+    "time": "if do == 'end': resource.setrlimit(resource.RLIMIT_CPU, (1, 1)); sum(iter(int, 1))",
+    "stop": "if do == 'end': signal.raise_signal(19); await asyncio.sleep(3600)",
+    "program that stops": "if do == 'end': os.system('kill -STOP $PPID'); await asyncio.sleep(3600)",
+    "another program": "if do == 'end': os.execlp('sleep', 'sleep', '3600')",
     "interrupt": "if do == 'end': await asyncio.to_thread(signal.raise_signal, 2); await asyncio.sleep(3600)",
 }
 
@@ -95,6 +107,94 @@ def test_a_kill_from_outside_makes_no_dead_letter(
     eventually(lambda: not pending(client, "bad", "g"), 30)
     assert not client.xlen("bad:dead")
     assert starts(tasks.output.read_text()) == {"False": 2, "True": 3}
+
+
+@pytest.fixture
+def small_group(tmp_path: Path) -> Iterator[Path]:
+    """A control group with little memory; skipped where this user may make none."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    place = next((line.split(":")[2] for line in lines if line.split(":")[1] == "memory"), None)
+    folder = Path(f"/sys/fs/cgroup/memory{place}/millstream-{tmp_path.name}-{os.getpid()}")
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group of version 1 can be made: {error}")
+    (folder / "memory.limit_in_bytes").write_text("300M")
+    yield folder
+    eventually(lambda: not (folder / "cgroup.procs").read_text(), 10)
+    folder.rmdir()
+
+
+def test_memory_that_runs_out_ends_one_worker_and_one_spare(
+    server: ServerProcess, client: redis.Redis, small_group: Path, tasks: Any, tmp_path: Any
+) -> None:
+    """The kernel's kill for memory counts as the entry's own, and the log has it."""
+    tasks.output = tmp_path / "out.txt"
+    running = tasks.run(tasks.app(APP.format(begin="pass", how="b'x' * 500_000_000", tries=5)), server.url)
+    eventually(lambda: "reading" in tasks.output.read_text(), 30)
+    for pid in (running.pid, *re.findall(r"^start (\d+)", tasks.output.read_text(), re.MULTILINE)):
+        (small_group / "cgroup.procs").write_text(str(pid))
+    client.xadd("bad", {"do": "end"})
+    eventually(lambda: client.xlen("bad:dead") == 1, 60)
+    found = tasks.output.read_text()
+    assert len(re.findall(r"^bad \d+ end", found, re.MULTILINE)) == 2, found
+    assert "the spare process ended with signal SIGKILL, as memory had run out" in found
+
+
+def test_counts_of_a_control_group_are_read(tmp_path: Path) -> None:
+    """The count of processes is taken, not that of whole groups; a file without one is an error."""
+    file = tmp_path / "memory.events"
+    file.write_text("low 0\nhigh 1\nmax 7\noom 3\noom_kill 2\noom_group_kill 1\n")
+    assert senders.count(file) == 2
+    file.write_text("oom 3\n")
+    with pytest.raises(ValueError, match=r"memory\.events"):
+        senders.count(file)
+
+
+STILL = {
+    "stopped": "if do == 'end': signal.raise_signal(19); await asyncio.sleep(3600)",
+    "without threads": "if do == 'end': lock = bytes(64); "
+    "[ctypes.PyDLL(None).pthread_mutex_lock(lock) for _ in range(2)]",
+}
+
+
+@pytest.mark.parametrize("way", STILL)
+def test_no_worker_takes_an_entry_back_from_a_spare_that_stands_still(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any, way: str
+) -> None:
+    """Its lease ends long before the spare is killed; the entry waits for that, and then is dead."""
+    tasks.output = tmp_path / "out.txt"
+    short = "from millstream.worker.settlement import spare\nspare.PATIENCE_MS = 1000\n"
+    client.xadd("bad", {"do": "end"})
+    target = tasks.app(short + APP.format(begin="pass", how=STILL[way], tries=5))
+    tasks.run(target, server.url, "--workers", "2", "--kill-blocked-after", "7s")
+    eventually(lambda: client.xlen("bad:dead") == 1, 60)
+    eventually(lambda: starts(tasks.output.read_text())["False"] >= 3, 20)
+    found = tasks.output.read_text()
+    assert starts(found)["False"] == 3, found
+    assert len(re.findall(r"^bad \d+ end", found, re.MULTILINE)) == 2, found
+
+
+def test_a_spare_that_an_operator_stops_makes_no_dead_letter(
+    server: ServerProcess, client: redis.Redis, tasks: Any, tmp_path: Any
+) -> None:
+    """A worker and the spare are replaced when they stay stopped, with a line that names them; the entry is handled."""
+    tasks.output = tmp_path / "out.txt"
+    waits = tmp_path / "waits"
+    waits.touch()
+    how = f"while os.path.exists({str(waits)!r}): await asyncio.sleep(0.01)"
+    client.xadd("bad", {"do": "wait"})
+    tasks.run(tasks.app(APP.format(begin="pass", how=how, tries=5)), server.url, "--kill-blocked-after", "1s")
+    for number, name in ((1, "worker 1"), (2, "the spare process")):
+        eventually(lambda number=number: tasks.output.read_text().count("\nbad ") == number, 30)
+        pid = int(re.findall(r"^bad (\d+)", tasks.output.read_text(), re.MULTILINE)[-1])
+        os.kill(pid, signal.SIGSTOP)
+        lines = (f"{name} (process {pid}) has been stopped, by SIGSTOP,", f"{name} was killed, since it was stopped")
+        eventually(lambda lines=lines: all(line in tasks.output.read_text() for line in lines), 30)
+    eventually(lambda: tasks.output.read_text().count("\nbad ") == 3, 30)
+    waits.unlink()
+    eventually(lambda: not pending(client, "bad", "g"), 30)
+    assert not client.xlen("bad:dead")
 
 
 def test_other_groups_go_on_while_an_entry_blocks_the_spare(

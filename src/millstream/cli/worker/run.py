@@ -36,8 +36,9 @@ from millstream.worker.process.supervisor import Supervisor
 @click.option(
     "--kill-blocked-after",
     metavar="SPAN",
-    help="Kill and restart a worker whose handler blocks its event loop for this long (2m); off disables it. It "
-    "counts as a crash of that entry alone. Default: 2m, and off with --reload or under a debugger.",
+    help="Kill and restart a worker whose handler blocks its event loop, or which is stopped (SIGSTOP), for this long "
+    "(2m); off disables it. It counts as a crash of that entry alone. Default: 2m, and off with --reload or under a "
+    "debugger.",
 )
 @click.option(
     "--spare/--no-spare",

@@ -34,9 +34,10 @@ from millstream.worker.process.run import (
     READY,
     STOP,
 )
+from millstream.worker.process.senders import OwnSignals, oom_kills
 from millstream.worker.process.voice import Voice, grace_of, tick
 from millstream.worker.registry.watchdog import STACKS, URGE
-from millstream.worker.settlement.spare import OWN_END, STARTS
+from millstream.worker.settlement.spare import OWN_END, RUNS, STARTS
 
 log = logger("millstream.run")
 
@@ -48,6 +49,8 @@ _QUICK_LIMIT = 5
 _BACKOFF_LIMIT = 30.0
 #: The same after an end that an entry was charged for: the other groups wait for the worker.
 _CHARGED_LIMIT = 4.0
+#: The same for the spare after a kill by an unknown sender: its entry may be the cause, and holds up no worker.
+_SPARE_LIMIT = 15.0
 _DRIVER = 0  # The slot of the process that runs the pipelines; workers are numbered from 1
 
 # The slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker calls for it.
@@ -91,6 +94,7 @@ class Supervisor:
     _announced: int = field(default=-1, init=False)  # Its other end
     _spares: int = field(default=0, init=False)  # Spares that were started
     _ends: int = field(default=-1, init=False)  # File with a byte for each of them, for the workers
+    _ooms: int = field(default_factory=oom_kills, init=False)  # Kills by the kernel for memory that are explained
     _spare_name: str = field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}-spare", init=False
     )
@@ -177,7 +181,13 @@ class Supervisor:
             ran = min(loop.time() - before, 2 * tick(limit))  # more than two ticks are a machine that slept
             for slot, voice in self._voices.items():
                 action = voice.listen(ran, limit)
-                if action == "warn":
+                if action == "warn" and voice.stopped:
+                    log.warning(
+                        "%s (process %d) has been stopped, by SIGSTOP, for %.1f s; it is killed in %.1f s. Continue it "
+                        "by SIGCONT, or choose another time with --kill-blocked-after",
+                        *(_who(slot), self._processes[slot].pid, voice.silent, limit - voice.silent),
+                    )
+                elif action == "warn":
                     log.warning(
                         "%s has reported nothing for %.1f s: some code in it blocks all Python threads. Its "
                         "stacks follow; it is killed in %.1f s",
@@ -185,14 +195,17 @@ class Supervisor:
                     )
                     voice.send(STACKS)  # while the worker can still print them
                 elif action == "kill":
-                    log.error("%s has reported nothing for %.1f s; killing it", _who(slot), voice.silent)
+                    what = "been stopped, by SIGSTOP," if voice.stopped else "reported nothing"
+                    log.error("%s has %s for %.1f s; killing it", _who(slot), what, voice.silent)
                     voice.kill()
-                if action is not None:
+                if action is not None and not voice.stopped:
                     voice.send(URGE)
 
     async def _spawn(self, slot: int) -> asyncio.subprocess.Process:
         """Start one worker, and hear what it reports."""
         ready, theirs = os.pipe()
+        senders = OwnSignals() if slot == _SPARE else None
+        given = (self._lifeline, theirs, self._ends, *(() if senders is None else (senders.theirs.fileno(),)))
         environment = {**self.environment, "MILLSTREAM_LIFELINE": str(self._lifeline), "MILLSTREAM_READY": str(theirs)}
         if self.spare and self.watched is None:
             environment |= {"MILLSTREAM_SPARE": self._spare_name, "MILLSTREAM_SPARE_ENDS": str(self._ends)}
@@ -201,9 +214,11 @@ class Supervisor:
             host, colon, port = self.environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
             if colon:
                 environment["MILLSTREAM_HEALTH"] = f"{host}:{int(port) + self._reading}"
-        elif slot == _SPARE:
-            environment["MILLSTREAM_IS_SPARE"] = str(self._spares)
+        elif senders is not None:
+            environment |= {"MILLSTREAM_IS_SPARE": str(self._spares), "MILLSTREAM_SIGNALS": str(given[-1])}
             self._spares += 1
+            self._note(b"" if self.kill_after is None else RUNS)
+            self._ooms = oom_kills()
             environment.pop("MILLSTREAM_HEALTH", None)
         elif self.workers > 1:
             environment["MILLSTREAM_WORKER"] = str(slot)
@@ -219,14 +234,14 @@ class Supervisor:
                 self.target,
                 env=environment,
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(self._lifeline, theirs, self._ends),
+                pass_fds=given,
                 start_new_session=True,
             )
         finally:
             os.close(theirs)  # ours would keep the pipe open, and the end of a worker could not be read from it
         if slot in self._voices:
             self._voices[slot].close()
-        self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare)
+        self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare, senders)
         if self._stopping.is_set():  # the signal came while it was being started
             process.terminate()
         return process
@@ -279,8 +294,11 @@ class Supervisor:
                 await self._next_edition(slot, edition, code)
                 continue
             blocked = voice.killed
-            if slot == _SPARE and (voice.own or code != -signal.SIGKILL):
-                os.pwrite(self._ends, OWN_END, (self._spares - 1) % STARTS)
+            foreign = code == -signal.SIGKILL and not voice.own
+            starved = foreign and self._memory_ran_out()
+            unknown = foreign and not starved
+            if slot == _SPARE:
+                self._note(b"" if unknown else OWN_END)
             # A crash while it runs entries uses up the tries of an entry: however many such ends there are, they are
             # progress. A mistake of every start, or of a subscriber that cannot go on, is none.
             charged = blocked or voice.alone or (READY in voice.said and voice.end != EXIT_FATAL)
@@ -291,12 +309,26 @@ class Supervisor:
                 return
             if slot > _DRIVER:
                 self._call_spare()  # it is up by the time that the entries may be claimed
-            pause = min(0.5 * 2.0 ** max(ends - 1, 0), _CHARGED_LIMIT if charged else _BACKOFF_LIMIT)
-            why = "was killed, since its event loop was blocked" if blocked else f"ended with {_word(code)}"
+            longest = _SPARE_LIMIT if slot == _SPARE and unknown else _CHARGED_LIMIT if charged else _BACKOFF_LIMIT
+            pause = min(0.5 * 2.0 ** max(ends - 1, 0), longest)
+            still = "its event loop was blocked" if blocked else "it was stopped" if voice.stopped else ""
+            why = f"was killed, since {still}" if still else f"ended with {_word(code)}"
+            why += ", as memory had run out" * starved + " from an unknown sender" * unknown
             log.warning("%s %s; restarting it in %.1f s", _who(slot), why, pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
+
+    def _note(self, word: bytes) -> None:
+        """Have the workers know of the last spare."""
+        os.pwrite(self._ends, word or b"\0", (self._spares - 1) % STARTS)
+
+    def _memory_ran_out(self) -> bool:
+        """True if the kernel has killed a process for its memory, and no end before this one explains that."""
+        if oom_kills() <= self._ooms:
+            return False
+        self._ooms += 1
+        return True
 
     async def _watch(self) -> None:
         """Start the workers again whenever a Python file has changed."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millstream.worker.process.run import ALONE, BESIDE, END, GRACE, KILL_AFTER, OWN, PIPELINES, READY, SPARE
+from millstream.worker.process.senders import OwnSignals
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
 #: Ticks without a report after which the process is asked to let its watchdog run.
@@ -27,7 +28,11 @@ class Voice:
     """The reports of one process."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reports: int, on_spare: Callable[[], None] = lambda: None
+        self,
+        process: asyncio.subprocess.Process,
+        reports: int,
+        on_spare: Callable[[], None] = lambda: None,
+        senders: OwnSignals | None = None,
     ) -> None:
         self._process = process
         self._reports = reports
@@ -43,16 +48,30 @@ class Voice:
         self.own = False  # Its own code, or we, ended it: not a kill from outside
         self.end: int | None = None  # The exit code with which it ends in order
         self.alone = False  # It runs an entry alone that is charged for its end
-        self.silent = 0.0  # Seconds without a report, as far as we and the process could run
+        self.silent = 0.0  # Seconds without a report, as far as we could run
+        self.stopped = False  # SIGSTOP, and no debugger, keeps it from running
+        self._stops_itself = False
+        self._senders = senders
+        if senders is not None:
+            senders.start(process.pid, self._sends_itself)
         asyncio.get_running_loop().add_reader(reports, self._read)
 
     def close(self) -> None:
         """Hear no more."""
+        if self._senders is not None:
+            self._senders.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         if self._reports >= 0:
             asyncio.get_running_loop().remove_reader(self._reports)
             os.close(self._reports)
             self._reports = -1
         self.spoke.set()
+
+    def _sends_itself(self, number: int) -> None:
+        self.own = self.own or number == signal.SIGKILL
+        self._stops_itself = self._stops_itself or number == signal.SIGSTOP
 
     def hear_rest(self) -> None:
         """Hear what it reported right before its end."""
@@ -62,7 +81,7 @@ class Voice:
     def _read(self) -> None:
         data = os.read(self._reports, 65_536)
         if not data:
-            self.close()
+            self._hang_up()
         *lines, self._rest = (self._rest + data).splitlines(keepends=True) or [b""]
         if self._rest.endswith(b"\n"):
             lines, self._rest = [*lines, self._rest], b""
@@ -98,9 +117,11 @@ class Voice:
     def listen(self, ran: float, limit: float) -> str | None:
         """Take note of a tick without a report; what is to be done: None, ``"urge"``, ``"warn"`` or ``"kill"``.
 
-        Time in which the process is stopped, by a signal or by a debugger, does not count as silence.
+        Time in which a debugger stops the process does not count as silence.
         """
-        if not self._watched or self._debugged or self._is_over() or self._is_stopped():
+        state, tracer = self._state()
+        self.stopped = state == "T" and tracer == "0"
+        if not self._watched or self._debugged or self._process.returncode is not None or tracer != "0":
             self.silent = min(self.silent, 0.0)
             return None
         self.silent += ran
@@ -111,21 +132,19 @@ class Voice:
             return "warn"
         return "urge" if self.silent >= _MISSED * tick(limit) else None
 
-    def _is_over(self) -> bool:
-        """True when no report can come: another process may have its id by now."""
-        return self._reports < 0 or self._process.returncode is not None
-
-    def _is_stopped(self) -> bool:
-        """True while it is stopped or traced, as far as the machine tells (Linux does)."""
-        try:
-            stat = Path(f"/proc/{self._process.pid}/stat").read_bytes()
-            return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
-        except (OSError, ValueError):
-            return False
+    def _state(self) -> tuple[str, str]:
+        """Its state, and the id of the process that traces it, as far as the machine tells (Linux does)."""
+        with suppress(OSError):
+            lines = Path(f"/proc/{self._process.pid}/status").read_text(errors="replace").splitlines()
+            found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            return found.get("State", "")[:1], found.get("TracerPid", "0")
+        return "", "0"
 
     def kill(self) -> None:
         """Kill it, and what it has started: it leads a group of its own. After its own end this is about the rest."""
-        self.own = True
+        # A stop whose sender is unknown counts as its own, so that no entry stops one process after another
+        foreign = self.stopped and self._senders is not None and self._senders.hears and not self._stops_itself
+        self.own = self.own or not foreign
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

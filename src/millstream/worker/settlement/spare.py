@@ -28,7 +28,8 @@ _KNOWN = 10_000  # Entries of which that time is known; the oldest is forgotten 
 
 STARTS = 2**20  # Spares of one supervisor that are told apart
 
-OWN_END = b"!"  # Noted by the supervisor
+# Notes of the supervisor on a spare: it ended by its own doing; it runs, and is killed if it is blocked or stopped.
+OWN_END, RUNS = b"!", b"+"
 
 IDLE = 10.0  # Seconds without work after which the spare ends
 
@@ -69,9 +70,13 @@ def mark() -> int:
 
 def ended_by_itself(number: int) -> bool:
     """True if the spare of this number was one of our supervisor's, and no kill from outside ended it."""
+    return _note(number) == OWN_END
+
+
+def _note(number: int) -> bytes:
     if spare is None or number - number % STARTS != _number(spare.consumer, 0):
-        return False  # that supervisor may have ended with it, as where a machine stops
-    return os.pread(spare.ends, 1, number % STARTS) == OWN_END
+        return b""  # that supervisor may have ended with it, as where a machine stops
+    return os.pread(spare.ends, 1, number % STARTS)
 
 
 async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:
@@ -120,7 +125,8 @@ class HandOver:
             return False
         now = self._member.clock.now().mono
         deliveries, since = self._given.pop(held.id, (0, now))
-        if deliveries != held.deliveries:
+        # One that stands still there is given back until the supervisor ends the spare: it would stop us as well
+        if deliveries != held.deliveries or (held.record is not None and _note(held.record.alone) == RUNS):
             since = now
         elif now - since > PATIENCE_MS:
             return False

@@ -1,0 +1,225 @@
+"""Senders of the signals that no process can catch: SIGKILL and SIGSTOP do not show who sent them.
+
+An entry whose handler kills its own process must not run again; an entry whose process an operator killed must. So the
+spare process has the kernel report to its supervisor each such signal that it, or a child of it, sends to the spare.
+That is a seccomp filter with a listener (Linux from 5.5). It sees all ways: Python's, libc's, a ``kill`` program's.
+
+The kernel itself sends SIGKILL in two cases. At a limit of CPU time: so a process that sets one for itself is reported
+too. And where memory runs out, which the kernel counts. On a machine without these the sender stays unknown.
+"""
+
+import asyncio
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+#: Stops a process, and no code of it can prevent that.
+_UNCAUGHT = (signal.SIGKILL, signal.SIGSTOP)
+#: RLIMIT_CPU and RLIMIT_RTTIME: at their hard limits the kernel sends SIGKILL.
+_TIMES = (0, 15)
+
+
+class _Machine(NamedTuple):
+    """Numbers of one processor's Linux."""
+
+    audit: int
+    seccomp: int
+    kill: int
+    tkill: int
+    tgkill: int
+    queue: int
+    queue_thread: int
+    limit: int
+
+
+_PIDFD_SEND = 424  # of pidfd_send_signal, on every processor
+_MACHINES = {
+    "x86_64": _Machine(0xC000003E, 317, 62, 200, 234, 129, 297, 302),
+    "aarch64": _Machine(0xC00000B7, 277, 129, 130, 131, 138, 240, 261),
+}
+
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # Instructions of a filter
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000  # Its answers
+_NUMBER, _ARCH = 0, 4  # Offsets of its data; the arguments follow
+_LISTENER = 1 << 3 | 1 << 2  # The flags NEW_LISTENER, and SPEC_ALLOW: no slower processor for this
+_NO_NEW_PRIVS = 38
+_RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
+_CALL = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, address, arguments
+_GO_ON = 1
+
+_GROUPS = "/sys/fs/cgroup"
+
+_Instruction = tuple[int, int, int, int]
+
+
+def report_to(listening: int) -> bool:
+    """Have the own SIGKILL and SIGSTOP of this process reported to a socket's other end; False where that fails."""
+    machine = _MACHINES.get(platform.machine())
+    with socket.socket(fileno=listening) as reports:
+        if machine is None or sys.platform != "linux":
+            return False
+        code = b"".join(struct.pack("=HBBI", *one) for one in _filter(machine, os.getpid()))
+        held = ctypes.create_string_buffer(code, len(code))
+        program = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
+        libc = ctypes.CDLL(None, use_errno=True)
+
+        def install() -> int:
+            found: int = libc.syscall(machine.seccomp, 1, _LISTENER, program)
+            return found
+
+        listener = install()
+        if listener < 0 and ctypes.get_errno() == errno.EACCES:
+            # Without the rights of an administrator, a filter is only for processes that gain no rights by a program
+            libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+            listener = install()
+        if listener < 0:
+            return False
+        try:
+            socket.send_fds(reports, [b"."], [listener])
+        finally:
+            os.close(listener)
+        return True
+
+
+def _filter(machine: _Machine, pid: int) -> list[_Instruction]:
+    """Ask the listener about such calls that name this process, or that do not show whom they name."""
+    itself = (_argument(0), (pid, -pid, 0, -1))
+    calls = [
+        [(_NUMBER, (machine.kill, machine.tkill, machine.queue)), (_argument(1), _UNCAUGHT), itself],
+        [(_NUMBER, (machine.tgkill, machine.queue_thread)), (_argument(2), _UNCAUGHT), itself],
+        [(_NUMBER, (_PIDFD_SEND,)), (_argument(1), _UNCAUGHT)],
+        [(_NUMBER, (machine.limit,)), (_argument(1), _TIMES), itself],
+    ]
+    blocks = [line for tests in calls for line in _block(tests)]
+    foreign = [(_LOAD, 0, 0, _ARCH), (_IF_EQUAL, 1, 0, machine.audit), (_RETURN, 0, 0, _ALLOW)]
+    return [*foreign, *blocks, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _argument(index: int) -> int:
+    return 16 + 8 * index
+
+
+def _block(tests: Sequence[tuple[int, Sequence[int]]]) -> list[_Instruction]:
+    """Notify if each of these words of the call has one of its values; else go on after this block."""
+    code: list[_Instruction] = [(_RETURN, 0, 0, _NOTIFY)]
+    for offset, values in reversed(tests):
+        jumps = [(_IF_EQUAL, len(values) - 1 - at, 0, value & 0xFFFFFFFF) for at, value in enumerate(values)]
+        jumps[-1] = (_IF_EQUAL, 0, len(code), values[-1] & 0xFFFFFFFF)
+        code = [(_LOAD, 0, 0, offset), *jumps, *code]
+    return code
+
+
+class OwnSignals:
+    """Hears, in the supervisor, of the signals that one process sends to itself."""
+
+    def __init__(self) -> None:
+        self._reports, self.theirs = socket.socketpair()
+        self._reports.setblocking(False)
+        self._calls = -1
+        self._pid = 0
+        self._found: Callable[[int], None]
+
+    @property
+    def hears(self) -> bool:
+        """True if no such signal of the process's own can stay unknown."""
+        return self._calls >= 0
+
+    def start(self, pid: int, found: Callable[[int], None]) -> None:
+        """Listen to the process of this id, which has our end ``theirs``; SIGKILL also means a limit of time."""
+        self._pid, self._found = pid, found
+        self.theirs.close()
+        asyncio.get_running_loop().add_reader(self._reports, self._connect)
+
+    def close(self) -> None:
+        """Hear no more, since the process has ended: its children's calls fail from now on."""
+        loop = asyncio.get_running_loop()
+        if self._reports.fileno() >= 0:
+            loop.remove_reader(self._reports)
+            self._reports.close()
+        if self._calls >= 0:
+            loop.remove_reader(self._calls)
+            os.close(self._calls)
+            self._calls = -1
+
+    def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._reports)
+        with suppress(OSError):
+            _, found, _, _ = socket.recv_fds(self._reports, 1, 1)
+            if found:
+                self._calls = found[0]
+                loop.add_reader(self._calls, self._hear)
+
+    def _hear(self) -> None:
+        looked = select.poll()
+        looked.register(self._calls, select.POLLIN)
+        events = dict(looked.poll(0)).get(self._calls, 0)
+        if not events & select.POLLIN:
+            if events:  # No process is left that could call
+                asyncio.get_running_loop().remove_reader(self._calls)
+            return
+        call = bytearray(_CALL.size)
+        with suppress(OSError):  # The caller has ended meanwhile
+            fcntl.ioctl(self._calls, _RECEIVE, call)
+            ident, sender, _, number, _, _, *words = _CALL.unpack(call)
+            try:
+                self._examine(sender, number, words)
+            finally:
+                fcntl.ioctl(self._calls, _ANSWER, struct.pack("=QqiI", ident, 0, 0, _GO_ON))
+
+    def _examine(self, sender: int, number: int, words: Sequence[int]) -> None:
+        """Report a call that meets the process; some may mean another."""
+        machine = _MACHINES[platform.machine()]
+        whom = ctypes.c_int(words[0] & 0xFFFFFFFF).value
+        own = sender == self._pid or Path(f"/proc/{self._pid}/task/{sender}").exists()
+        if number == machine.limit:
+            if words[2] and (own or whom == self._pid):  # None sets nothing
+                self._found(signal.SIGKILL)
+            return
+        if number == _PIDFD_SEND:
+            with suppress(OSError):
+                lines = Path(f"/proc/{sender}/fdinfo/{whom}").read_text().split("\n")
+                whom = next((int(line[4:]) for line in lines if line.startswith("Pid:")), 0)
+            meant = whom == self._pid
+        else:
+            meant = whom != 0 or os.getpgid(sender) == self._pid
+        if meant:
+            self._found(words[2 if number in (machine.tgkill, machine.queue_thread) else 1])
+
+
+def oom_kills() -> int:
+    """Number of processes that the kernel has killed since memory ran out; 0 where it does not count them.
+
+    Those of our own control group where its count can be read, else those of the machine.
+    """
+    files = []
+    with suppress(OSError):
+        for _, kinds, place in (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()):
+            if kinds == "memory":  # Version 1; a container sees its own group at the top
+                files += [f"{_GROUPS}/memory{place}/memory.oom_control", f"{_GROUPS}/memory/memory.oom_control"]
+            elif not kinds:
+                files.append(f"{_GROUPS}{place}/memory.events")
+    for file in (*files, "/proc/vmstat"):
+        with suppress(OSError, ValueError):
+            return count(Path(file))
+    return 0
+
+
+def count(file: Path) -> int:
+    """The number of such kills in a file of the kernel's."""
+    for line in file.read_text().splitlines():
+        name, _, number = line.partition(" ")
+        if name == "oom_kill":
+            return int(number)
+    raise ValueError(file)
