@@ -174,7 +174,8 @@ PINNED: dict[tuple[str, ...], list[str]] = {
     ],
     ("consumer", "ls", "orders", "billing"): ["consumer", "pending", "idle_ms", "inactive_ms"],
     ("pending", "ls", "orders", "billing"): [
-        "id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone", "fields",
+        "stream", "id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone",
+        "fields",
     ],
     ("server", "show"): [
         "product", "version", "redis_version", "role", "primary_link", "uptime_ms", "clients", "blocked_clients",

@@ -2,8 +2,9 @@
 
 from millstream.client.line import Line
 from millstream.ops.every import BY_NAME
-from millstream.ops.making import Prepared, prepare
+from millstream.ops.making import Prepared
 from millstream.ops.plan import Counting
+from millstream.ops.spread import prepare
 
 
 async def planned(

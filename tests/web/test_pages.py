@@ -160,7 +160,7 @@ def test_the_twins_keep_their_shape(console: ConsoleThread, client: redis.Redis)
     stream |= {"partition_list": None, "scheduled": dict.fromkeys(waiting) | {"first": None}}
     assert frame(console, "/stream.json?key=shapes") == stream
     pending = dict.fromkeys(
-        ["id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone"]
+        ["stream", "id", "added_ms", "consumer", "idle_ms", "due_in_ms", "deliveries", "unowned", "fatal", "gone"]
     ) | {"fields": [FIELD]}
     assert frame(console, "/group.json?key=shapes&group=g") == FRAME | GROUP | {
         "findings": None,

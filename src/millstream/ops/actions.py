@@ -110,6 +110,15 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """The way in which an action goes over the partitions of a stream."""
+
+    # Returns the keys in place of a named stream, asked over a line; none if it is not partitioned
+    keys: Callable[[Any, str], Awaitable[Sequence[str]]]
+    has: Callable[[Texts], tuple[Any, ...]] | None = None  # The question whose reply is not empty if the key has the id
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """One change that a person can make."""
 
@@ -123,6 +132,7 @@ class Action:
     # The word that names the key it writes; ``registry`` where that is the registry of workers, empty where the
     # function finds out
     writes: str
+    parts: Spread | None = None  # Its way over partitions; None if it takes the key of one
 
     @property
     def noun(self) -> str:
@@ -200,7 +210,13 @@ REGISTERED: dict[str, Action] = {}
 
 
 def action(
-    name: str, says: str, *runs: str, loses: bool = False, undo: str = "", writes: str = "key"
+    name: str,
+    says: str,
+    *runs: str,
+    loses: bool = False,
+    undo: str = "",
+    writes: str = "key",
+    parts: Spread | None = None,
 ) -> Callable[[Make], Action]:
     """Declare an action: the function plans it, and its parameters are its words."""
 
@@ -209,7 +225,7 @@ def action(
         first, *others = signature(make).parameters.values()
         assert first.name == "change"
         words = {each.name: (_word(each, hints[each.name]), each.default) for each in others}
-        found = REGISTERED[name] = Action(name, says, make, words, runs, loses, undo, writes)
+        found = REGISTERED[name] = Action(name, says, make, words, runs, loses, undo, writes, parts)
         return found
 
     return declared

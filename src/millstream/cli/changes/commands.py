@@ -13,8 +13,9 @@ from millstream.cli.changes.options import parameter
 from millstream.cli.shared.output import exits
 from millstream.client.line import Line
 from millstream.ops.actions import REGISTERED, Action, Word
-from millstream.ops.making import Prepared, prepare
+from millstream.ops.making import Prepared
 from millstream.ops.plan import Counting
+from millstream.ops.spread import prepare
 
 
 @dataclass(frozen=True, slots=True)

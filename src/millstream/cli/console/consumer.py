@@ -5,7 +5,7 @@ import click
 from millstream.cli.console.shown import consumer_table
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Output, exits, output_option, url_option
-from millstream.ops.streams.reading import read_consumers
+from millstream.ops.streams.partitioned import all_consumers
 from millstream.ops.streams.status import ConsumerStatus
 
 
@@ -39,7 +39,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
             output.say(f"There are {len(found)}; --limit {len(found)} shows all.")
 
     with exits("millstream consumer ls"):
-        look(url, watch, lambda line: read_consumers(line, stream, group), show, form)
+        look(url, watch, lambda line: all_consumers(line, stream, group), show, form)
 
 
 def _sorted(found: list[ConsumerStatus], sort: str) -> list[ConsumerStatus]:

@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import click
 
-from millstream.cli.console.shown import GROUPS, RATES, consumer_table, group_row
+from millstream.cli.console.shown import GROUPS, RATES, consumer_table, group_row, owner_table
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.client.line import Line
 from millstream.ops.findings.advice import Advice, Case, advise
 from millstream.ops.findings.reading import read_case
+from millstream.ops.groups.owners import PartitionOwner, partition_owners
 from millstream.ops.groups.status import rates
-from millstream.ops.streams.reading import overview, read_one
+from millstream.ops.streams.partitioned import overview_by_stream, parts_seen, read_stream
+from millstream.ops.streams.reading import overview
 from millstream.ops.streams.status import GroupStatus, StreamsSeen, refused_lines
 
 _ADVICE = (
@@ -31,10 +33,13 @@ _SORTS = ("lag", "age", "pending", "name")
 @click.argument("stream", required=False)
 @click.option("--sort", type=click.Choice(_SORTS), default="lag", help="Sort order: by name, or the worst value first.")
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of groups shown.")
+@click.option("--all", "parts", is_flag=True, help="Show each partition of a partitioned stream. Default: their sum.")
 @watch_option
 @url_option
 @output_option
-def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str | None, form: str) -> None:
+def ls(  # noqa: PLR0917 - click passes every option by name
+    stream: str | None, sort: str, limit: int, parts: bool, watch: float | None, url: str | None, form: str
+) -> None:
     """List the groups of all streams, or of STREAM.
 
     `lag` is the number of entries that the group has not received yet. If the server does not know it, it is `unknown`
@@ -45,14 +50,17 @@ def ls(stream: str | None, sort: str, limit: int, watch: float | None, url: str 
     Examples:
       millstream group ls
       millstream group ls orders --watch                   with rates, and the time until the lag is 0
+      millstream group ls orders --all                     each partition of a partitioned stream
       millstream group ls --sort age -o json | jq '.[0]'
     """
 
     async def work(line: Line) -> StreamsSeen:
-        return await (overview(line) if stream is None else read_one(line, stream))
+        if stream is None:
+            return await (overview(line) if parts else overview_by_stream(line))
+        return await (read_stream(line, stream) if not parts else parts_seen(line, stream))
 
     def show(seen: StreamsSeen, before: StreamsSeen | None) -> None:
-        _list(seen, before, sort, limit, form, many=stream is None)
+        _list(seen, before, sort, limit, form, many=stream is None or parts)
 
     with exits("millstream group ls"):
         look(url, watch, work, show, form)
@@ -96,7 +104,7 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
 
     If the server does not know the lag, the command reads and counts up to --count undelivered entries. It also shows
     the command that repairs the server's counter, if there is one. Each piece of advice has its facts and a command
-    line that helps.
+    line that helps. A partitioned stream has the sums of its partitions, and a table of them with their owners.
 
     \b
     Examples:
@@ -104,18 +112,18 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
       millstream group show orders billing --watch
       millstream group show orders billing -o json | jq '.advice[].remedy'
     """
+
+    async def work(line: Line) -> tuple[Case, list[PartitionOwner]]:
+        parts = await partition_owners(line, stream, group, if_any=True)
+        return await read_case(line, stream, group, count=count), parts
+
     with exits("millstream group show"):
-        look(
-            url,
-            watch,
-            lambda line: read_case(line, stream, group, count=count),
-            lambda seen, before: _whole(seen, before, form),
-            form,
-        )
+        look(url, watch, work, lambda seen, before: _whole(seen, None if before is None else before[0], form), form)
 
 
-def _whole(case: Case, before: Case | None, form: str) -> None:
+def _whole(found: tuple[Case, list[PartitionOwner]], before: Case | None, form: str) -> None:
     """One answer of ``show``."""
+    case, parts = found
     seen, lag = case.seen, case.seen.group.lag
     rate = rates(before.seen.streams, seen.streams)[1] if before is not None else {}
     case = replace(case, rate=rate.get((seen.group.stream, seen.group.name)))
@@ -134,7 +142,8 @@ def _whole(case: Case, before: Case | None, form: str) -> None:
         hidden |= {name for name in ("lag_why", "lag_repair", "lag_repair_note") if facts[name] is None}
         facts = {name: value for name, value in facts.items() if name not in hidden}
     advice = Table("advice", _ADVICE, [_advice_row(one, form) for one in advise(case)])
-    Output(form).report(facts, [consumer_table(seen.consumers, form), advice], GROUPS)
+    owners = [owner_table("partitions", parts)] if parts else []
+    Output(form).report(facts, [consumer_table(seen.consumers, form), *owners, advice], GROUPS)
 
 
 def _advice_row(one: Advice, form: str) -> dict[str, object]:

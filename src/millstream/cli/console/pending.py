@@ -20,6 +20,7 @@ _CUT = 80  # bytes of a value that people see in a list
 _SHOWN = 10  # fields of an entry
 
 _PENDING = (
+    Column("stream", rank=6),
     Column("id"),
     Column("added_ms", "time", "added", rank=3),
     Column("consumer"),
@@ -61,10 +62,11 @@ def ls(
 ) -> None:
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
-    Entries are listed in pages, by id. With a filter or --sort the command scans up to --scan entries, the oldest
-    first; the last line reports if there are more. An entry without an owner has no consumer and no idle time. `due in`
-    is the time until a delayed entry is delivered again. `fatal` marks an entry released as impossible to process,
-    `gone` one that is no longer in the stream (checked with --payload or --gone).
+    Entries are listed in pages, by id; a partitioned stream stands for all its partitions. With a filter or --sort the
+    command scans up to --scan entries (of each partition), the oldest first; the last line reports if there are more.
+    An entry without an owner has no consumer and no idle time. `due in` is the time until a delayed entry is delivered
+    again. `fatal` marks an entry released as impossible to process, `gone` one that is no longer in the stream (checked
+    with --payload or --gone).
 
     \b
     Examples:
@@ -96,24 +98,18 @@ class _Asked:
 
     async def ask(self, line: Line) -> tuple[PendingSummary, PendingPage]:
         """Number of pending entries, and the requested page."""
-        total = await pending.summary(line, self.stream, self.group)
         choice = None if self.choice == PendingChoice() else self.choice
-        where = (line, self.stream, self.group)
-        if self.sort == "id":
-            page = await pending.read_page(
-                *where, start=self.start, count=self.limit, choice=choice, scan=self.scan, payload=self.payload
-            )
-        else:
-            by: PendingOrder = "idle" if self.sort == "idle" else "deliveries"
-            page = await pending.worst(
-                *where, by=by, count=self.limit, choice=choice, scan=self.scan, payload=self.payload
-            )
-        return total, page
+        by: PendingOrder | None = None if self.sort == "id" else "idle" if self.sort == "idle" else "deliveries"
+        wanted = pending.PendingWanted(
+            self.stream, self.group, self.limit, choice, by, self.start, self.scan, self.payload
+        )  # fmt: skip
+        return await pending.read_wanted(line, wanted)
 
     def show(self, found: tuple[PendingSummary, PendingPage], form: str) -> None:
         """One answer."""
         summary, page = found
-        hidden = () if self.payload else ("gone", "fields")
+        in_parts = any(entry.stream != self.stream for entry in page.entries)
+        hidden = (*(() if in_parts else ("stream",)), *(() if self.payload else ("gone", "fields")))
         rows = (_row(entry, form) for entry in page.entries)
         output = Output(form)
         empty = "Nothing is pending." if not summary.total else "No pending entry matches."

@@ -1,8 +1,10 @@
 """The display of groups and their lag, the same in all subcommands."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from millstream.cli.shared.output import Column, Table
+from millstream.ops.groups.owners import PartitionOwner
 from millstream.ops.groups.status import GroupRate, consumer_facts, group_facts
 from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag
 
@@ -34,8 +36,19 @@ CONSUMERS = (
     Column("inactive_ms", "span", "nothing new for"),
 )
 
+OWNERS = (
+    Column("partition", "count"),
+    Column("owner"),
+    Column("fence", "count"),
+    Column("lease_ms", "span", "lease ends in", rank=2),
+    Column("entries", "count", rank=3),
+    Column("lag", "count"),
+    Column("pending", "count"),
+    Column("key", rank=4),
+)
+
 RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
-"""Columns for people who watch a list; ``stream`` is only in a list of many."""
+"""Columns of a list that is read again and again."""
 
 
 def lag_text(lag: Lag, form: str) -> object:
@@ -57,3 +70,8 @@ def consumer_table(found: Sequence[ConsumerStatus], form: str) -> Table:
     nobody = "(nobody)" if form == "table" else ""
     rows = [consumer_facts(one) | {"consumer": one.name or nobody} for one in found]
     return Table("consumers", CONSUMERS, rows, empty="No consumers.")
+
+
+def owner_table(name: str, found: Sequence[PartitionOwner]) -> Table:
+    """Partitions with their owners as a table."""
+    return Table(name, OWNERS, [{**dataclasses.asdict(one), "partition": one.number} for one in found])

@@ -10,9 +10,10 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.client.line import Line
 from millstream.ops.asking import NotReadableError
 from millstream.ops.later import status
-from millstream.ops.later.reading import named_schedules, read_counts, read_schedules, scheduled_streams
+from millstream.ops.later.reading import counts_by_stream, named_schedules, read_all_schedules, scheduled_streams
 from millstream.ops.payloads.choice import EntryChoice
 from millstream.ops.payloads.shown import in_brief
+from millstream.ops.streams.partitioned import each_part
 from millstream.ops.words import command_words, shell_line
 
 _STREAMS = (
@@ -24,7 +25,7 @@ _STREAMS = (
     Column("problem", "prose", rank=3, people="filled"),
 )
 _SCHEDULES = (
-    Column("stream", people="never"),
+    Column("stream"),
     Column("id"),
     Column("at_ms", "time", "at", people="never"),
     Column("due_in_ms", "span", "due in"),
@@ -47,8 +48,8 @@ _SHOWN = 10  # fields of an entry in a list
 def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: str | None, form: str) -> None:
     """List the schedules of STREAM, the first due first; without STREAM, the streams that have some.
 
-    `overdue` is the time by which an entry is late. A worker drops an entry after its time `expires`. Contents of more
-    than 16 KiB are not read; `show` shows them.
+    A partitioned stream stands for all its partitions. `overdue` is the time by which an entry is late. A worker drops
+    an entry after its time `expires`. Contents of more than 16 KiB are not read; `show` shows them.
 
     \b
     Examples:
@@ -61,13 +62,15 @@ def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: 
             look(url, watch, _streams, lambda found, _: _show_streams(found, form), form)
             return
         choice, key = choice_of(decoding), stream
-        look(
-            url, watch, lambda line: read_schedules(line, key, limit), lambda seen, _: _show(seen, choice, form), form
-        )  # fmt: skip
+
+        async def work(line: Line) -> status.StreamSchedules:
+            return await read_all_schedules(line, key, limit)
+
+        look(url, watch, work, lambda seen, _: _show(seen, choice, form), form)
 
 
 async def _streams(line: Line) -> list[status.StreamSchedules]:
-    return status.latest_first(await read_counts(line, await scheduled_streams(line, search=True)))
+    return status.latest_first(await counts_by_stream(line, await scheduled_streams(line, search=True)))
 
 
 def _show_streams(found: list[status.StreamSchedules], form: str) -> None:
@@ -77,8 +80,9 @@ def _show_streams(found: list[status.StreamSchedules], form: str) -> None:
 
 def _show(seen: status.StreamSchedules, choice: EntryChoice, form: str) -> None:
     rows = [_row(one, seen.at_ms, choice, form) for one in seen.schedules]
+    in_parts = any(one.stream != seen.stream for one in seen.schedules)
     output = Output(form)
-    output.table(Table("schedules", _SCHEDULES, rows, "No schedules wait."))
+    output.table(Table("schedules", _SCHEDULES, rows, "No schedules wait.", () if in_parts else ("stream",)))
     if seen.total > len(rows):
         output.say(f"{len(rows)} shown of {seen.total} that wait; --limit {seen.total} shows all.")
 
@@ -108,11 +112,14 @@ def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) 
       millstream later show bills xmas-7 -o json | jq .fields
     """
     with exits("millstream later show"):
-        seen = ask(url, lambda line: named_schedules(line, stream, [schedule]))
-        if not seen.schedules:
+        parts = ask(
+            url, lambda line: each_part(line, stream, lambda key: named_schedules(line, key, [schedule]))
+        )  # fmt: skip
+        found = [(one, seen) for seen in parts for one in seen.schedules]
+        if not found:
             lists = shell_line(command_words("later ls", stream))
             raise NotReadableError(f"no schedule {schedule!r} waits in {stream!r}; `{lists}` lists those that wait")
-        (one,) = seen.schedules
+        one, seen = found[0]
         payload = choice_of(decoding).payload(one.view)
         facts = status.schedule_facts(one, seen.at_ms, payload) | {"trim": " ".join(one.trim) or None}
         del facts["fields"]

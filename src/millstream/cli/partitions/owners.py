@@ -1,24 +1,12 @@
 """``millstream group owners``."""
 
-import dataclasses
-
 import click
 
+from millstream.cli.console.shown import owner_table
 from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Output, exits, output_option, url_option
 from millstream.ops.groups.owners import PartitionOwner, partition_owners
 from millstream.texts import plural
-
-_COLUMNS = (
-    Column("partition", "count"),
-    Column("owner"),
-    Column("fence", "count"),
-    Column("lease_ms", "span", "lease ends in", rank=2),
-    Column("entries", "count", rank=3),
-    Column("lag", "count"),
-    Column("pending", "count"),
-    Column("key", rank=4),
-)
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -41,9 +29,8 @@ def owners(stream: str, group: str, watch: float | None, url: str | None, form: 
     """
 
     def show(found: list[PartitionOwner], _: object) -> None:
-        rows = [{**dataclasses.asdict(one), "partition": one.number} for one in found]
         output = Output(form)
-        output.table(Table("owners", _COLUMNS, rows))
+        output.table(owner_table("owners", found))
         if free := sum(one.owner is None for one in found):
             output.say(f"{free} of {plural(len(found), 'partition')} {'has' if free == 1 else 'have'} no owner.")
 

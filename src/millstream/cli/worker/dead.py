@@ -1,7 +1,7 @@
 """``millstream dead``: dead letters looked at, put back where they came from, removed, exported."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -9,6 +9,7 @@ from typing import IO, Any, TypeVar, cast
 import click
 
 from millstream.cli.changes.options import with_words
+from millstream.cli.console.shown import picked
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.worker.letters import readable, users_part
@@ -16,9 +17,9 @@ from millstream.client.dead_letter.admin import DeadLetterStream, LetterFilter, 
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.client.line import Line
 from millstream.ops.letters.changes import FITTING, fitting
-from millstream.ops.letters.reading import admin_of
+from millstream.ops.letters.reading import admin_of, parts_of_letters
 from millstream.ops.parameters import entry_id
-from millstream.ops.words import command_words, shell_line
+from millstream.ops.words import command_words, order, shell_line
 from millstream.texts import plural
 from millstream.worker.registry.lookup import NotThereError
 
@@ -27,6 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LIST = (
     Column("id"),
+    Column("stream", rank=7),
     Column("died_ms", "time", "died", rank=5),
     Column("group", rank=2),
     Column("reason", rank=1),
@@ -79,6 +81,8 @@ def _where(command: Command) -> Command:
 def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: str, **chosen: str | None) -> None:
     """List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.
 
+    A partitioned stream stands for the dead-letter streams of all its partitions.
+
     \b
     Examples:
       millstream dead ls
@@ -90,10 +94,12 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
         if stream is None and key is None:
             output.table(_streams(ask(url, dead_letter_streams)))
             return
-        choice, place = _chosen(chosen), place_of(url, stream or "", key)
-        found = ask(url, lambda line: _letters(line, place, choice, limit + 1))
+        choice, places = _chosen(chosen), places_of(url, stream or "", key)
+        found = ask(url, lambda line: _letters(line, places, choice, limit + 1))
+        wanted = [column.name for column in _LIST if column.name != "stream" or len(places) > 1]
+        columns = picked(_LIST, wanted, form)
         rows = [_row(one) for one in found[:limit]]
-        output.table(Table("letters", _LIST, rows, empty="No dead letters."))
+        output.table(Table("letters", columns, [[row[c.name] for c in columns] for row in rows], "No dead letters."))
         if len(found) > limit:
             output.say(f"There are more; use --limit {limit * 10}.")
 
@@ -114,7 +120,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
     """
     with exits("millstream dead show"):
         id = entry_id(id)  # noqa: A001 - click's argument
-        place = place_of(url, stream, key)
+        place = place_of(url, stream, key, id)
         found, _ = ask(url, lambda line: admin_of(line, place).find([id]))
         if not found:
             lists = shell_line(command_words("dead ls", stream))
@@ -144,24 +150,39 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
       millstream dead export orders --since 1d --to dead.jsonl
     """
     with exits("millstream dead export"):
-        choice, place = _chosen(chosen), place_of(url, stream, key)
+        choice, places = _chosen(chosen), places_of(url, stream, key)
         if file is None:
-            ask(url, lambda line: _export(line, place, choice, sys.stdout))
+            ask(url, lambda line: _export(line, places, choice, sys.stdout))
             return
         with file.open("x", encoding="utf-8") as out:
-            count = ask(url, lambda line: _export(line, place, choice, out))
+            count = ask(url, lambda line: _export(line, places, choice, out))
         Output().say(f"{plural(count, 'letter is', 'letters are')} in {file}.")
 
 
-def place_of(url: str | None, stream: str, key: str | None) -> str:
-    """The key of the dead-letter stream."""
+def places_of(url: str | None, stream: str, key: str | None) -> tuple[str, ...]:
+    """The keys of the dead-letter streams: several for a partitioned stream."""
 
-    async def given(line: Line, key: str) -> str:
+    async def found(line: Line) -> tuple[str, ...]:
+        if key is None:
+            return await parts_of_letters(line, stream) or (await locate(line, stream),)
         if await line.near(key).calls([("TYPE", key)]) == [b"none"]:
             raise NotThereError(f"there is no stream {key!r} (--key): `millstream dead ls` lists them")
-        return key
+        return (key,)
 
-    return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))
+    return ask(url, found)
+
+
+def place_of(url: str | None, stream: str, key: str | None, ident: str) -> str:
+    """The key of the dead-letter stream with a letter; the first one if none has it."""
+    places = places_of(url, stream, key)
+
+    async def found(line: Line) -> str:
+        for place in places[1:]:
+            if (await admin_of(line, place).find([ident]))[0]:
+                return place
+        return places[0]
+
+    return ask(url, found)
 
 
 def _chosen(typed: dict[str, str | None]) -> LetterFilter:
@@ -180,25 +201,27 @@ def _time(entry: str) -> int:
     return int(entry.partition("-")[0])
 
 
-async def _letters(line: Line, place: str, choice: LetterFilter, limit: int | None = None) -> list[StoredLetter]:
+async def _letters(line: Line, places: Sequence[str], choice: LetterFilter, limit: int) -> list[StoredLetter]:
     """The letters that are chosen, oldest first, at most ``limit``; reading ends there, however many there are."""
     found: list[StoredLetter] = []
-    async with aclosing(admin_of(line, place).letters(choice)) as letters:
-        async for one in letters:
-            found.append(one)
-            if len(found) == limit:
-                break
-    return found
+    for place in places:
+        most = len(found) + limit
+        async with aclosing(admin_of(line, place).letters(choice)) as letters:
+            async for one in letters:
+                found.append(one)
+                if len(found) == most:
+                    break
+    return sorted(found, key=lambda one: order(one.id))[:limit]
 
 
-def _row(one: StoredLetter) -> tuple[object, ...]:
+def _row(one: StoredLetter) -> dict[str, object]:
     """A letter in the list: the error's first line, since the rest is what ``show`` is for."""
-    letter = one.letter
-    if letter is None:
-        return (one.id, _time(one.id), None, None, None, None, None, "not a dead letter")
-    error = letter.error.partition("\n")[0][:200]
-    returned = len(letter.history)
-    return (one.id, letter.died_ms, letter.group, letter.reason, letter.deliveries, returned, letter.id, error)
+    if one.letter is None:
+        return dict.fromkeys(column.name for column in _LIST) | {
+            "id": one.id, "died_ms": _time(one.id), "error": "not a dead letter"
+        }  # fmt: skip
+    whole = _whole(one)
+    return {**whole, "error": one.letter.error.partition("\n")[0][:200]}
 
 
 def _whole(one: StoredLetter) -> dict[str, object]:
@@ -232,14 +255,15 @@ def _show(output: Output, whole: dict[str, object]) -> None:
     output.report(whole, tables, _KINDS)
 
 
-async def _export(line: Line, place: str, choice: LetterFilter, out: IO[str]) -> int:
+async def _export(line: Line, places: Sequence[str], choice: LetterFilter, out: IO[str]) -> int:
     """Write letters as they are read, so that memory does not grow with the stream; how many there were."""
     count = 0
     output = Output("jsonl", out)
-    async with aclosing(admin_of(line, place).letters(choice)) as letters:
-        async for one in letters:
-            export_one(output, one)
-            count += 1
+    for place in places:
+        async with aclosing(admin_of(line, place).letters(choice)) as letters:
+            async for one in letters:
+                export_one(output, one)
+                count += 1
     return count
 
 

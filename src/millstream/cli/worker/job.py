@@ -8,6 +8,7 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.ops.jobs.reading import read_job
 from millstream.ops.jobs.status import group_facts
 from millstream.ops.parameters import entry_id
+from millstream.ops.streams.partitioned import each_part
 
 _FACTS = (Column("keep_ms", "span", "result is kept for"),)
 _GROUPS = (
@@ -40,7 +41,7 @@ def show(stream: str, entry: str, url: str | None, form: str) -> None:
     """
     with exits("millstream job show"):
         whole = entry_id(entry)
-        seen = ask(url, lambda line: read_job(line, stream, whole))
+        seen = ask(url, lambda line: each_part(line, stream, lambda key: read_job(line, key, whole)))[0]
         rows = []
         for one in seen.groups:
             facts = group_facts(one)

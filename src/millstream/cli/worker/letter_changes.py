@@ -13,7 +13,7 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table
 from millstream.cli.shared.printing import in_one_line
-from millstream.cli.worker.dead import export_one, place_of
+from millstream.cli.worker.dead import export_one, place_of, places_of
 from millstream.cli.worker.editor import edited
 from millstream.client.dead_letter.put_back import PutBackOutcome
 from millstream.errors import UsageError
@@ -29,9 +29,10 @@ _KEY = click.Option(["--key"], metavar="KEY", help="Key of the dead-letter strea
 
 
 def _located(typed: TypedChange, options: Ask, key: str | None, **texts: str) -> TypedChange:
-    """The change with the dead-letter stream in place of the stream."""
-    place = place_of(options.url, typed.texts["key"], key)
-    return replace(typed, texts={**typed.texts, "key": place, **texts})
+    """The change with the dead-letter stream in place of the stream, unless it has several as it is partitioned."""
+    places = places_of(options.url, typed.texts["key"], key)
+    place = {"key": places[0]} if len(places) == 1 else {}
+    return replace(typed, texts={**typed.texts, **place, **texts})
 
 
 def _retry(typed: TypedChange, options: Ask, key: str | None) -> None:
@@ -68,7 +69,8 @@ def _remove(typed: TypedChange, options: Ask, key: str | None) -> None:
 
 
 def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, only_print: bool) -> None:
-    output, typed = Output(options.form), _located(typed, options, key)
+    output, place = Output(options.form), place_of(options.url, typed.texts["key"], key, typed.texts["ids"])
+    typed = replace(typed, texts={**typed.texts, "key": place})
     _, before = ask(options.url, lambda line: reading.editable(line, typed.texts["key"], typed.texts["ids"]))
     document = document_of(before)
     if only_print:

@@ -5,14 +5,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from millstream.client.line import Command, Line, Reply
-from millstream.ops.asking import NotReadableError, calls, refusal
+from millstream.client.partitions.layout import HIGHEST_ID
+from millstream.ops.asking import NotAllowedError, NotReadableError, calls, refusal
 from millstream.ops.findings.advice import Case
 from millstream.ops.findings.check import CheckBounds, undecided
 from millstream.ops.groups.status import GroupRate
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.reading import pending_entry
 from millstream.ops.pending.status import PendingEntry
-from millstream.ops.streams.reading import COUNT, consumer_status, count_lag, read_group
+from millstream.ops.streams.partitioned import PartitionedStream, all_consumers, read_partitioned
+from millstream.ops.streams.reading import COUNT, consumer_status, count_lag, named, read_group
 from millstream.ops.streams.status import ConsumerStatus, GroupSeen, GroupStatus, StreamsSeen
 from millstream.ops.workers.reading import read_workers
 from millstream.ops.workers.status import WorkersSeen
@@ -45,13 +47,46 @@ _PENDING = 100  # entries of each group, where several are read
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
     """The known facts about a group: its consumers, its oldest pending entries, and its workers."""
-    case = Case(await read_group(line, stream, name, count=count), workers=await read_workers(line))
-    return replace(case, pending=await _oldest(line, stream, name)) if case.seen.group.pending else case
+    seen = await _group_or_sum(line, stream, name, count)
+    case = Case(seen, workers=await read_workers(line))
+    return replace(case, pending=await _oldest(line, seen)) if seen.group.pending else case
 
 
-async def _oldest(line: Line, stream: str, name: str) -> tuple[PendingEntry, ...]:
+async def _group_or_sum(line: Line, stream: str, name: str, count: int) -> GroupSeen:
+    """A group; of a partitioned stream, which a plain one costs no question, the sums of its partitions."""
+    missing: NotReadableError | None = None
     try:
-        return (await pending.read_page(line, stream, name, count=_LOOKED_AT)).entries
+        seen = await read_group(line, stream, name, count=count)
+        if seen.stream.last_id != HIGHEST_ID:
+            return seen
+    except NotAllowedError:
+        raise
+    except NotReadableError as error:
+        missing = error
+    whole = await read_partitioned(line, stream)
+    if whole is not None:
+        return await _summed(line, whole, name)
+    if missing is not None:
+        raise missing
+    return seen
+
+
+async def _summed(line: Line, whole: PartitionedStream, name: str) -> GroupSeen:
+    """A group with the sums of its partitions."""
+    group = named(whole.status, name)
+    try:
+        return GroupSeen(whole.seen, group, tuple(await all_consumers(line, whole.status.key, name)))
+    except NotReadableError as error:
+        return GroupSeen(whole.seen, group, (), str(error))
+
+
+async def _oldest(line: Line, seen: GroupSeen) -> tuple[PendingEntry, ...]:
+    where = (seen.group.stream, seen.group.name)
+    try:
+        if seen.stream.partitions is None:
+            return (await pending.read_page(line, *where, count=_LOOKED_AT)).entries
+        wanted = pending.PendingWanted(*where, _LOOKED_AT, payload=False)
+        return (await pending.read_wanted(line, wanted))[1].entries
     except NotReadableError:  # this user may not run XPENDING, and may see the rest
         return ()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from millstream.errors import UsageError
-from millstream.ops.actions import Together, Word, action
+from millstream.ops.actions import Spread, Together, Word, action
 from millstream.ops.asking import NotReadableError, is_missing
 from millstream.ops.groups.reading import place_facts, rewind_facts
 from millstream.ops.groups.status import UNREAD, Ahead, Between, GroupReaders
@@ -25,6 +25,7 @@ from millstream.ops.plan import (
     position_check,
 )
 from millstream.ops.streams import reading as reading_streams
+from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.streams.status import GroupPosition, GroupStatus, StreamStatus, lag_of
 from millstream.ops.words import NEVER, command_words, order, shell_line
 
@@ -62,6 +63,7 @@ def _at(values: Mapping[str, Any]) -> StreamPlace:
     "Set a group to another position: deliver entries again, or skip them.",
     "XGROUP SETID",
     undo="group rewind",
+    parts=Spread(parts_of),
 )
 async def rewind(
     change: ActionCall,
@@ -96,6 +98,8 @@ async def rewind(
     A preview shows the position, the next entry and the lag before and after. It also shows the number of entries
     delivered again or skipped, and the number of those still pending. If the server counts the entries that the group
     read, that counter is set too, so that the lag stays known. Pending entries stay pending.
+
+    The group of a partitioned stream moves in each partition, to the same PLACE; -100 counts in each of them.
 
     If the group reads on before you confirm, nothing is changed: pause its workers first (`millstream worker pause`),
     or use --even-if-moved. Even then nothing is changed if another user set the group back meanwhile, or if it is

@@ -23,13 +23,15 @@ class PartitionOwner:
     pending: int
 
 
-async def partition_owners(line: Line, stream: str, group: str) -> list[PartitionOwner]:
-    """The partitions of a stream, and who owns each.
+async def partition_owners(line: Line, stream: str, group: str, *, if_any: bool = False) -> list[PartitionOwner]:
+    """The partitions of a stream, and who owns each; of a stream without partitions none, ``if_any``.
 
     Raises:
         NotReadableError: the stream is not partitioned, or the server refuses to tell.
     """
     layout = await find_layout(line, stream)
+    if layout is None and if_any:
+        return []
     if layout is None:
         raise NotReadableError(
             f"the stream {stream!r} is not partitioned: `millstream consumer ls` shows a group's consumers"

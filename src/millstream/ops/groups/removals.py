@@ -6,7 +6,7 @@ from typing import Annotated
 
 from millstream.client.delays import due
 from millstream.client.line import Line
-from millstream.ops.actions import Word, action
+from millstream.ops.actions import Spread, Word, action
 from millstream.ops.groups.changes import position_facts
 from millstream.ops.groups.reading import ConsumerFacts, removed_consumer
 from millstream.ops.making import ActionCall, Prepared
@@ -29,6 +29,7 @@ from millstream.ops.plan import (
     group_check,
     put_back_command,
 )
+from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.streams.reading import read_group
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.words import command_words
@@ -40,6 +41,7 @@ from millstream.ops.words import command_words
     "XGROUP DESTROY",
     loses=True,
     undo="group create",
+    parts=Spread(parts_of),
 )
 async def remove(change: ActionCall, stream: Stream, group: Group) -> ChangePlan:
     """Remove GROUP of STREAM, with its position and its pending entries.
@@ -66,6 +68,7 @@ async def remove(change: ActionCall, stream: Stream, group: Group) -> ChangePlan
     "XCLAIM",
     loses=True,
     undo="audit undo",
+    parts=Spread(parts_of),
 )
 async def remove_consumer(
     change: ActionCall,

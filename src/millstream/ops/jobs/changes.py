@@ -4,16 +4,18 @@ from typing import Annotated
 
 from millstream.client.jobs import record
 from millstream.ops import plan
-from millstream.ops.actions import Word, action
+from millstream.ops.actions import Spread, Word, action
 from millstream.ops.jobs.reading import read_job
 from millstream.ops.jobs.status import JobSeen
 from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Group, Stream, entry_id
+from millstream.ops.streams.partitioned import parts_of
 
 _PREVIEW_MS = 86_400_000  # Age of a preview whose time counts
 
 
-@action("job cancel", "Cancel a job in a group: it never begins, or is interrupted.", "ZADD", loses=True, writes="")
+@action("job cancel", "Cancel a job in a group: it never begins, or is interrupted.", "ZADD", loses=True, writes="",
+        parts=Spread(parts_of, lambda texts: ("XRANGE", texts["key"], texts["id"], texts["id"])))  # fmt: skip
 async def cancel(
     change: ActionCall,
     stream: Stream,

@@ -9,13 +9,14 @@ from millstream.client.later import schedule
 from millstream.client.later.schedule import LATEST_MS, WORDS_LIMIT
 from millstream.errors import UsageError
 from millstream.ops import plan
-from millstream.ops.actions import Together, Word, action
+from millstream.ops.actions import Spread, Together, Word, action
 from millstream.ops.later.reading import named_schedules
 from millstream.ops.later.status import ScheduleStatus, StreamSchedules
 from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Stream
 from millstream.ops.payloads.shown import LIGHT
 from millstream.ops.rights import rights_on
+from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.words import command_words, shell_line
 from millstream.texts import time_text
 
@@ -51,7 +52,11 @@ _DELAY = Word("option", "SPAN", f"New time, counted from now: {times.SPAN_HELP}.
               hint="10m", read=times.span)  # fmt: skip
 
 
-@action("later cancel", "Remove schedules: their entries are never added.", "ZREM", "HDEL", loses=True, writes="")
+_PARTS = Spread(parts_of, lambda texts: ("ZSCORE", schedule.due_key(texts["key"]), texts["ids"]))
+
+
+@action("later cancel", "Remove schedules: their entries are never added.", "ZREM", "HDEL", loses=True, writes="",
+        parts=_PARTS)  # fmt: skip
 async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> plan.ChangePlan:
     """Remove schedules of STREAM: their entries are never added.
 
@@ -66,7 +71,7 @@ async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> plan.Cha
     return plan_cancel(await _chosen(change, stream, ids), ids)
 
 
-@action("later move", "Give schedules another time.", "ZADD", "HSET", undo="later move", writes="")
+@action("later move", "Give schedules another time.", "ZADD", "HSET", undo="later move", writes="", parts=_PARTS)
 async def move(
     change: ActionCall,
     stream: Stream,
@@ -89,7 +94,7 @@ async def move(
     return plan_move(seen, ids, at)
 
 
-@action("later fire", "Add the entries of schedules now.", "ZREM", "HDEL", writes="")
+@action("later fire", "Add the entries of schedules now.", "ZREM", "HDEL", writes="", parts=_PARTS)
 async def fire(change: ActionCall, stream: Stream, ids: Schedules) -> plan.ChangePlan:
     """Add the entries of schedules to STREAM now; no worker is needed for it.
 

@@ -8,6 +8,7 @@ from millstream.client.line import Command, Line, Reply
 from millstream.ops.asking import calls, explained, refusal, unreadable
 from millstream.ops.later.status import ScheduleStatus, StreamSchedules
 from millstream.ops.payloads.shown import LIGHT
+from millstream.ops.streams.partitioned import candidates, each_part, read_layouts
 from millstream.ops.words import text_of
 from millstream.texts import size_text
 
@@ -54,6 +55,16 @@ def _stream_of(key: str) -> str | None:
     return None
 
 
+async def counts_by_stream(line: Line, streams: Sequence[str]) -> list[StreamSchedules]:
+    """The same as :func:`read_counts`, a partitioned stream as one."""
+    layouts = await read_layouts(line, candidates(streams))
+    whole = {key: stream for stream, layout in layouts.items() for key in layout.every_key}
+    parts: dict[str, list[StreamSchedules]] = {}
+    for one in await read_counts(line, streams):
+        parts.setdefault(whole.get(one.stream, one.stream), []).append(one)
+    return [joined(stream, each) for stream, each in parts.items()]
+
+
 async def read_counts(line: Line, streams: Iterable[str]) -> list[StreamSchedules]:
     """The number of schedules of each stream, and the due time of the first; streams without any are left out."""
     every, found = list(streams), list[StreamSchedules]()
@@ -85,6 +96,23 @@ async def read_schedules(line: Line, stream: str, count: int, most: int = LIGHT)
     found = await _with_contents(near, stream, list(zip(rows[::2], rows[1::2], strict=True)), most)
     first = found[0].at_ms if found else None
     return StreamSchedules(stream, server_ms(time, key), int(answer(total, key)), first, found)
+
+
+async def read_all_schedules(line: Line, stream: str, count: int) -> StreamSchedules:
+    """The first schedules of a stream, of all its partitions if it is partitioned."""
+    return joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count)), count)
+
+
+def joined(stream: str, parts: Sequence[StreamSchedules], count: int = 0) -> StreamSchedules:
+    """The schedules of partitions as those of their stream."""
+    if len(parts) == 1 and parts[0].stream == stream:
+        return parts[0]
+    every = sorted((one for part in parts for one in part.schedules), key=lambda one: one.at_ms)
+    first = min((part.first_ms for part in parts if part.first_ms is not None), default=None)
+    why = next((part.why for part in parts if part.why), "")
+    return StreamSchedules(
+        stream, max(part.at_ms for part in parts), sum(part.total for part in parts), first, tuple(every[:count]), why
+    )
 
 
 async def named_schedules(line: Line, stream: str, ids: Sequence[str], most: int = WHOLE) -> StreamSchedules:

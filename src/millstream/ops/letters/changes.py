@@ -16,7 +16,7 @@ from millstream.client.dead_letter.letter import DeadLetter
 from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
 from millstream.client.line import Line
 from millstream.errors import UsageError
-from millstream.ops.actions import Together, Word, action
+from millstream.ops.actions import Spread, Together, Word, action
 from millstream.ops.guard import StepResult
 from millstream.ops.letters.reading import (
     _PAGE,
@@ -26,6 +26,7 @@ from millstream.ops.letters.reading import (
     admin_of,
     after_newest,
     editable,
+    parts_of_letters,
     tally,
 )
 from millstream.ops.making import ActionCall, Prepared
@@ -87,7 +88,10 @@ def _rate(text: str) -> float:
     return rate
 
 
-@action("dead retry", "Put dead letters back on the streams they came from.", "XDEL")
+_PARTS = Spread(parts_of_letters, lambda texts: ("XRANGE", texts["key"], texts["ids"], texts["ids"]))
+
+
+@action("dead retry", "Put dead letters back on the streams they came from.", "XDEL", parts=_PARTS)
 async def retry(
     change: ActionCall,
     key: Stream,
@@ -138,7 +142,8 @@ async def retry(
     return Prepared(plan, len(found.wanted), work=work, letters=returned)
 
 
-@action("dead edit", "Correct the entry of a dead letter, and put it back for the group that gave up.", "XDEL")
+@action("dead edit", "Correct the entry of a dead letter, and put it back for the group that gave up.", "XDEL",
+        parts=_PARTS)  # fmt: skip
 async def edit(
     change: ActionCall,
     key: Stream,
@@ -182,7 +187,7 @@ async def edit(
     return Prepared(plan_edit(key, one, flat, lines), 1, work=work, letters=returned)
 
 
-@action("dead rm", "Delete dead letters for good.", "XDEL", loses=True)
+@action("dead rm", "Delete dead letters for good.", "XDEL", loses=True, parts=_PARTS)
 async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
     """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
 

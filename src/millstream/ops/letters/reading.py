@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from millstream.client.dead_letter.admin import DeadLetterAdmin, LetterFilter, dead_letter_streams
+from millstream.client.dead_letter.letter import dead_key
 from millstream.client.dead_letter.put_back import StoredLetter, stored
 from millstream.client.line import Line
 from millstream.errors import Disconnected, MillstreamError, UsageError
@@ -16,6 +17,7 @@ from millstream.ops.letters.status import LettersSeen, LettersStatus, error_clas
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import light_value
 from millstream.ops.plan import Counting, TargetMissingError
+from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.words import command_words, milliseconds, shell_line
 
 LETTERS = 200
@@ -83,6 +85,17 @@ async def after_newest(line: Line, key: str) -> int:
 def admin_of(line: Line, key: str) -> DeadLetterAdmin:
     """The reader and changer of one dead-letter stream, on the node of a cluster that has it."""
     return DeadLetterAdmin(line.near(key), key)
+
+
+async def parts_of_letters(line: Line, stream: str) -> tuple[str, ...]:
+    """The dead-letter streams of a partitioned stream's partitions; none if it is not partitioned."""
+    parts = await parts_of(line, stream)
+    usual = [dead_key(key) for key in parts]
+    there = await calls(line, [("EXISTS", key) for key in usual])
+    found = [key for key, one in zip(usual, there, strict=True) if one == 1]
+    if parts and not found:  # The code may name one stream for the letters of all
+        found = [one.key for one in await dead_letter_streams(line) if set(one.streams) & set(parts)]
+    return tuple(found or usual[:1])
 
 
 async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:

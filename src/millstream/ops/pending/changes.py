@@ -17,7 +17,7 @@ from millstream.errors import UsageError
 from millstream.ops.actions import Word, action
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Group, Stream
-from millstream.ops.pending.choosing import EntriesChosen, EntriesOrGone
+from millstream.ops.pending.choosing import PARTS, EntriesChosen, EntriesOrGone
 from millstream.ops.pending.reading import held_pages
 from millstream.ops.pending.status import Chosen, PendingChoice
 from millstream.ops.plan import (
@@ -44,7 +44,7 @@ _NOT_READ = (
 _DROPPED = "Entries no longer in the stream are dropped from the pending entries."
 
 
-@action("pending ack", "Acknowledge pending entries: they count as processed.", "XACK", undo="audit undo")
+@action("pending ack", "Acknowledge pending entries: they count as processed.", "XACK", undo="audit undo", parts=PARTS)
 async def acknowledge(change: ActionCall, stream: Stream, group: Group, chosen: EntriesOrGone) -> Prepared:
     """Acknowledge pending entries of GROUP of STREAM: they count as processed.
 
@@ -67,7 +67,7 @@ async def acknowledge(change: ActionCall, stream: Stream, group: Group, chosen: 
     return await paged(change, where, chosen, (note,), _made(lambda held: plan_acknowledge(where, held, gone=gone)))
 
 
-@action("pending claim", "Move pending entries to another consumer.", "XCLAIM", undo="audit undo")
+@action("pending claim", "Move pending entries to another consumer.", "XCLAIM", undo="audit undo", parts=PARTS)
 async def claim(
     change: ActionCall,
     stream: Stream,
@@ -100,7 +100,7 @@ async def claim(
 Mode = Literal["silent", "fail", "fatal"]
 
 
-@action("pending nack", "Release pending entries, for any consumer to take.", "XNACK", undo="audit undo")
+@action("pending nack", "Release pending entries, for any consumer to take.", "XNACK", undo="audit undo", parts=PARTS)
 async def nack(
     change: ActionCall,
     stream: Stream,

@@ -13,7 +13,7 @@ from millstream.ops.asking import calls, checked
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Group, Stream, now_ms, number
 from millstream.ops.pending.changes import PendingList, paged, pending_list, plan_of_page
-from millstream.ops.pending.choosing import EntriesChosen
+from millstream.ops.pending.choosing import PARTS, EntriesChosen
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, HeldEntry, Undo
 from millstream.ops.rights import rights_on
 from millstream.ops.words import milliseconds
@@ -22,7 +22,8 @@ _SET_ASIDE = "set aside by a person"
 """The error of such a letter, unless the person gives a reason."""
 
 
-@action("pending dead", "Make dead letters of pending entries: no worker tries them again.", "XACK", undo="dead retry")
+@action("pending dead", "Make dead letters of pending entries: no worker tries them again.", "XACK", undo="dead retry",
+        parts=PARTS)  # fmt: skip
 async def set_aside(
     change: ActionCall,
     stream: Stream,

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
 from typing import Any
 
@@ -11,9 +11,18 @@ from millstream.client.line import Command, Line
 from millstream.client.ranges import behind
 from millstream.clock import SystemClock
 from millstream.ops.asking import calls, checked
-from millstream.ops.pending.status import Chosen, PendingChoice, PendingEntry, PendingOrder, PendingPage, badness
+from millstream.ops.pending.status import (
+    Chosen,
+    PendingChoice,
+    PendingEntry,
+    PendingOrder,
+    PendingPage,
+    badness,
+    joined_pages,
+)
 from millstream.ops.plan import MOST_KEPT, NOBODY, HeldEntry
 from millstream.ops.streams.measuring import ENTRIES_A_TRIP
+from millstream.ops.streams.partitioned import each_part
 from millstream.ops.streams.reading import entry_view, pending_summary
 from millstream.ops.streams.status import PendingSummary
 from millstream.ops.words import order, text_of
@@ -87,6 +96,55 @@ async def summary(line: Line, stream: str, group: str) -> PendingSummary:
     """The number of pending entries in a group, in all and by consumer."""
     (reply,) = await calls(line, [("XPENDING", stream, group)])
     return pending_summary(checked(reply, stream, group))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWanted:
+    """Pending entries to read, of a stream or of all partitions of a partitioned one."""
+
+    key: str  # Key or name of the stream
+    group: str  # Its group
+    count: int = PAGE  # Most entries
+    choice: PendingChoice | None = None  # Those that fit; None for all
+    by: PendingOrder | None = None  # The worst first by this; None for the order of ids
+    start: str = "-"  # First id, in the order of ids
+    scan: int = SCAN  # Most entries that are looked at
+    payload: bool = True  # Read their contents
+
+
+async def read_wanted(line: Line, wanted: PendingWanted) -> tuple[PendingSummary, PendingPage]:
+    """The numbers of pending entries, and a page of them."""
+    found = await each_part(line, wanted.key, lambda key: _wanted_of(line, key, wanted))
+    pages = [page for _, page in found]
+    return _summed([one for one, _ in found]), joined_pages(pages, wanted.count, wanted.by)
+
+
+async def _wanted_of(line: Line, key: str, wanted: PendingWanted) -> tuple[PendingSummary, PendingPage]:
+    total = await summary(line, key, wanted.group)
+    where, count, choice, scan = (line, key, wanted.group), wanted.count, wanted.choice, wanted.scan
+    if wanted.by is None:
+        page = await read_page(
+            *where, start=wanted.start, count=count, choice=choice, scan=scan, payload=wanted.payload
+        )  # fmt: skip
+    else:
+        page = await worst(*where, by=wanted.by, count=count, choice=choice, scan=scan, payload=wanted.payload)
+    return total, page
+
+
+def _summed(parts: Sequence[PendingSummary]) -> PendingSummary:
+    """The numbers of partitions as one."""
+    edges = [(part.first, part.last) for part in parts if part.first is not None and part.last is not None]
+    held: dict[str, int] = {}
+    for part in parts:
+        for consumer, number in part.held.items():
+            held[consumer] = held.get(consumer, 0) + number
+    return PendingSummary(
+        sum(part.total for part in parts),
+        min((first for first, _ in edges), key=order, default=None),
+        max((last for _, last in edges), key=order, default=None),
+        held,
+        sum(part.unowned for part in parts),
+    )
 
 
 async def read_page(

@@ -1,10 +1,11 @@
 """Pending entries: their state, the choice among them, and their facts. PURE."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from millstream.ops.words import EntryView, Facts, milliseconds
+from millstream.ops.words import EntryView, Facts, milliseconds, order
 
 FATAL = 2**63 - 1
 """Deliveries of an entry that was released as fatal (``XNACK ... FATAL``): the most there can be."""
@@ -83,9 +84,29 @@ class PendingPage:
     looked_at: int  # Entries that were read to find these; with a choice more than ``entries``
 
 
+def joined_pages(pages: Sequence[PendingPage], count: int, by: PendingOrder | None = None) -> PendingPage:
+    """Pages of partitions, each from the same start, as one page; in the order of ids, equal ids stay together."""
+    if len(pages) == 1:
+        return pages[0]
+    looked_at = sum(page.looked_at for page in pages)
+    if by is not None:
+        worst = sorted((one for page in pages for one in page.entries), key=lambda one: -badness(one, by))
+        following = next((page.next for page in pages if page.next is not None), None)
+        return PendingPage(tuple(worst[:count]), following, looked_at)
+    # A partition whose page ends early may have more entries after that end
+    ends = [order(page.next.removeprefix("(")) for page in pages if page.next is not None]
+    every = sorted((one for page in pages for one in page.entries), key=lambda one: (order(one.id), one.stream))
+    last = min([*ends, *(order(one.id) for one in every[count - 1 : count])], default=None)
+    kept = tuple(one for one in every if last is None or order(one.id) <= last)
+    more = bool(ends) or len(kept) < len(every)
+    following = f"({last[0]}-{last[1]}" if more and last is not None else None
+    return PendingPage(kept, following, looked_at)
+
+
 def pending_facts(entry: PendingEntry, fields: object = None) -> Facts:
     """A pending entry."""
     return {
+        "stream": entry.stream,
         "id": entry.id,
         "added_ms": milliseconds(entry.id),
         "consumer": entry.consumer,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from millstream.client.line import Line
+from millstream.client.partitions.layout import logical
 from millstream.ops.actions import Word, action
 from millstream.ops.audit import entries_of
 from millstream.ops.making import ActionCall, Prepared
@@ -51,13 +52,15 @@ async def undo(
         how = f"; this undoes it: {last.undo}" if last.undo else f": {last.note}" if last.note else ""
         raise ChangeRefusedError(f"the change {name!r} ({last.action}) kept no pending entries to restore{how}")
     stream, group = kept[0].stream, kept[0].group
-    if any((one.stream, one.group) != (stream, group) for one in kept):
+    if len({(logical(one.stream) or one.stream, one.group) for one in kept}) > 1:
         raise ChangeRefusedError(
             f"the entries of {name!r} in the audit stream are of several groups, so Millstream did not write them"
         )
-    await change.require_rights(stream)
-    where = pending_list(change, stream, group)
-    await read_group(change.line, stream, group)
+    where: dict[str, PendingList] = {}
+    for each in dict.fromkeys(one.stream for one in kept):  # Several are partitions of one stream
+        await change.require_rights(each)
+        where[each] = pending_list(change, each, group)
+        await read_group(change.line, each, group)
     tally = Tally()
     for one in kept:
         tally.held.update(held.consumer for held in one.held or ())
@@ -65,9 +68,9 @@ async def undo(
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:  # noqa: ARG001 - the entries are here already
         # a consumer's removal moved some of its entries first: each part is as its own change left it
         for one in kept:
-            yield plan_put_back(where, one.held or (), one.now)
+            yield plan_put_back(where[one.stream], one.held or (), one.now)
 
-    first = plan_put_back(where, kept[0].held or (), kept[0].now)
+    first = plan_put_back(where[stream], kept[0].held or (), kept[0].now)
     return Prepared(plan_put_back_all(first, tally), tally.entries, pages)
 
 

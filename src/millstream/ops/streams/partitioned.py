@@ -1,8 +1,9 @@
 """A partitioned stream as one: the sums of its partitions, and the worst of their groups."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from millstream.client.line import Line
 from millstream.client.partitions.layout import (
@@ -14,10 +15,12 @@ from millstream.client.partitions.layout import (
     parse_layout,
 )
 from millstream.client.partitions.lease import owner_key, parse_owner
-from millstream.ops.asking import calls, checked, explained, refusal
-from millstream.ops.streams.reading import names, read
-from millstream.ops.streams.status import GroupStatus, Lag, StreamsSeen, StreamStatus, oldest
+from millstream.ops.asking import NotAllowedError, NotReadableError, calls, checked, explained, refusal
+from millstream.ops.streams.reading import names, read, read_consumers, read_one
+from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag, StreamsSeen, StreamStatus, oldest
 from millstream.ops.words import order
+
+Found = TypeVar("Found")
 
 
 async def read_layouts(line: Line, streams: Iterable[str]) -> dict[str, PartitionLayout]:
@@ -33,6 +36,32 @@ async def read_layouts(line: Line, streams: Iterable[str]) -> dict[str, Partitio
             layout = None if refusal(reply) is not None else parse_layout(stream, reply)
             if layout is not None:
                 found[stream] = layout
+    return found
+
+
+async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
+    """The partitions of a stream that exist, the oldest generation first; none if it is not partitioned."""
+    layout = (await read_layouts(line, [stream])).get(stream)
+    keys = () if layout is None else layout.every_key
+    there = await calls(line, [("EXISTS", key) for key in keys])
+    return tuple(key for key, found in zip(keys, there, strict=True) if found == 1)
+
+
+async def each_part(line: Line, stream: str, read: Callable[[str], Awaitable[Found]]) -> list[Found]:
+    """Replies of a reading function about each partition, or about the stream itself if it is not partitioned.
+
+    A partition that does not have the thing yet, such as a group, is left out, unless none has it.
+    """
+    found, missing = list[Found](), list[NotReadableError]()
+    for key in await parts_of(line, stream) or (stream,):
+        try:
+            found.append(await read(key))
+        except NotAllowedError:
+            raise
+        except NotReadableError as error:
+            missing.append(error)
+    if missing and not found:
+        raise missing[0]
     return found
 
 
@@ -99,6 +128,32 @@ async def read_partitioned(line: Line, stream: str) -> PartitionedStream | None:
     whole = _sum(stream, parts.streams, len(layout.keys))
     owners = await read_owners(line, layout.every_key, [group.name for group in whole.groups])
     return PartitionedStream(layout, parts, whole, owners)
+
+
+async def read_stream(line: Line, stream: str) -> StreamsSeen:
+    """One stream with the moment it was read; a partitioned one with the sums of its partitions."""
+    whole = await read_partitioned(line, stream)
+    return await read_one(line, stream) if whole is None else whole.seen
+
+
+async def parts_seen(line: Line, stream: str) -> StreamsSeen:
+    """The partitions of a stream, each by itself; the stream alone if it is not partitioned."""
+    whole = await read_partitioned(line, stream)
+    return await read_one(line, stream) if whole is None else whole.parts
+
+
+async def all_consumers(line: Line, stream: str, group: str) -> list[ConsumerStatus]:
+    """The consumers of a group by name, each with the sums of the partitions."""
+    found: dict[str, ConsumerStatus] = {}
+    for each in await each_part(line, stream, lambda key: read_consumers(line, key, group)):
+        for one in each:
+            before = found.get(one.name, replace(one, pending=0))
+            quiet = [ms for ms in (before.inactive_ms, one.inactive_ms) if ms is not None]
+            found[one.name] = replace(
+                one, stream=stream, pending=before.pending + one.pending, idle_ms=min(before.idle_ms, one.idle_ms),
+                inactive_ms=min(quiet, default=None),
+            )  # fmt: skip
+    return [found[name] for name in sorted(found)]
 
 
 def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> StreamsSeen:

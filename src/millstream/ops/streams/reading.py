@@ -210,14 +210,15 @@ COUNT = 1000
 async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) -> GroupSeen:
     """A group, its stream and its consumers."""
     seen = await read_one(line, stream)
-    found = await count_lag(line, seen.streams[0], _named(seen.streams[0], name), count)
+    found = await count_lag(line, seen.streams[0], named(seen.streams[0], name), count)
     try:
         return GroupSeen(seen, found, tuple(await read_consumers(line, stream, name)))
     except asking.NotReadableError as error:
         return GroupSeen(seen, found, (), str(error))
 
 
-def _named(status: StreamStatus, name: str) -> GroupStatus:
+def named(status: StreamStatus, name: str) -> GroupStatus:
+    """The group of this name in a stream that was read."""
     if (refused := status.missing.get("groups")) is not None:
         raise asking.NotReadableError(f"{status.key}: its groups are not known: {refused}")
     for found in status.groups:

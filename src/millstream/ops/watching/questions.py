@@ -1,7 +1,7 @@
 """The questions that several doors ask a server: under one name, so that one answer is for all viewers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from millstream.ops.findings.status import servers_advice, worst_groups
 from millstream.ops.groups.status import GroupRate, rates
 from millstream.ops.payloads.shown import light
 from millstream.ops.pending import reading as pending
-from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOrder, PendingPage
+from millstream.ops.pending.status import PendingEntry, PendingPage
 from millstream.ops.rights import rights_on
 from millstream.ops.server.reading import standing
 from millstream.ops.server.status import ServerStatus
@@ -27,18 +27,6 @@ from millstream.worker.registry import protocol
 
 Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
 """Entries a second that came to each stream, and how each group did."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingWanted:
-    """A request for pending entries."""
-
-    key: str  # Key of the stream
-    group: str  # Name of the group
-    count: int  # Most of them
-    choice: PendingChoice | None = None  # The choice; None for all
-    by: PendingOrder | None = None  # The worst by this first; None for the order of ids
-    start: str = "-"  # Id to begin at
 
 
 async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
@@ -97,16 +85,11 @@ async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Rea
     return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1]))
 
 
-async def pending_reading(watch: ServerWatch, wanted: PendingWanted) -> Reading[PendingPage]:
+async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> Reading[PendingPage]:
     """Pending entries with their payloads, long values cut."""
 
     async def work(line: Line) -> PendingPage:
-        words = (line, wanted.key, wanted.group)
-        count, choice = wanted.count, wanted.choice
-        if wanted.by is None:
-            found = await pending.read_page(*words, start=wanted.start, count=count, choice=choice, payload=True)
-        else:
-            found = await pending.worst(*words, by=wanted.by, count=count, choice=choice, payload=True)
+        _, found = await pending.read_wanted(line, wanted)
         return replace(found, entries=tuple(map(_light, found.entries)))
 
     return await watch.read(wanted, work)

@@ -11,9 +11,10 @@ from millstream.ops.audit import Actor, undo_line, until_then
 from millstream.ops.every import BY_NAME
 from millstream.ops.guard import ChangeOutcome
 from millstream.ops.letters import reading
-from millstream.ops.making import Prepared, prepare
+from millstream.ops.making import Prepared
 from millstream.ops.payloads.editing import document_of, fields_from
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, joined
+from millstream.ops.spread import prepare
 from millstream.ops.watching.jobs import ChangeJob
 from millstream.ops.words import Facts, brief, raw_line
 from millstream.web.page import Asked, NoPageError, WebPage

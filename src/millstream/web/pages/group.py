@@ -12,9 +12,10 @@ from millstream.ops.groups.status import consumer_facts, group_facts, is_idle, i
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.payloads.shown import Shown, in_brief, payload_facts
 from millstream.ops.pending.choosing import choice_of, choice_options
+from millstream.ops.pending.reading import PendingWanted
 from millstream.ops.pending.status import PendingChoice, PendingEntry, pending_facts
 from millstream.ops.streams.status import ConsumerStatus
-from millstream.ops.watching.questions import PendingWanted, group_reading, pending_reading
+from millstream.ops.watching.questions import group_reading, pending_reading
 from millstream.ops.words import Facts, name
 from millstream.ops.workers.status import RunningJob, WorkersSeen, WorkerStatus
 from millstream.web.charts import trend

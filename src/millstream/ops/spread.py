@@ -1,0 +1,169 @@
+"""Changes of a partitioned stream: each is planned for every partition that it concerns, and shown as one.
+
+No step of a server goes over several keys, so the partitions are changed one after the other. Each is a change of its
+own, with its checks and its entry in the audit stream; all have the same name there.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from millstream.client.line import Line
+from millstream.errors import MillstreamError
+from millstream.ops import making
+from millstream.ops.actions import Action, Spread, Texts, Word
+from millstream.ops.asking import calls, checked, refusal
+from millstream.ops.guard import StepResult
+from millstream.ops.making import Prepared
+from millstream.ops.plan import BeforeAfter, ChangePlan, Counting, TargetMissingError, Undo
+
+_NAMED = 20  # partitions whose texts a preview has rows for
+
+
+async def prepare(
+    action: Action, line: Line, texts: Texts, tell: Counting | None = None, *, kept: bool = False, who: str = ""
+) -> Prepared:
+    """Plan a change from what a person wrote; of a partitioned stream, in each of its partitions."""
+    parts, key = action.parts, texts.get("key", "")
+    keys = [] if parts is None or not key else await parts.keys(line, key)
+    if parts is None or not keys:
+        return await making.prepare(action, line, texts, tell, kept=kept, who=who)
+    found, missing = list[Prepared](), list[MillstreamError]()
+    for part in await _chosen(action, parts, line, texts, keys):
+        try:
+            found.append(await making.prepare(action, line, part, tell, kept=kept, who=who))
+        except MillstreamError as error:
+            if error.exit_code != TargetMissingError.exit_code:
+                raise
+            missing.append(error)
+    if not found:
+        raise missing[0]
+    concerned = [one for one in found if not one.nothing] or found[:1]
+    return concerned[0] if len(concerned) == 1 else _joined(action, texts, key, concerned)
+
+
+async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys: Sequence[str]) -> list[Texts]:
+    """The texts for each partition: with those of the ids that it has, where some are named."""
+    word = next((one for one in action.words if one.name in {"ids", "id"}), None)
+    if word is None or parts.has is None or not texts.get(word.name, "").strip():
+        return [{**texts, "key": key} for key in keys]
+    ids = [word.value({word.name: one}, None) for one in word.several(texts[word.name])]
+    ids = list(dict.fromkeys(one[0] if isinstance(one, tuple) else one for one in ids))
+    places = {key: [{**texts, "key": key, word.name: one} for one in ids] for key in keys}
+    found = {key: await _there(line, parts, key, word, asked) for key, asked in places.items()}
+    missing = [one for one in ids if not any(one in there for there in found.values())]
+    if len(missing) == len(ids):
+        raise TargetMissingError(f"{', '.join(map(repr, ids[:3]))}: no partition of {texts['key']!r} has it")
+    chosen = {key: there for key, there in found.items() if there}
+    chosen[next(iter(chosen))] += missing  # Its plan reports them
+    return [{**texts, "key": key, word.name: word.joined(there)} for key, there in chosen.items()]
+
+
+async def _there(line: Line, parts: Spread, key: str, word: Word, asked: Sequence[Texts]) -> list[str]:
+    assert parts.has is not None
+    replies = await calls(line.near(key), [parts.has(texts) for texts in asked])
+    pairs = zip(asked, replies, strict=True)
+    # A group that a partition does not have yet has nothing there
+    there = [(texts, reply) for texts, reply in pairs if not (refusal(reply) or "").startswith("NOGROUP")]
+    return [texts[word.name] for texts, reply in there if checked(reply, key)]
+
+
+def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]) -> Prepared:
+    """Changes of partitions as one."""
+    plans = [one.plan for one in found]
+    settled = [{name: text for name, text in one.texts.items() if name not in {"key", "ids", "id"}} for one in found]
+    if all(one == settled[0] for one in settled):  # A fact that was looked up may be the same for all
+        texts = {name: text for name, text in texts.items() if name in {"key", "ids", "id"}} | settled[0]
+    held = tuple(each for plan in plans for each in plan.undo.held)
+    notes = dict.fromkeys(plan.undo.note for plan in plans if plan.undo.note)
+    if any(plan.undo.words for plan in plans):
+        notes["Each partition has an undo of its own: `millstream audit ls` shows them."] = None
+    undo = Undo((), tuple(word for plan in plans for word in plan.undo.commands), held, plans[0].undo.now,
+                " ".join(notes))  # fmt: skip
+    plan = replace(
+        plans[0],
+        stream=stream,
+        key="",
+        question=f"Run `{action.name}` in {len(plans)} partitions of {stream!r}?",
+        table=tuple(_table(plans)),
+        notes=tuple(_notes(plans)),
+        steps=tuple(step for plan in plans for step in plan.steps),
+        undo=undo,
+        facts=_facts([plan.facts for plan in plans]),
+        words=action.typed(texts),
+        selection=" ".join(plan.selection for plan in plans),
+        live=any(plan.live for plan in plans),
+        if_moved=next((plan.if_moved for plan in plans if plan.if_moved), ""),
+    )
+    whole = Prepared(plan, sum(one.entries for one in found), rights=found[0].rights, texts=dict(texts))
+
+    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
+        for one in found:
+            if one.pages is None:
+                yield one.plan
+                continue
+            async for page in one.pages(line):
+                yield page
+
+    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
+        for one in found:
+            if one.work is None or stop.is_set():
+                return
+            try:
+                await one.work(line, results, _after(len(results), tell), stop)
+            finally:
+                whole.letters.add(one.letters)
+                whole.letters.unsettled += one.letters.unsettled
+
+    return replace(whole, **({"work": work} if found[0].work is not None else {"pages": pages}))
+
+
+def _after(done: int, tell: Counting) -> Callable[[int], None]:
+    return lambda count: tell(done + count)
+
+
+def _table(plans: Sequence[ChangePlan]) -> list[BeforeAfter]:
+    """The sums of figures; texts and places for each partition."""
+    sums: dict[str, list[BeforeAfter]] = {}
+    for plan in plans:
+        for row in plan.table:
+            sums.setdefault(row.fact, []).append(row)
+    rows = []
+    for fact, each in sums.items():
+        if all(isinstance(value, int | None) for row in each for value in (row.before, row.after)):
+            rows.append(BeforeAfter(fact, _sum([row.before for row in each]), _sum([row.after for row in each])))
+    for plan in plans[:_NAMED]:
+        rows += [replace(row, fact=f"{plan.stream}: {row.fact}") for row in plan.table if isinstance(row.before, str)]
+    return rows
+
+
+def _sum(values: Sequence[object]) -> int | None:
+    known = [value for value in values if isinstance(value, int)]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _notes(plans: Sequence[ChangePlan]) -> list[str]:
+    """Notes that all partitions have once, others with their partition."""
+    common = [note for note in plans[0].notes if all(note in plan.notes for plan in plans)]
+    notes = [f"{plan.stream}: {note}" for plan in plans[:_NAMED] for note in plan.notes if note not in common]
+    return [*common, "The partitions are changed one after the other, not in one step.", *notes]
+
+
+def _facts(each: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """Figures as sums, lists as one; another fact is null where the partitions differ."""
+    found = dict(each[0])
+    for name, first in found.items():
+        values = [facts.get(name) for facts in each]
+        if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            found[name] = _sum(values)
+        elif isinstance(first, list):
+            found[name] = [one for value in values if isinstance(value, list) for one in value]
+        elif isinstance(first, dict):
+            counts: dict[object, object] = {}
+            for value in values:
+                for key, number in value.items() if isinstance(value, dict) else ():
+                    counts[key] = _sum([counts.get(key, 0), number])
+            found[name] = counts
+        elif any(value != first for value in values):
+            found[name] = None
+    return {**found, "partitions": len(each)}

@@ -1,0 +1,170 @@
+"""One name for all partitions: dead letters, schedules, pending entries, groups and jobs of a partitioned stream."""
+
+import json
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from cli.test_dead import add_letter
+from millstream.cli.main import main
+from millstream.client.later import schedule
+from support.partitioned import partition
+from support.servers import ServerProcess
+
+KEYS = [f"orders{{{at}}}" for at in range(3)]
+
+
+def run(server: ServerProcess, *words: str, code: int = 0) -> Result:
+    """``millstream`` in this process."""
+    done = CliRunner().invoke(main, [*words[:2], "--url", server.url, *words[2:]])
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done
+
+
+def facts(server: ServerProcess, *words: str, code: int = 0) -> Any:
+    """The JSON that a subcommand shows."""
+    return json.loads(run(server, *words[:2], "-o", "json", *words[2:], code=code).stdout)
+
+
+@pytest.fixture
+def orders(server: ServerProcess, client: redis.Redis) -> ServerProcess:
+    """Three partitions with 1, 2 and 3 entries, all pending with a consumer each; the last has no group yet."""
+    partition(server.url, "orders", 4)
+    for at, key in enumerate(KEYS):
+        client.xgroup_create(key, "billing", "0", mkstream=True)
+        for number in range(at + 1):
+            client.xadd(key, {"n": number}, id=f"{number + 1}-{at}")
+        client.xreadgroup("billing", f"worker-{at}", {key: ">"})
+    client.xadd("orders{3}", {"n": 1}, id="9-3")
+    return server
+
+
+def test_pending_entries_are_one_list(orders: ServerProcess) -> None:
+    """They come by id with their partitions; pages end where the next begins, and none is left out."""
+    rows = facts(orders, "pending", "ls", "orders", "billing")
+    ids = ["1-0", "1-1", "1-2", "2-1", "2-2", "3-2"]
+    assert [row["id"] for row in rows] == ids
+    assert [row["stream"] for row in rows] == [f"orders{{{one[-1]}}}" for one in ids]
+    seen, start = [], ["--start", "-"]
+    while start:
+        page = run(orders, "pending", "ls", "orders", "billing", "-o", "json", "--limit", "2", *start)
+        seen += [row["id"] for row in json.loads(page.stdout)]
+        _, found, rest = page.stderr.partition("--start '")
+        start = ["--start", rest.partition("'")[0]] if found else []
+    assert seen == ids
+    table = run(orders, "pending", "ls", "orders", "billing", "--consumer", "worker-2").stdout
+    assert ("STREAM" in table, "orders{2}" in table, "orders{1}" in table) == (True, True, False)
+    worst = facts(orders, "pending", "ls", "orders", "billing", "--sort", "idle", "--limit", "4")
+    assert len(worst) == 4
+    assert run(orders, "pending", "ls", "orders", "nobody", code=4).stderr
+
+
+@pytest.mark.parametrize(("verb", "more"), [("ack", ()), ("nack", ()), ("claim", ("--to", "w")), ("dead", ())])
+def test_pending_entries_are_changed_and_restored(
+    orders: ServerProcess, client: redis.Redis, verb: str, more: tuple[str, ...]
+) -> None:
+    """A choice goes over all partitions, an id to the one that has it; one undo restores them."""
+    before = facts(orders, "pending", "ls", "orders", "billing")
+    one = facts(orders, "pending", verb, "orders", "billing", "2-1", *more, "--dry-run")
+    assert (one["stream"], one["entries"], one["applied"]) == ("orders{1}", 1, False)
+    done = facts(orders, "pending", verb, "orders", "billing", "--all", *more, "--yes")
+    assert (done["stream"], done["done"], done["partitions"]) == ("orders", 6, 3)
+    assert "in one step" in " ".join(done["notes"])
+    held = [row["consumer"] for row in facts(orders, "pending", "ls", "orders", "billing")]
+    assert held == {"ack": [], "nack": [None] * 6, "claim": ["w"] * 6, "dead": []}[verb] or verb == "nack"
+    if verb == "dead":
+        assert facts(orders, "dead", "retry", "orders", "--all", "--yes")["returned"] == 6
+        assert client.xlen("orders{2}") == 6
+        return
+    run(orders, "audit", "undo", done["change"], "--yes")
+    after = facts(orders, "pending", "ls", "orders", "billing")
+    names = ("stream", "id", "consumer", "deliveries")
+    assert [[row[name] for name in names] for row in after] == [[row[name] for name in names] for row in before]
+    assert "9-9" in run(orders, "pending", verb, "orders", "billing", "9-9", *more, "--yes", code=4).stderr
+
+
+def test_a_group_is_rewound_in_all_partitions(orders: ServerProcess, client: redis.Redis) -> None:
+    """The preview has the sums and each partition's place; a partition without the group is left out."""
+    shown = facts(orders, "group", "rewind", "orders", "billing", "--to", "start", "--dry-run")
+    table = {row["fact"]: (row["before"], row["after"]) for row in shown["before_after"]}
+    assert (table["lag"], table["orders{2}: last delivered id"]) == ((0, 6), ("3-2", "0-0"))
+    done = facts(orders, "group", "rewind", "orders", "billing", "--to", "start", "--yes")
+    assert (done["done"], done["partitions"], done["undo"]) == (3, 3, None)
+    assert all(client.xinfo_groups(key)[0]["last-delivered-id"] == b"0-0" for key in KEYS)
+    assert client.xinfo_groups("orders{3}") == []
+    assert [row["stream"] for row in facts(orders, "audit", "ls")] == KEYS[::-1]
+
+
+def test_groups_are_sums(orders: ServerProcess) -> None:
+    """A group of a partitioned stream is one row; ``--all`` has its partitions; its page has them with their owners."""
+    (row,) = facts(orders, "group", "ls", "orders")
+    assert (row["stream"], row["pending"], row["lag"]) == ("orders", 6, 0)
+    assert facts(orders, "group", "ls") == [
+        {**row, "pending_age_ms": facts(orders, "group", "ls")[0]["pending_age_ms"]}
+    ]
+    assert [one["stream"] for one in facts(orders, "group", "ls", "orders", "--all", "--sort", "name")] == KEYS
+    whole = facts(orders, "group", "show", "orders", "billing")
+    assert [(one["consumer"], one["pending"]) for one in whole["consumers"]] == [
+        ("worker-0", 1), ("worker-1", 2), ("worker-2", 3)
+    ]  # fmt: skip
+    assert [(one["key"], one["pending"]) for one in whole["partitions"]] == [
+        *zip(KEYS, (1, 2, 3), strict=True), ("orders{3}", 0)
+    ]  # fmt: skip
+    assert len(facts(orders, "consumer", "ls", "orders", "billing")) == 3
+    facts(orders, "consumer", "rm", "orders", "billing", "worker-1", "--yes")
+    assert [one["consumer"] for one in facts(orders, "consumer", "ls", "orders", "billing")] == ["worker-0", "worker-2"]
+    facts(orders, "group", "rm", "orders", "billing", "--yes")
+    assert facts(orders, "group", "ls", "orders") == []
+
+
+def test_dead_letters_are_one_list(orders: ServerProcess, client: redis.Redis) -> None:
+    """They are listed, shown, exported, put back and removed by the name of the stream."""
+    for at in (2, 0):
+        add_letter(client, f"orders{{{at}}}:dead", f"{9 - at}-0", stream=f"orders{{{at}}}", id=f"1-{at}")
+    add_letter(client, "orders{0}:dead", "20-0", stream="orders{0}", id="5-0")
+    rows = facts(orders, "dead", "ls", "orders")
+    assert [(row["id"], row["stream"]) for row in rows] == [
+        ("7-0", "orders{2}"), ("9-0", "orders{0}"), ("20-0", "orders{0}")
+    ]  # fmt: skip
+    assert [row["id"] for row in facts(orders, "dead", "ls", "orders", "--limit", "1")] == ["7-0"]
+    assert facts(orders, "dead", "show", "orders", "9-0")["stream"] == "orders{0}"
+    assert len(run(orders, "dead", "export", "orders").stdout.splitlines()) == 3
+    assert facts(orders, "dead", "retry", "orders", "7-0", "--yes")["returned"] == 1
+    assert client.xlen("orders{2}") == 4
+    assert facts(orders, "dead", "retry", "orders", "7-0", "9-0", "--yes", code=1) | {"letters": []} == {
+        "returned": 1, "gone": 1, "refused": 0, "groups": "failed", "letters": []
+    }  # fmt: skip
+    add_letter(client, "orders{2}:dead", "30-0", stream="orders{2}")
+    assert facts(orders, "dead", "retry", "orders", "--all", "--yes")["returned"] == 2
+    assert facts(orders, "dead", "ls", "orders") == []
+    for at in range(3):
+        add_letter(client, f"orders{{{at}}}:dead", stream=f"orders{{{at}}}")
+    assert facts(orders, "dead", "rm", "orders", "--all", "--yes")["removed"] == 3
+
+
+def test_one_dead_letter_stream_for_all_partitions_is_found(orders: ServerProcess, client: redis.Redis) -> None:
+    """The code may name one for the letters of all partitions."""
+    add_letter(client, "failed", "7-0", stream="orders{2}")
+    assert [row["id"] for row in facts(orders, "dead", "ls", "orders")] == ["7-0"]
+    assert facts(orders, "dead", "rm", "orders", "7-0", "--yes")["removed"] == 1
+
+
+def test_schedules_are_one_list(orders: ServerProcess, client: redis.Redis) -> None:
+    """They are listed by time, and moved, fired and cancelled wherever they wait."""
+    for at, key in enumerate(KEYS):
+        client.zadd(schedule.due_key(key), {f"job-{at}": 10**13 - at})
+        client.hset(schedule.content_key(key), f"job-{at}", b"-:1:*1:n1:7")
+    assert [(row["stream"], row["waiting"]) for row in facts(orders, "later", "ls")] == [("orders", 3)]
+    rows = facts(orders, "later", "ls", "orders")
+    assert [(row["id"], row["stream"]) for row in rows] == [(f"job-{at}", KEYS[at]) for at in (2, 1, 0)]
+    assert "orders{2}" in run(orders, "later", "ls", "orders").stdout
+    assert facts(orders, "later", "show", "orders", "job-1")["stream"] == KEYS[1]
+    done = facts(orders, "later", "move", "orders", "job-1", "job-2", "--at", "2050-01-01T00:00Z", "--yes")
+    assert (done["done"], done["partitions"]) == (2, 2)
+    facts(orders, "later", "fire", "orders", "job-2", "--yes")
+    assert client.xlen(KEYS[2]) == 4
+    facts(orders, "later", "cancel", "orders", "job-0", "job-1", "--yes")
+    assert facts(orders, "later", "ls", "orders") == []
+    assert "job-9" in run(orders, "later", "cancel", "orders", "job-9", "--yes", code=4).stderr
