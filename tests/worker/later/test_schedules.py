@@ -179,3 +179,13 @@ def test_a_record_with_a_value_of_another_kind_is_none_of_ours(facts: dict[str, 
     assert Recurring.of_json(json.dumps(record).encode()) == one
     assert Recurring.of_json(json.dumps(record | {"table": record["table"] | facts}).encode()) is None
     assert Recurring.of_json(json.dumps(record | {"seen_ms": "x"}).encode()) is None
+
+
+def test_the_record_of_a_schedule_without_a_key_is_as_before() -> None:
+    """Workers of an earlier version read it, and take it for the same declaration."""
+    one = Recurring("tick", timetable("tick", every="1h"), "ticks", (b"*", b"n", b"1"))
+    assert "key" not in json.loads(one.to_json())
+    assert Recurring.of_json(one.to_json().encode()) == one
+    keyed = Recurring("tick", one.table, "ticks", one.words, key=b"\xff=")
+    assert Recurring.of_json(keyed.to_json().encode()) == keyed
+    assert keyed.fingerprint != one.fingerprint

@@ -10,10 +10,9 @@ from millstream.cli.shared.output import Column, Output, Table, exits, output_op
 from millstream.client.line import Line
 from millstream.ops.asking import NotReadableError
 from millstream.ops.later import status
-from millstream.ops.later.reading import counts_by_stream, named_schedules, read_all_schedules, scheduled_streams
+from millstream.ops.later.reading import counts_by_stream, find_schedule, read_all_schedules, scheduled_streams
 from millstream.ops.payloads.choice import EntryChoice
 from millstream.ops.payloads.shown import in_brief
-from millstream.ops.streams.partitioned import each_part
 from millstream.ops.words import command_words, shell_line
 
 _STREAMS = (
@@ -112,14 +111,11 @@ def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) 
       millstream later show bills xmas-7 -o json | jq .fields
     """
     with exits("millstream later show"):
-        parts = ask(
-            url, lambda line: each_part(line, stream, lambda key: named_schedules(line, key, [schedule]))
-        )  # fmt: skip
-        found = [(one, seen) for seen in parts for one in seen.schedules]
-        if not found:
+        seen = ask(url, lambda line: find_schedule(line, stream, schedule))
+        if seen is None:
             lists = shell_line(command_words("later ls", stream))
             raise NotReadableError(f"no schedule {schedule!r} waits in {stream!r}; `{lists}` lists those that wait")
-        one, seen = found[0]
+        one = seen.schedules[0]
         payload = choice_of(decoding).payload(one.view)
         facts = status.schedule_facts(one, seen.at_ms, payload) | {"trim": " ".join(one.trim) or None}
         del facts["fields"]

@@ -48,6 +48,7 @@ class Recurring:
         group: the group that handles it, where that is known.
         started_ms: when the worker that declares it started.
         seen_ms: when a worker last declared it.
+        key: chooses the partition of its entries; None for the stream's own field.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Recurring:
     group: str = ""
     started_ms: int = 0
     seen_ms: int = 0
+    key: bytes | None = None
 
     def prefixed(self, prefix: str) -> "Recurring":
         """The same in the names of a router."""
@@ -72,6 +74,8 @@ class Recurring:
         """Its form on the server."""
         record = dataclasses.asdict(self)
         record["words"] = [base64.b64encode(word).decode() for word in self.words]
+        key = record.pop("key")  # A worker of an earlier version reads the records that have none
+        record |= {} if key is None else {"key": base64.b64encode(key).decode()}
         return json.dumps(record)
 
     @classmethod
@@ -80,7 +84,8 @@ class Recurring:
         try:
             record: Any = parse_record(text)
             words = tuple(base64.b64decode(word, validate=True) for word in record.pop("words"))
-            made = cls(table=Timetable(**record.pop("table")), words=words, **record)
+            key = base64.b64decode(record.pop("key"), validate=True) if "key" in record else None
+            made = cls(table=Timetable(**record.pop("table")), words=words, key=key, **record)
             checked_name("schedule", made.name)
             (made.stream + made.group).encode("utf-8", "surrogateescape")
             made.table.check(made.name)
@@ -105,7 +110,7 @@ class Recurring:
     @property
     def fingerprint(self) -> str:
         """The same for the same timetable and the same entry."""
-        parts = repr((self.table, self.stream, self.words, self.group))
+        parts = repr((self.table, self.stream, self.words, self.group, *(() if self.key is None else (self.key,))))
         return hashlib.sha1(parts.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 
 
@@ -203,7 +208,7 @@ async def place(line: Line, one: Recurring, at: Placing | None = None) -> Placed
         expiry = one.table.expiry(at.at_ms, at.following_ms)
         due = one.table.shifted(one.name, at.at_ms)
         after = "" if expiry is None else expiry
-        words = ("place", one.name, at.at_ms, due, after, "!" if skips else "", schedule.packed(content))
+        words = ("place", one.name, at.at_ms, due, after, "!" if skips else "", schedule.packed(content, one.key))
         words += (one.fingerprint,)
     placed, mine, now, paused, overruled = await SCRIPT.call(line, keys, words)
     return Placed(int(placed) if placed else None, bool(mine), int(now), bool(paused), bool(overruled))

@@ -10,13 +10,12 @@ from millstream.client.later.schedule import LATEST_MS, WORDS_LIMIT
 from millstream.errors import UsageError
 from millstream.ops import plan
 from millstream.ops.actions import Spread, Together, Word, action
-from millstream.ops.later.reading import named_schedules
+from millstream.ops.later.reading import named_schedules, scheduling_keys
 from millstream.ops.later.status import ScheduleStatus, StreamSchedules
 from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Stream
 from millstream.ops.payloads.shown import LIGHT
 from millstream.ops.rights import rights_on
-from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.words import command_words, shell_line
 from millstream.texts import time_text
 
@@ -52,7 +51,7 @@ _DELAY = Word("option", "SPAN", f"New time, counted from now: {times.SPAN_HELP}.
               hint="10m", read=times.span)  # fmt: skip
 
 
-_PARTS = Spread(parts_of, lambda texts: ("ZSCORE", schedule.due_key(texts["key"]), texts["ids"]))
+_PARTS = Spread(scheduling_keys, lambda texts: ("ZSCORE", schedule.due_key(texts["key"]), texts["ids"]))
 
 
 @action("later cancel", "Remove schedules: their entries are never added.", "ZREM", "HDEL", loses=True, writes="",

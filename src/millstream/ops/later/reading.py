@@ -98,9 +98,26 @@ async def read_schedules(line: Line, stream: str, count: int, most: int = LIGHT)
     return StreamSchedules(stream, server_ms(time, key), int(answer(total, key)), first, found)
 
 
+async def scheduling_keys(line: Line, stream: str) -> tuple[str, ...]:
+    """The keys next to which schedules of a partitioned stream wait; none if it is not partitioned.
+
+    A schedule may be the first entry of its partition. Firings of recurring schedules wait next to the name.
+    """
+    layout = (await read_layouts(line, [stream])).get(stream)
+    return () if layout is None else (*layout.every_key, stream)
+
+
 async def read_all_schedules(line: Line, stream: str, count: int) -> StreamSchedules:
     """The first schedules of a stream, of all its partitions if it is partitioned."""
-    return joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count)), count)
+    keys = await scheduling_keys(line, stream)
+    return joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count), keys), count)
+
+
+async def find_schedule(line: Line, stream: str, ident: str) -> StreamSchedules | None:
+    """The schedule of this id with the place where it waits; None if it does not wait."""
+    keys = await scheduling_keys(line, stream)
+    found = await each_part(line, stream, lambda key: named_schedules(line, key, [ident]), keys)
+    return next((one for one in found if one.schedules), None)
 
 
 def joined(stream: str, parts: Sequence[StreamSchedules], count: int = 0) -> StreamSchedules:

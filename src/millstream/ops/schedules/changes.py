@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 from millstream.client.later import recurring, schedule
 from millstream.client.later.recurring import KEY, STREAM
 from millstream.client.line import Line
+from millstream.client.partitions.declared import find_layout
 from millstream.ops.actions import Word, action
 from millstream.ops.guard import StepResult
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import number
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo, Words, value_check
 from millstream.ops.schedules.reading import named_recurring
-from millstream.ops.schedules.status import RecurringStatus
+from millstream.ops.schedules.status import RecurringStatus, entry_view
 from millstream.ops.words import command_words, shell_line
 from millstream.texts import time_text
 
@@ -64,6 +66,7 @@ async def fire(
     one, now = await _read(change, name)
     at_ms = now if at_ms is None else min(at_ms, schedule.LATEST_MS)
     change.settle(at_ms=str(at_ms))
+    one = replace(one, stream=await _place(change.line, one))
     await change.require_rights(one.stream)
     return plan_fire(one, at_ms)
 
@@ -90,6 +93,20 @@ async def remove(change: ActionCall, name: Name) -> Prepared:
         tell(1)
 
     return Prepared(plan, 1, work=work)
+
+
+async def _place(line: Line, one: RecurringStatus) -> str:
+    """The stream that gets an entry of a schedule: the partition of its key, if the stream is partitioned."""
+    layout = await find_layout(line, one.stream)
+    if layout is None:
+        return one.stream
+    key = one.key if one.key is not None else dict(entry_view(one).fields).get((layout.by or "").encode())
+    if key is None:
+        raise ChangeRefusedError(
+            f"The stream {one.stream!r} is partitioned, and entries of the schedule {one.name!r} have no key. Put it "
+            "again with key=."
+        )
+    return layout.place(key)
 
 
 async def _read(change: ActionCall, name: str) -> tuple[RecurringStatus, int]:

@@ -80,7 +80,7 @@ def _status(name: str, text: bytes, now: int) -> RecurringStatus:
     one = Recurring.of_json(text)
     if one is None or one.name != name:
         return RecurringStatus(name, why=_DAMAGED)
-    return RecurringStatus(name, one.stream, one.table, one.words, _declared(one, now), one.seen_ms)
+    return RecurringStatus(name, one.stream, one.table, one.words, _declared(one, now), one.seen_ms, one.key)
 
 
 def _declared(one: Recurring, now: int) -> Declared:

@@ -25,6 +25,7 @@ class RecurringStatus:
     words: tuple[bytes, ...] = ()  # Words of each entry, behind ``XADD <stream>``
     declared: Declared = "put"  # Its source
     seen_ms: int = 0  # Time at which a worker last declared it; 0 where it was put
+    key: bytes | None = None  # The key that chooses the partition of its entries
     placed: str | None = None  # Last time placed, as the server has it; None for none yet
     paused: bool = False  # True if no firing is placed
     score: str | None = None  # Due time of the firing that waits, as the server has it; None where none waits

@@ -47,13 +47,15 @@ async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
     return tuple(key for key, found in zip(keys, there, strict=True) if found == 1)
 
 
-async def each_part(line: Line, stream: str, read: Callable[[str], Awaitable[Found]]) -> list[Found]:
+async def each_part(
+    line: Line, stream: str, read: Callable[[str], Awaitable[Found]], keys: Sequence[str] | None = None
+) -> list[Found]:
     """Replies of a reading function about each partition, or about the stream itself if it is not partitioned.
 
     A partition that does not have the thing yet, such as a group, is left out, unless none has it.
     """
     found, missing = list[Found](), list[NotReadableError]()
-    for key in await parts_of(line, stream) or (stream,):
+    for key in (await parts_of(line, stream) if keys is None else keys) or (stream,):
         try:
             found.append(await read(key))
         except NotAllowedError:

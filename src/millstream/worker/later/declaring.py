@@ -10,10 +10,12 @@ from millstream.client.later import recurring, timetable
 from millstream.client.later.recurring import STREAM, Recurring, checked_name
 from millstream.client.later.timetable import CatchUp, Overlap
 from millstream.client.line import Line
+from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import key_bytes
 from millstream.client.slots import tag_of
 from millstream.errors import ConfigError
 from millstream.worker.handlers.calling import name_of
-from millstream.worker.handlers.publish import fields_of
+from millstream.worker.handlers.publish import fields_of, key_in
 from millstream.worker.handlers.subscription import StreamSub
 from millstream.worker.registering import Registering
 
@@ -65,6 +67,7 @@ class Declaring(Registering):
         name: str | None = None,
         stream: str | None = None,
         content: Any = None,
+        key: str | bytes | float | None = None,
         **options: Any,
     ) -> Callable[[Handler], Handler]:
         """Run a function at the times of a cron line or an interval, once in the whole fleet.
@@ -82,6 +85,7 @@ class Declaring(Registering):
             name: of the schedule, unique on the server; the function's unless given.
             stream: publish to this stream at these times, and run no function.
             content: of the entry in that stream.
+            key: of the entry, if that stream is partitioned; see :meth:`millstream.App.publish`.
             options: of the subscriber, such as ``retry=``; see :meth:`subscriber`.
 
         Returns:
@@ -109,7 +113,8 @@ class Declaring(Registering):
                 overlap=overlap,
             )
             packed = tuple(word if isinstance(word, bytes) else str(word).encode() for word in words)
-            made = Recurring(name, table, stream, packed, True, group)
+            chosen = None if key is None else key_bytes(key)
+            made = Recurring(name, table, stream, packed, True, group, key=chosen)
             self._add_recurring(made.prefixed(self._prefix))
 
         if stream is not None:
@@ -118,6 +123,8 @@ class Declaring(Registering):
             declare(checked_name("schedule", name or stream), stream, ["*", *fields_of(content, None)], "")
 
         def register(handler: Handler) -> Handler:
+            if key is not None:
+                raise ConfigError(f"{name_of(handler)}: schedule(key=) is invalid without stream=. Leave key= out.")
             if stream is not None:
                 raise ConfigError(f"{name_of(handler)}: schedule(stream=) runs no function. Leave stream= out.")
             own = checked_name("schedule", name or name_of(handler))
@@ -148,6 +155,7 @@ class RecurringSchedules:
         jitter: float | str = 0,
         catch_up: CatchUp = "latest",
         grace: float | str = 60,
+        key: str | bytes | float | None = None,
     ) -> None:
         """Have entries published at the times of a cron line or an interval, until it is removed.
 
@@ -162,17 +170,21 @@ class RecurringSchedules:
             jitter: of each firing.
             catch_up: the firings after a time in which no worker ran.
             grace: of ``catch_up="none"``.
+            key: of each entry, if the stream is partitioned.
 
         Raises:
             ConfigError: an option is invalid, or code declares a schedule of that name.
+            UsageError: the stream is partitioned, and the content has no key.
             PayloadError: the content has no form as an entry.
         """
         checked_name("put", name)
         table = timetable.timetable(
             name, cron, every=every, offset=offset, tz=tz, jitter=jitter, catch_up=catch_up, grace=grace
         )
-        words = (b"*", *fields_of(content, None))
-        await recurring.put(self._line(), Recurring(name, table, stream, words))
+        fields, chosen = fields_of(content, None), None if key is None else key_bytes(key)
+        if (layout := await find_layout(self._line(), stream)) is not None:
+            key_in(layout, fields, chosen)
+        await recurring.put(self._line(), Recurring(name, table, stream, (b"*", *fields), key=chosen))
 
     async def remove(self, name: str) -> bool:
         """Remove a schedule, and the firing that waits; False if there is none.

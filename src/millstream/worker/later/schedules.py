@@ -37,7 +37,8 @@ class Schedules:
     async def _parts(self, stream: str) -> tuple[str, ...]:
         """Keys that may have the schedules of a stream: its partitions, or itself."""
         layout = await find_layout(self._line(), stream)
-        return (stream,) if layout is None else layout.keys
+        # A recurring schedule's firing waits next to the name, and others where they were when the number changed
+        return (stream,) if layout is None else (*layout.every_key, stream)
 
     async def get(self, stream: str, id: str) -> Schedule | None:  # noqa: A002 - as publish(id=)
         """One schedule; None if it does not wait any more.
