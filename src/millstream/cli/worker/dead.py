@@ -9,7 +9,6 @@ from typing import IO, Any, TypeVar, cast
 import click
 
 from millstream.cli.changes.options import with_words
-from millstream.cli.console.shown import picked
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.worker.letters import readable, users_part
@@ -96,10 +95,8 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
             return
         choice, places = _chosen(chosen), places_of(url, stream or "", key)
         found = ask(url, lambda line: _letters(line, places, choice, limit + 1))
-        wanted = [column.name for column in _LIST if column.name != "stream" or len(places) > 1]
-        columns = picked(_LIST, wanted, form)
-        rows = [_row(one) for one in found[:limit]]
-        output.table(Table("letters", columns, [[row[c.name] for c in columns] for row in rows], "No dead letters."))
+        hidden = () if len(places) > 1 else ("stream",)
+        output.table(Table("letters", _LIST, [_row(one) for one in found[:limit]], "No dead letters.", hidden))
         if len(found) > limit:
             output.say(f"There are more; use --limit {limit * 10}.")
 
