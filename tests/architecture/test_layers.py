@@ -45,37 +45,19 @@ def test_imports_go_one_way(rule: Rule, source: list[Module]) -> None:
     assert rule(source) == []
 
 
-@pytest.mark.parametrize("arrow", sorted(layers.NAMES_UPWARD), ids=" -> ".join)
-def test_exception_to_one_way_is_needed(arrow: tuple[str, str], source: list[Module]) -> None:
-    """Each exception is an import for types that is there, so the list only shrinks with the circles."""
-    name, target = arrow
-    (module,) = [each for each in source if each.name == name]
-    assert [found.is_type_only for found in module.imports if found.name == target] == [True]
-
-
-def test_rule_sees_a_type_named_upward(tmp_path: Path) -> None:
-    """An import for types closes a circle as any other does, except from the modules that are listed."""
-    text = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from millstream.server.app import Server\n"
-    folder = tmp_path / "src/millstream/server"
-    folder.mkdir(parents=True)
-    (folder / "app.py").write_text("import millstream.server.sockets\nimport millstream.server.tls\n")
-    (folder / "sockets.py").write_text(text)
-    (folder / "tls.py").write_text(text)
-    assert layers.file_circles(modules(tmp_path / "src")) == ["millstream.server.app <-> millstream.server.tls"]
-
-
 CIRCLES = [
     ({"a/x/m.py": "from millstream.a.y.n import f", "a/y/n.py": "from millstream.a.x import m"}, 1, 1),
     ({"a/x/m.py": "from millstream.a.y.n import f", "a/y/o.py": "from millstream.a.x import m", "a/y/n.py": ""}, 0, 1),
     ({"a/x/m.py": "from millstream.a.x import n", "a/x/n.py": "from millstream.a.x.m import f"}, 1, 0),
     ({"a/m.py": "import millstream.a.n", "a/n.py": "def f():\n    from millstream.a import m\n"}, 1, 1),
+    ({"a/m.py": "import millstream.a.n", "a/n.py": "if TYPE_CHECKING:\n    from millstream.a.m import M\n"}, 1, 1),
     ({"a/x/m.py": "from millstream.a.y.n import f", "a/y/n.py": ""}, 0, 0),
 ]
 
 
 @pytest.mark.parametrize(("files", "by_file", "by_room"), CIRCLES)
 def test_rule_sees_a_planted_circle(tmp_path: Path, files: dict[str, str], by_file: int, by_room: int) -> None:
-    """Deferred imports count, and rooms may be tied where no two files are."""
+    """Deferred imports and imports for types count, and rooms may be tied where no two files are."""
     for name, text in files.items():
         path = tmp_path / "src/millstream" / name
         path.parent.mkdir(parents=True, exist_ok=True)

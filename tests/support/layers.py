@@ -65,21 +65,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "": frozenset({"worker", "client", "embedded"}),  # ``from millstream import App``, on first use
 }
 
-# Each (module, class) here closes a circle of modules or rooms, for type checkers only. The class makes the object that
-# takes it as an argument and calls many of its methods. No other module may name these classes upward.
-NAMES_UPWARD = frozenset(
-    {
-        ("millstream.server.connection", "millstream.server.app.Server"),
-        ("millstream.server.sockets", "millstream.server.app.Server"),
-        ("millstream.server.following.link", "millstream.server.app.Server"),
-        ("millstream.server.following.tail", "millstream.server.app.Server"),
-        ("millstream.server.following.taking", "millstream.server.app.Server"),
-        ("millstream.server.leading.making", "millstream.server.app.Server"),
-        ("millstream.server.leading.making", "millstream.server.leading.replicas.Replicas"),
-        ("millstream.server.leading.replicas", "millstream.server.app.Server"),
-    }
-)
-
 # The modules that ops and web may read of workers: their records on the server. Neither handlers nor PySpark come with
 # it.
 OPS_READS = (
@@ -278,13 +263,9 @@ CONNECTS = frozenset({"Redis", "StrictRedis", "RedisCluster", "Sentinel", "Conne
 def _internal(module: Module) -> Iterable[tuple[Import, str]]:
     """Imports of other parts of millstream, with the part."""
     for found in module.imports:
-        if found.package == "millstream" and not _names_upward(module, found):
+        if found.package == "millstream":
             part = part_of(found.name)
             yield found, part if part in MAY_IMPORT else ""
-
-
-def _names_upward(module: Module, found: Import) -> bool:
-    return found.is_type_only and (module.name, found.name) in NAMES_UPWARD
 
 
 def is_pure(name: str) -> bool:
@@ -454,8 +435,7 @@ def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, s
             target = found.name if found.name in known else found.name.rpartition(".")[0]
             if target not in known or part_of(found.name) == COMPILED:  # what is compiled imports nothing
                 continue
-            if not _names_upward(each, found):
-                graph[room(each.name)].add(room(target))
+            graph[room(each.name)].add(room(target))
     return {name: targets - {name} for name, targets in graph.items()}
 
 

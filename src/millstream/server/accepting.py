@@ -25,6 +25,7 @@ from collections.abc import Callable
 from millstream.logs import logger
 from millstream.protocol.encoder import error_line
 from millstream.server import tls
+from millstream.server.listener import TOO_MANY
 from millstream.server.sockets import Sockets
 
 log = logger("millstream.server")
@@ -35,7 +36,6 @@ BACKLOG = 511
 """Connections that wait in the kernel (Redis: ``tcp-backlog``)."""
 AGAIN = 0.1
 """Seconds until the next try after the system had no descriptor, or no memory, for a connection."""
-TOO_MANY = "ERR max number of clients reached"
 
 # Seconds between two lines in the log about connections turned away.
 _SAY_EVERY = 10.0

@@ -14,7 +14,6 @@ event loop use :class:`millstream.server.thread.ServerThread`.
 import asyncio
 import contextlib
 import functools
-import ipaddress
 import secrets
 import socket
 import ssl
@@ -24,27 +23,25 @@ from pathlib import Path
 
 from millstream.clock import Clock, SystemClock
 from millstream.commands.admin import aclfile
-from millstream.commands.admin.info import Loading, LogFacts, MachineFacts, ShellFacts
+from millstream.commands.admin.info import Loading, LogFacts, MachineFacts
 from millstream.errors import DiskFullError, MillstreamError, StorageError
 from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.recovery import RecoveryReport
-from millstream.protocol import limits
-from millstream.server.accepting import TOO_MANY, Listener
+from millstream.server.accepting import Listener
 from millstream.server.committer import Committer
-from millstream.server.connection import VOID, Connection
+from millstream.server.connection import Clients, Connection
 from millstream.server.figures.machine import read_machine
-from millstream.server.figures.rates import Counters, Rates
 from millstream.server.following.link import ReplicaLink
 from millstream.server.following.tail import count, remove_parts
 from millstream.server.leading.replicas import Replicas
-from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
+from millstream.server.listener import ListenError, bind_tcp, bind_unix, tcp_sentence, tcp_url
+from millstream.server.serving import Serving
 from millstream.server.settings import Settings
 from millstream.server.sockets import Sockets, native_calls
 from millstream.server.tls import make_context, make_link_context
@@ -58,11 +55,6 @@ LOST = (
     "disk; then start again"
 )
 _STOPPED = "stopped while the log was read; nothing was changed"
-DENIED = (
-    "DENIED Millstream is running in protected mode: no password is set, so only clients on the server's own machine "
-    "are answered. To let others in, set a password (start with --requirepass, or CONFIG SET requirepass from a client "
-    "on that machine), or, on a network where everybody may read and change all data, CONFIG SET protected-mode no."
-)
 
 
 class LoadingStoppedError(MillstreamError):
@@ -72,41 +64,21 @@ class LoadingStoppedError(MillstreamError):
     """
 
 
-class Server:
+class Server(Serving):
     """See the module's text."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
-        self.settings = settings
-        self.clock = clock or SystemClock()
-        self.facts = ShellFacts()  # Counters INFO shows
+        super().__init__(settings, clock or SystemClock())
         self.report: RecoveryReport | None = None  # Result of the recovery, None without a data directory
-        self.failure: StorageError | None = None  # Why the disk made the server stop, or None
-        self.committer: Committer | None = None
         self.disk_guard: DiskGuard | None = None  # True if the disk takes writes; None without a data directory
-        self.gate = ReplyGate(UNLIMITED)  # Limit up to which replies may go; the committer's if there is a log
-        self.tls_port = 0  # The port for TLS, 0 without
-        self.link_tls: ssl.SSLContext | None = None  # TLS context for following a primary; None without TLS
-        self.stopping = asyncio.Event()  # Set once the server should stop, or has begun to
         self._reading_ends = threading.Event()  # set to end the reading of the data directory early
-        self.node: Node  # The state served; there from :meth:`start` on
-        self.loop: asyncio.AbstractEventLoop
         self._on_progress = on_progress
         self._log: Log | None = None
-        self._rewriter: Rewriter | None = None
         self._listeners: list[Listener] = []
         self._sockets: Sockets | None = None  # of clients without TLS; None leaves them to the loop
-        self._connections: dict[int, Connection] = {}  # by session id
-        self._transports: set[Connection] = set()  # those above and those still sending their last replies
-        self._none_open = asyncio.Event()
-        self._slow: dict[Connection, None] = {}
+        self._clients = Clients(self)
         self._replicas: Replicas | None = None
         self._link: ReplicaLink | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._rates = Rates()
-        self._is_void = False  # plain commands of the turn at work were run before this became a replica
-        # Seconds of the loop's clock from which :meth:`sample` is due when bytes come
-        self.sample_at = 0.0  # loop time
-        self._timer_at = 0
 
     # ------------------------------------------------------------------ life
 
@@ -130,8 +102,9 @@ class Server:
             self._listen()
             if loading is not None:
                 await self._recover(loading)
-            self._replicas = node.primary.shell = Replicas(self, self._rewriter, self._log, self.settings.directory)
-            self._link = node.following.shell = ReplicaLink(self, self._rewriter, self.settings.directory)
+            self._replicas = node.primary.shell = Replicas(self, self._clients, self._log)
+            self._link = node.following.shell = ReplicaLink(self)
+            self._clients.feed_replica, self._clients.cut_link = self._replicas.pump_one, self._link.cut
             self._resume_role()
             if self.committer is not None:
                 self.committer.begin()
@@ -140,8 +113,7 @@ class Server:
         except BaseException:  # Ctrl-C during a recovery too: the lock of the data directory must not stay
             await self._close_listeners()
             await self._close_storage()
-            for connection in self.open_connections:
-                connection.abort()
+            self.abort_all()
             self._close_sockets()
             raise
 
@@ -202,7 +174,7 @@ class Server:
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
         self.committer = Committer(self._log, self.settings.fsync, guard, self.fail, gate=self.gate)
         self.committer.before_write = node.primary.ask_confirmation
-        node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
+        node.host.rewriter = self.rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
 
     def _resume_role(self) -> None:
         """Take up the role in the data directory, primary or replica; without one, the role in the settings."""
@@ -244,12 +216,9 @@ class Server:
         self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
         """Keep sockets that are bound; they do not answer before :meth:`_listen`."""
-        factory = functools.partial(Connection, self, is_unix=is_unix)
+        factory = functools.partial(Connection, self._clients, is_unix=is_unix)
         served = None if context is None else self.settings.tls
-        self._listeners.append(Listener(sockets, factory, self._count_refused, self._sockets, served, context))
-
-    def _count_refused(self) -> None:
-        self.facts.rejected_connections += 1
+        self._listeners.append(Listener(sockets, factory, self._clients.count_refused, self._sockets, served, context))
 
     def _listen(self) -> None:
         """Let clients in."""
@@ -275,29 +244,21 @@ class Server:
         around.log = self._read_log
         around.max_clients = self.node.config.max_clients
 
-    def sample(self) -> None:
-        """Keep the counters of now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
-        self._rates.sample(int(self.loop.time() * 1000), self._done())
-        self.sample_at = self._rates.due / 1000
-
-    def _done(self) -> Counters:
-        return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
-
     def _read_machine(self) -> MachineFacts:
         primary, directory = self.node.primary, self.settings.directory
         if primary.diverged_files and directory is not None:  # readers remove them; only this server adds any
             primary.diverged_files = count(directory)
         waiting = {True: 0, False: 0}
-        for connection in self._connections.values():
+        for connection in self._clients.by_id.values():
             waiting[connection.session.is_replica] += connection.unsent
         self.facts.replica_output_waiting, self.facts.output_waiting = waiting[True], waiting[False]
         self.node.surroundings.max_clients = self.node.config.max_clients
-        self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
+        self.facts.rates = self.per_second()
         return read_machine()
 
     def _read_log(self) -> LogFacts:
         """The log's facts for INFO; with nothing to keep, the last save is the start."""
-        committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
+        committer, guard, rewriter = self.committer, self.disk_guard, self.rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             is_read = self.settings.directory is not None  # and not read to its end yet
             return LogFacts(enabled=is_read, policy=self.settings.fsync, last_save=self.facts.started // 1000)
@@ -324,12 +285,6 @@ class Server:
         return found
 
     @property
-    def own_port(self) -> int:
-        """The port that is reported to a primary; 0 for none."""
-        ports = self.facts.tcp_port, self.tls_port
-        return (ports[1] or ports[0]) if self.link_tls is not None else (ports[0] or ports[1])
-
-    @property
     def url(self) -> str:
         """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
         return self.urls[0]
@@ -337,7 +292,7 @@ class Server:
     @property
     def open_connections(self) -> list[Connection]:
         """Every connection there is: the clients, and those that only have their last replies to take."""
-        return list(self._transports)
+        return list(self._clients.open)
 
     def shut_down(self) -> None:
         """As SHUTDOWN: :attr:`stopping` is set once replicas have all, or had their time for it."""
@@ -358,7 +313,7 @@ class Server:
             self._timer.cancel()
         if self._link is not None:
             await self._link.close()
-        for connection in list(self._connections.values()):
+        for connection in list(self._clients.by_id.values()):
             if not connection.session.is_replica:
                 connection.finish()
         with contextlib.suppress(StorageError):  # closing the log meets it again, and says so
@@ -382,12 +337,11 @@ class Server:
 
     async def _farewell(self) -> None:
         """Let clients take their outstanding replies, but not for ever."""
-        if self._transports:
-            self._none_open.clear()
+        if self._clients.open:
+            self._clients.none_open.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
-        for connection in self.open_connections:
-            connection.abort()
+                await asyncio.wait_for(self._clients.none_open.wait(), self.settings.delays.farewell)
+        self.abort_all()
 
     def _close_sockets(self) -> None:
         if self._sockets is not None:
@@ -396,8 +350,8 @@ class Server:
 
     async def _close_storage(self) -> None:
         """Bring all records to the disk, release the replies that waited for it, and let the data directory go."""
-        if self._rewriter is not None:
-            await asyncio.to_thread(self._rewriter.stop)  # its thread may wait for a job of the committer
+        if self.rewriter is not None:
+            await asyncio.to_thread(self.rewriter.stop)  # its thread may wait for a job of the committer
         if self.committer is not None:
             await self.committer.close()
         if self._log is None:
@@ -409,160 +363,6 @@ class Server:
             self.fail(DiskFullError(LOST.format(error=error, held=held)))
         except StorageError as error:
             self.fail(error)
-
-    def fail(self, error: StorageError) -> None:
-        """Stop after a failure of the disk, without another reply. Writes acknowledged before are on the disk."""
-        if self.failure is None:
-            self.failure = error
-            log.critical("stopping: %s", error)
-        # Not closed in order: a reply that waits for the disk would report a write that is not there
-        for connection in self.open_connections:
-            connection.abort()
-        self.stopping.set()
-
-    # ------------------------------------------------------------------ what connections call
-
-    def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not."""
-        self._transports.add(connection)
-        config = self.node.config
-        # One more by the unix socket: a user with access to it must be able to list the clients, and use CLIENT KILL
-        if len(self._connections) >= config.max_clients + is_unix:
-            self._count_refused()
-            return TOO_MANY
-        peer = transport.get_extra_info("peername")
-        if not is_unix:
-            if config.is_protected and self.node.accounts.default.nopass and not is_loopback(peer):
-                self.facts.denied_connections += 1
-                return DENIED
-            keep_alive(transport.get_extra_info("socket"))
-        path = self.settings.unixsocket
-        connection.session = self.node.sessions.open(
-            self.clock.now(),
-            addr=show_address(peer, path),
-            laddr=show_address(transport.get_extra_info("sockname"), path),
-            is_unix=is_unix,
-        )
-        self._connections[connection.session.id] = connection
-        return None
-
-    def forget(self, connection: Connection) -> None:
-        """A connection is closing: nothing is run or waited for in its name any more."""
-        self._connections.pop(connection.session.id, None)
-        self._slow.pop(connection, None)
-        self.node.sessions.close(connection.session)
-        self.node.primary.leave(connection.session)
-
-    def gone(self, connection: Connection) -> None:
-        """A connection is closed."""
-        self._transports.discard(connection)
-        if not self._transports:
-            self._none_open.set()
-
-    def connection_of(self, session_id: int) -> Connection | None:
-        """The connection of a session."""
-        return self._connections.get(session_id)
-
-    def feed_replica(self, session_id: int) -> None:
-        """A replica can take more."""
-        if self._replicas is not None:
-            self._replicas.pump_one(session_id)
-
-    def after_commands(self) -> None:
-        """Commands have run: do everything but the reply to their client."""
-        if self.node.outbox:
-            self.empty_outbox()
-        self.after_writes()
-        if self.node.ending.is_due:
-            self.stopping.set()
-        self._schedule_tick()
-
-    def after_writes(self) -> None:
-        """Something may have been logged: see to it that it is committed."""
-        if self.committer is not None:
-            self.committer.poke()
-        if self._rewriter is not None:
-            self._rewriter.consider()
-
-    def end_turn(self, size: int) -> tuple[int, bool]:
-        """All that came together was run: commit it together.
-
-        Returns:
-            The position of the log that the replies to them wait for, and whether all of them may go out now.
-        """
-        if self.loop.time() >= self.sample_at:
-            self.sample()
-        self.facts.input_bytes += size
-        barrier, gate = self.node.journal.latest, self.gate
-        if self._is_void:
-            self._is_void, barrier = False, VOID
-        if self.committer is not None:
-            self.committer.end_turn()
-        if self._rewriter is not None:
-            self._rewriter.consider()
-        return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
-
-    def refuse_held(self, line: str) -> None:
-        """Send all clients with waiting replies an error in their place, and close their connections."""
-        self._is_void = self._sockets is not None and self._sockets.in_turn
-        for connection in self.open_connections:
-            connection.refuse_held(line)
-
-    def empty_outbox(self) -> None:
-        """Hand the node's replies and messages to the connections they are for."""
-        outbox = self.node.outbox
-        while outbox:
-            pending, outbox[:] = outbox[:], []
-            for session, outcome in pending:
-                connection = self._connections.get(session.id)
-                if connection is not None:
-                    connection.deliver(outcome)
-                elif session.is_primary and self._link is not None:  # CLIENT KILL
-                    self._link.cut(session)
-
-    # ------------------------------------------------------------------ time
-
-    def _schedule_tick(self) -> None:
-        """Have the node looked after when it next has something due: one timer for all waits and expirations."""
-        now = self.clock.now()
-        due = self.node.next_deadline(now)
-        if due is None or (self._timer is not None and self._timer_at <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = due
-        self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
-
-    def _tick(self) -> None:
-        """Do the due work. A defect there is logged and tried again later: it must not end every client's server."""
-        self._timer = None
-        try:
-            self.node.tick(self.clock.now())
-        except StorageError as error:
-            self.fail(error)
-            return
-        except Exception:
-            log.exception("internal error in a periodic task")
-            self.facts.internal_errors += 1
-            self._timer_at = 0  # no earlier time is asked for until this one has come
-            self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)
-            return
-        self.after_commands()
-
-    def watch_slow(self, connection: Connection) -> None:
-        """Look at this connection's output from time to time, until it is small again."""
-        if not self._slow:
-            self.loop.call_later(self.settings.delays.slow_check, self._look_at_slow)
-        self._slow[connection] = None
-
-    def _look_at_slow(self) -> None:
-        """Ask again those above the soft limit of output: only the passing of time cuts them, so no event does."""
-        for connection in list(self._slow):
-            connection.check_output()
-            if connection.slow_since is None:
-                self._slow.pop(connection, None)
-        if self._slow:
-            self.loop.call_later(self.settings.delays.slow_check, self._look_at_slow)
 
 
 class _WriteSwitch:
@@ -577,19 +377,3 @@ class _WriteSwitch:
         """See :class:`millstream.node.durability.disk_guard.WriteSwitch`."""
         self._node.journal.resume()
         self._server.after_commands()
-
-
-def is_loopback(peer: object) -> bool:
-    """True if a TCP peer is on the server's own machine."""
-    if not isinstance(peer, tuple):
-        return False
-    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
-
-
-def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel look whether a silent peer is still there."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.KEEPALIVE_SECONDS)

@@ -11,8 +11,8 @@ single larger reply can grow further, up to ``client-output-buffer-limit``, wher
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from millstream.clock import Now
 from millstream.commands.context.config import OutputLimit
@@ -27,9 +27,8 @@ from millstream.protocol import limits
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 from millstream.replies import Buffer
-
-if TYPE_CHECKING:
-    from millstream.server.app import Server
+from millstream.server.listener import DENIED, TOO_MANY, is_loopback, keep_alive, show_address
+from millstream.server.serving import VOID, Serving
 
 log = logger("millstream.server")
 
@@ -47,9 +46,6 @@ _HELD_MAX = 1024 * 1024
 # A replica gets at most as much as it takes; the rest waits elsewhere, and is limited there.
 _NO_LIMIT = OutputLimit(0, 0, 0)
 
-VOID = -1
-"""The barrier of replies that are not to be sent."""
-
 # First words of a browser or a HTTP library, which an attacker uses to reach us (Redis drops these too).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
 
@@ -58,18 +54,18 @@ class Connection(asyncio.Protocol):
     """See the module's text."""
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_again _blocked _closed _ending _eof _forgotten _held _is_unix _out _out_barrier _out_size _paused "
+        "_again _blocked _clients _closed _ending _eof _forgotten _held _is_unix _out _out_barrier _out_size _paused "
         "_reader _reads _received _server _transport is_full sent session slow_since"
     ).split()
 
     session: Session
 
-    def __init__(self, server: "Server", *, is_unix: bool) -> None:
-        self._server = server
+    def __init__(self, clients: "Clients", *, is_unix: bool) -> None:
+        self._clients, self._server = clients, clients.server
         self._is_unix = is_unix
         self._reader = CommandReader()
         self._transport: asyncio.Transport
-        self._held = HeldReplies(server.gate, self)  # replies that wait for the disk; empty without a log
+        self._held = HeldReplies(self._server.gate, self)  # replies that wait for the disk; empty without a log
         self._out: list[Buffer] = []  # replies gathered in the round of commands at work
         self._out_size = self._out_barrier = 0
         self._blocked = False  # a command waits in the node
@@ -87,10 +83,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse a new connection, or open a session."""
-        transport = cast("asyncio.Transport", transport)  # uvloop's transports inherit from nothing of asyncio's
-        self._transport = transport
+        # uvloop's transports inherit from nothing of asyncio's
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
-        refusal = self._server.admit(self, transport, is_unix=self._is_unix)
+        refusal = self._clients.admit(self, transport, is_unix=self._is_unix)
         if refusal is not None:
             self._ending = self._closed = self._forgotten = True
             transport.write(error_line(refusal))
@@ -103,7 +99,7 @@ class Connection(asyncio.Protocol):
         """The client is gone, by either side's will."""
         self._closed = True  # a round of commands may be scheduled yet, and uvloop raises at a write from now on
         self._forget()
-        self._server.gone(self)
+        self._clients.gone(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -200,7 +196,7 @@ class Connection(asyncio.Protocol):
         self.slow_since = None
         self._relieved()
         if self.session.is_replica:
-            self._server.feed_replica(self.session.id)
+            self._clients.feed_replica(self.session.id)
 
     # ------------------------------------------------------------------ commands
 
@@ -307,7 +303,7 @@ class Connection(asyncio.Protocol):
         node = self._server.node
         if node.outbox or self._out_size > _BATCH:
             self._send_gathered()
-            self._server.empty_outbox()
+            self._clients.empty_outbox()
         session = self.session
         return self._ending or session.blocked or session.closing or self._is_stalled()
 
@@ -461,7 +457,7 @@ class Connection(asyncio.Protocol):
             now = self._server.clock.now().mono
             if self.slow_since is None:
                 self.slow_since = now
-                self._server.watch_slow(self)
+                self._clients.watch_slow(self)
             elif now - self.slow_since >= limit.seconds * 1000:
                 self._cut_slow(held)
         else:
@@ -515,17 +511,13 @@ class Connection(asyncio.Protocol):
         """Close after the last reply. Until the client has taken that, it stays one: listed, counted, limited."""
         if self._ending and not self._held and not self._closed:
             self._closed = True
-            if not self._holds_output():
+            encrypted = self._transport.get_extra_info("sslcontext") is not None
+            if not (encrypted or self._transport.get_write_buffer_size()):  # else closing waits for the client
                 self._forget()
             if not self._transport.is_closing():  # the second close() of TLS on asyncio drops the next request
                 self._transport.close()
             if not self._forgotten:
                 self.check_output()  # no later reply will
-
-    def _holds_output(self) -> bool:
-        """True if closing waits for the client: it has replies to take, or TLS to end."""
-        waits = self._transport.get_extra_info("sslcontext") is not None
-        return waits or bool(self._transport.get_write_buffer_size())
 
     def _kill(self) -> None:
         """CLIENT KILL: close now, with no regard to a client that does not take its replies."""
@@ -553,7 +545,7 @@ class Connection(asyncio.Protocol):
         if not self._forgotten:
             self._forgotten = True
             self._held.end()
-            self._server.forget(self)
+            self._clients.forget(self)
 
     def _traffic(self) -> Traffic:
         found = self._transport.get_extra_info("socket")
@@ -570,3 +562,87 @@ class Connection(asyncio.Protocol):
     def unsent(self) -> int:
         """Bytes of replies the client has not taken."""
         return self._transport.get_write_buffer_size() + self._held.size
+
+
+class Clients:
+    """The connections of a server."""
+
+    def __init__(self, server: Serving) -> None:
+        self.server = server
+        self.open: set[Connection] = set()  # The clients, and those that only have their last replies to take
+        self.by_id: dict[int, Connection] = {}  # The clients, by session
+        self.none_open = asyncio.Event()  # Set as the last of them closes
+        self._slow: dict[Connection, None] = {}
+        self.feed_replica: Callable[[int], None]  # A replica can take more
+        self.cut_link: Callable[[Session], None]  # CLIENT KILL of the link to a primary
+        server.empty_outbox, server.abort_all = self.empty_outbox, self.abort_all
+
+    def count_refused(self) -> None:
+        """A connection was turned away."""
+        self.server.facts.rejected_connections += 1
+
+    def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
+        """Open a session for a new connection, or say why not."""
+        self.open.add(connection)
+        server, config = self.server, self.server.node.config
+        # One more by the unix socket: a user with access to it must be able to list the clients, and use CLIENT KILL
+        if len(self.by_id) >= config.max_clients + is_unix:
+            self.count_refused()
+            return TOO_MANY
+        peer = transport.get_extra_info("peername")
+        if not is_unix:
+            if config.is_protected and server.node.accounts.default.nopass and not is_loopback(peer):
+                server.facts.denied_connections += 1
+                return DENIED
+            keep_alive(transport.get_extra_info("socket"))
+        path, own = server.settings.unixsocket, transport.get_extra_info("sockname")
+        connection.session = server.node.sessions.open(
+            server.clock.now(), addr=show_address(peer, path), laddr=show_address(own, path), is_unix=is_unix
+        )
+        self.by_id[connection.session.id] = connection
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closing: nothing is run or waited for in its name any more."""
+        self.by_id.pop(connection.session.id, None)
+        self._slow.pop(connection, None)
+        self.server.node.sessions.close(connection.session)
+        self.server.node.primary.leave(connection.session)
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self.open.discard(connection)
+        if not self.open:
+            self.none_open.set()
+
+    def empty_outbox(self) -> None:
+        """Hand the node's replies and messages to the connections they are for."""
+        outbox = self.server.node.outbox
+        while outbox:
+            pending, outbox[:] = outbox[:], []
+            for session, outcome in pending:
+                connection = self.by_id.get(session.id)
+                if connection is not None:
+                    connection.deliver(outcome)
+                elif session.is_primary:
+                    self.cut_link(session)
+
+    def watch_slow(self, connection: Connection) -> None:
+        """Look at this connection's output from time to time, until it is small again."""
+        if not self._slow:
+            self.server.loop.call_later(self.server.settings.delays.slow_check, self._look_at_slow)
+        self._slow[connection] = None
+
+    def _look_at_slow(self) -> None:
+        """Ask again those above the soft limit of output: only the passing of time cuts them, so no event does."""
+        for connection in list(self._slow):
+            connection.check_output()
+            if connection.slow_since is None:
+                self._slow.pop(connection, None)
+        if self._slow:
+            self.server.loop.call_later(self.server.settings.delays.slow_check, self._look_at_slow)
+
+    def abort_all(self) -> None:
+        """Close every connection at once."""
+        for connection in list(self.open):
+            connection.abort()

@@ -3,13 +3,22 @@
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import socket
 import stat
 from pathlib import Path
 
 from millstream.errors import UsageError
+from millstream.protocol import limits
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - read, not bound
+
+TOO_MANY = "ERR max number of clients reached"
+DENIED = (
+    "DENIED Millstream is running in protected mode: no password is set, so only clients on the server's own machine "
+    "are answered. To let others in, set a password (start with --requirepass, or CONFIG SET requirepass from a client "
+    "on that machine), or, on a network where everybody may read and change all data, CONFIG SET protected-mode no."
+)
 
 
 class ListenError(UsageError):
@@ -123,3 +132,19 @@ def show_address(name: object, path: Path | None) -> str:
         host, port = name[0], name[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return f"{path}:0"
+
+
+def is_loopback(peer: object) -> bool:
+    """True if a TCP peer is on the server's own machine."""
+    if not isinstance(peer, tuple):
+        return False
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the kernel look whether a silent peer is still there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.KEEPALIVE_SECONDS)

@@ -21,14 +21,12 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from millstream import core
 from millstream.replies import Buffer
 from millstream.server.connection import Connection
-
-if TYPE_CHECKING:
-    from millstream.server.app import Server
+from millstream.server.serving import Serving
 
 # Buffers handed to the kernel in one call; it takes 1,024
 _TOGETHER = 64
@@ -61,10 +59,9 @@ def native_calls() -> tuple[ReadReady, SendEach] | None:
 class Sockets:
     """The sockets of one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: "Server", calls: tuple[ReadReady, SendEach]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Serving, calls: tuple[ReadReady, SendEach]) -> None:
         self.loop = loop  # As given
-        self.in_turn = False  # True if written bytes wait for the end of the turn
-        self._turns = turns
+        self.turns = turns  # As given
         self._read_ready, self._send_each = calls
         self._poll = select.epoll()
         self._open: dict[int, SocketTransport] = {}
@@ -91,11 +88,11 @@ class Sockets:
 
     def _turn(self) -> None:
         """Take the bytes that have come; commit; answer."""
-        wall_time, opened = self._turns.clock.wall_time, self._open
+        wall_time, opened = self.turns.clock.wall_time, self._open
         wall, size = wall_time(), 0
         answers: list[Answer] = []
         found = self._read_ready(self._poll)  # from here on memory may end for one client, not for all
-        self.in_turn = True
+        self.turns.in_turn = True
         try:
             for fd, data, events in found:
                 transport = opened.get(fd)
@@ -113,7 +110,7 @@ class Sockets:
                     wall = wall_time()  # that may have taken long
                 except Exception as error:  # noqa: BLE001 - a defect ends one connection, not the turn of the others
                     self._end_one(transport, error)
-            barrier, may_go = self._turns.end_turn(size)
+            barrier, may_go = self.turns.end_turn(size)
             if not (may_go and self._send(answers)):
                 for _, replies, transport in answers:
                     transport.client.answer(replies, barrier)
@@ -122,7 +119,7 @@ class Sockets:
                 transport.client.abort()  # the outcome of its commands is unknown
             raise
         finally:
-            self.in_turn = False
+            self.turns.in_turn = False
             self._answer()
 
     def _send(self, answers: "list[Answer]") -> bool:
@@ -149,7 +146,7 @@ class Sockets:
                     transport.sent_part(replies, count)
             except Exception as error:  # noqa: BLE001 - as for a turn
                 self._end_one(transport, error)
-        self._turns.facts.output_bytes += total
+        self.turns.facts.output_bytes += total
         return True
 
     def _answer(self) -> None:
@@ -303,7 +300,7 @@ class SocketTransport(asyncio.Transport):
         first = not self.out
         self.out.append(data)
         self._size += len(data)
-        if first and self._sockets.in_turn and self._size <= self.high:
+        if first and self._sockets.turns.in_turn and self._size <= self.high:
             self._number = self._sockets.put_off(self, data)
         else:
             self._written()

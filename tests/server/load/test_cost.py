@@ -18,7 +18,7 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.server.app import Server
-from millstream.server.connection import Connection
+from millstream.server.connection import Clients, Connection
 from millstream.server.settings import Settings
 from support.wire import pack
 
@@ -97,7 +97,7 @@ async def fed(name: str) -> tuple[float, float, int]:
     server = Server(Settings(directory=None, port=0), clock=ManualClock())
     await server.start()
     try:
-        connection, sink = Connection(server, is_unix=True), Sink()
+        connection, sink = Connection(Clients(server), is_unix=True), Sink()
         connection.connection_made(sink)
         for number in range(1, 101):
             connection.data_received(pack("XADD", "read", f"{number}-1", "f", "v"))

@@ -11,8 +11,8 @@ import pytest
 
 from millstream.errors import ConfigError, LogLockedError, UsageError
 from millstream.server import loops
-from millstream.server.app import Server, is_loopback
-from millstream.server.listener import ListenError, bind_unix, show_address, tcp_sentence, tcp_url
+from millstream.server.app import Server
+from millstream.server.listener import ListenError, bind_unix, is_loopback, show_address, tcp_sentence, tcp_url
 from millstream.server.process import RecoveryProgress
 from millstream.server.settings import Delays, Settings
 from millstream.server.thread import ServerThread

@@ -13,10 +13,9 @@ report does not count anything that a power cut could take back.
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from millstream.commands.context.session import Traffic
+from millstream.commands.context.session import Session, Traffic
 from millstream.errors import DiskError, MillstreamError, ProtocolError, StorageError
 from millstream.logs import logger
 from millstream.node.following.role import CONNECTING, HANDSHAKE, SYNC
@@ -46,11 +45,9 @@ from millstream.replication.units import packed
 from millstream.server.following.files import unnamed_file
 from millstream.server.following.pauses import copy_pause
 from millstream.server.listener import show_address
+from millstream.server.serving import Serving
 
 if TYPE_CHECKING:
-    from millstream.commands.context.session import Session
-    from millstream.node.log.rewriting import Rewriter
-    from millstream.server.app import Server
     from millstream.server.following.taking import Taking
 
 log = logger("millstream.server")
@@ -87,8 +84,8 @@ class LinkLostError(MillstreamError):
 class ReplicaLink:
     """The shell of a node's :class:`~millstream.node.following.role.Following`."""
 
-    def __init__(self, server: "Server", rewriter: "Rewriter | None", directory: Path | None) -> None:
-        self._server, self._rewriter, self._directory = server, rewriter, directory
+    def __init__(self, server: Serving) -> None:
+        self._server = server
         self._following = server.node.following
         self._task: asyncio.Task[None] | None = None
         self._connection: _Connection | None = None
@@ -111,7 +108,7 @@ class ReplicaLink:
             self._task.cancel()
             self._task = None
 
-    def cut(self, session: "Session") -> None:
+    def cut(self, session: Session) -> None:
         """CLIENT KILL of the link, which is made again; not of one that is gone."""
         if self._connection is not None:
             self._connection.cut(session)
@@ -132,7 +129,7 @@ class ReplicaLink:
             reason, has_failed = "", False
             wait: float | None = None
             before = following.offset
-            connection = self._connection = _Connection(self._server, self._rewriter, self._directory)
+            connection = self._connection = _Connection(self._server)
             try:
                 await connection.follow(host, port)
             except NotHeldError as error:
@@ -194,8 +191,8 @@ def _what_lets_in(reason: str) -> str:
 class _Connection:
     """One connection to a primary, from the first word to its end."""
 
-    def __init__(self, server: "Server", rewriter: "Rewriter | None", directory: Path | None) -> None:
-        self._server, self._rewriter, self._directory = server, rewriter, directory
+    def __init__(self, server: Serving) -> None:
+        self._server, self._directory = server, server.settings.directory
         self._node, self._following = server.node, server.node.following
         self._obedience = Obedience(self._node, self._following)
         self._received = ReceivedStream()
@@ -344,7 +341,7 @@ class _Connection:
         try:
             from millstream.server.following.taking import Taking  # noqa: PLC0415 - most servers never take a copy
 
-            taker = self._taker = Taking(self._server, self._rewriter, copy, primary)
+            taker = self._taker = Taking(self._server, copy, primary)
             try:
                 await self._is_copied.wait()
                 assert self._begins is not None
@@ -352,7 +349,7 @@ class _Connection:
                 if upto is not None:
                     from millstream.server.following.tail import keep  # noqa: PLC0415 - hardly a server ever needs it
 
-                    await keep(self._server, self._directory, upto)
+                    await keep(self._node, self._server.gate, self._directory, upto)
                 await taker.take(self._begins)
             finally:
                 self._taker = None
@@ -399,7 +396,7 @@ class _Connection:
             unread=self._received.waiting,
         )
 
-    def cut(self, session: "Session") -> None:
+    def cut(self, session: Session) -> None:
         """End the connection if it is that of a session; the link tries again."""
         if session is self._obedience.session and self._writer is not None:
             self._writer.transport.abort()

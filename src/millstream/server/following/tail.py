@@ -6,16 +6,14 @@ files are on the disk. So whenever this server ends, their contents are there or
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millstream.errors import StorageError
 from millstream.logs import logger
+from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.log.children import environment
 from millstream.node.log.rewriting import PROGRAM
+from millstream.node.node import Node
 from millstream.texts import plural
-
-if TYPE_CHECKING:
-    from millstream.server.app import Server
 
 log = logger("millstream.server")
 
@@ -37,9 +35,8 @@ def count(directory: Path) -> int:
     return sum(1 for _ in directory.glob("diverged-*.jsonl"))
 
 
-async def keep(server: "Server", directory: Path | None, upto: int) -> None:
+async def keep(node: Node, gate: ReplyGate, directory: Path | None, upto: int) -> None:
     """Put the history's commands after an offset into files, and wait until they are on the disk."""
-    node = server.node
     past = node.keyspace.history
     name = past.replid or past.replid2 or _ALONE
     if directory is None:
@@ -52,7 +49,7 @@ async def keep(server: "Server", directory: Path | None, upto: int) -> None:
         )
         return
     assert node.journal.log is not None
-    while server.gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk does not send events
+    while gate.kept < node.journal.log.appended:  # noqa: ASYNC110 - a disk does not send events
         await asyncio.sleep(_HELD)
     path = directory.absolute() / f"diverged-{name[:8]}-{max(upto, 0)}.jsonl"  # noqa: ASYNC240 - asks no disk
     words = [str(path.parent), str(upto), path.name, str(node.config.values["replica-keep-diverged"])]

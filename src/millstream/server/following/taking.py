@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
@@ -20,9 +20,7 @@ from millstream.node.obeying import NotHeldError
 from millstream.persistence.log import Log
 from millstream.replication.handshake import CopyBegins
 from millstream.server.following.files import passing_directory
-
-if TYPE_CHECKING:
-    from millstream.server.app import Server
+from millstream.server.serving import Serving
 
 # Seconds between two looks whether a rewriting that is under way is through
 _BUSY = 0.05
@@ -47,7 +45,7 @@ class _PassingLog:
 class Taking:
     """One copy that is taken over; a process that reads it as it comes is started at once."""
 
-    def __init__(self, server: "Server", rewriter: Rewriter | None, file: IO[bytes], primary: tuple[str, int]) -> None:
+    def __init__(self, server: Serving, file: IO[bytes], primary: tuple[str, int]) -> None:
         self._server = server
         self._following = server.node.following
         self._is_cancelled = self._is_ordered = False
@@ -55,7 +53,7 @@ class Taking:
         self._end: asyncio.Future[None] = server.loop.create_future()
         config = server.node.config
         words = *primary, config.idmp_duration, config.idmp_maxsize
-        self._passing = None
+        self._passing, rewriter = None, server.rewriter
         if rewriter is None:
             self._passing = _PassingLog(config)
             rewriter = self._passing.rewriter

@@ -9,26 +9,23 @@ import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.logs import logger
 from millstream.node.log.children import reason_of
 from millstream.node.log.copying import NO_KEYS, pieces
 from millstream.node.log.feeding import Feed
-from millstream.node.log.rewriting import CopyMade, CopyOrder, Rewriter
+from millstream.node.log.rewriting import CopyMade, CopyOrder
 from millstream.persistence.log import Log, LogFiles
 from millstream.replication.dialect import COPIES, DIALECTS
 from millstream.replication.followers import Follower
+from millstream.server.connection import Clients
 from millstream.server.following.files import unnamed_file
 from millstream.server.following.pauses import copy_pause
 from millstream.server.leading.copies import Copy
 from millstream.server.leading.forking import can_fork, write_in_child
-
-if TYPE_CHECKING:
-    from millstream.server.app import Server
-    from millstream.server.leading.replicas import Replicas
+from millstream.server.serving import Serving
 
 log = logger("millstream.server")
 
@@ -41,11 +38,12 @@ MOST_FILES = 64
 class CopyMaker:
     """See the module's text."""
 
-    def __init__(
-        self, server: "Server", sender: "Replicas", rewriter: Rewriter | None, log: Log | None, directory: Path | None
-    ) -> None:
-        self._server, self._sender = server, sender
-        self._rewriter, self._log, self._directory = rewriter, log, directory
+    def __init__(self, server: Serving, clients: Clients, kept: Log | None, schedule: Callable[[], None]) -> None:
+        self._server, self._clients, self._log = server, clients, kept
+        self._schedule = schedule  # a look at the replicas, soon
+        self._rewriter, self._directory = server.rewriter, server.settings.directory
+        self.feed: Feed | None = None  # Makes the stream; None while there is none, and once the server stops
+        self.copies: dict[int, Copy] = {}  # On their way, by session
         self._primary = server.node.primary
         self._is_copying = False
         self._failed = 0  # copies in a row that could not be made
@@ -63,7 +61,7 @@ class CopyMaker:
 
     def start(self) -> None:
         """See to the copies for those that wait for one."""
-        if self._sender.feed is None or self._is_copying or not (waiting := self.waiting()):
+        if self.feed is None or self._is_copying or not (waiting := self.waiting()):
             return
         if self._server.loop.time() < self._not_before:  # they wait, and hear each second that this server is there
             return
@@ -71,7 +69,7 @@ class CopyMaker:
         if self._log is not None and any(map(self._takes_log, waiting)) and self._is_small(self._log):
             self._order_log(self._log)
         else:
-            self._order_rdb(self._sender.feed, waiting)
+            self._order_rdb(self.feed, waiting)
 
     def _order_rdb(self, feed: Feed, waiting: list[Follower]) -> None:
         """An RDB file, of the form that the first waiting replica reads."""
@@ -84,11 +82,11 @@ class CopyMaker:
         if waiting and self._rewriter is None:
             self._copy_at_once(waiting, version)
         elif waiting:
-            self._order_copy(self._rewriter, feed, version)
+            self._order_copy(feed, version)
 
     def _copy_at_once(self, waiting: list[Follower], version: int, *, keyless: bool = False) -> None:
         """Make a copy of the data in memory: by a child, which has it as it is now, or here without children."""
-        feed, space = self._sender.feed, NO_KEYS if keyless else self._server.node.keyspace
+        feed, space = self.feed, NO_KEYS if keyless else self._server.node.keyspace
         assert feed is not None
         made = CopyMade(self._primary.replid, feed.offset, feed.db)
         file = None
@@ -101,7 +99,7 @@ class CopyMaker:
                 begun = time.perf_counter()
                 write_in_child(self._server.loop, file, data, written)
                 self._primary.count_fork(round((time.perf_counter() - begun) * 1e6))
-                self._sender.greet_waiting()
+                self.greet_waiting()
                 feed.forget_database()
                 return
             file.writelines(data)
@@ -120,7 +118,7 @@ class CopyMaker:
             self._copied(Copy.of_file(made, file), partial(self._takes_file, version))
         else:
             self._no_file(file, failed, waiting)
-            self._sender.schedule()
+            self._schedule()
 
     def _no_file(self, file: IO[bytes] | None, reason: str, waiting: list[Follower]) -> None:
         if file is not None:
@@ -128,8 +126,8 @@ class CopyMaker:
                 file.close()
         self._give_up(f"no file can be made for its copy: {reason}", waiting)
 
-    def _order_copy(self, rewriter: Rewriter | None, feed: Feed, version: int) -> None:
-        assert rewriter is not None
+    def _order_copy(self, feed: Feed, version: int) -> None:
+        assert self._rewriter is not None
         try:
             file = unnamed_file(self._directory)
         except OSError as error:
@@ -141,17 +139,17 @@ class CopyMaker:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 call(self._rewritten, file, copy, version)
 
-        if rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
+        if self._rewriter.start(priority=0, copy=CopyOrder(file, version, made)):
             self._is_copying = feed.selects = True
-            self._sender.greet_waiting()
+            self.greet_waiting()
         else:  # a rewriting is under way: the next look tries again
             file.close()
 
     def _rewritten(self, file: IO[bytes], made: CopyMade | str, version: int) -> None:
         """The process that rewrites the log has made a copy, or has not, for a reason."""
         self._is_copying = False
-        if self._sender.feed is not None:
-            self._sender.feed.selects = False
+        if self.feed is not None:
+            self.feed.selects = False
         if isinstance(made, str):
             file.close()
             self._give_up(f"its copy could not be made: {made}", self.waiting())
@@ -166,15 +164,16 @@ class CopyMaker:
 
     def _is_small(self, kept: Log) -> bool:
         """True if the records after the snapshot are little, in few files. Else the log is rewritten."""
+        open_files = sum(copy.files for copy in set(self.copies.values()))
         is_recent = kept.total_bytes - kept.snapshot_bytes <= kept.snapshot_bytes + MOST_BEHIND
-        return is_recent and kept.count + self._sender.open_files <= MOST_FILES
+        return is_recent and kept.count + open_files <= MOST_FILES
 
     def _order_log(self, kept: Log) -> None:
         """The log's files, up to the data in memory now, once that is kept."""
         history = self._server.node.keyspace.history  # as the records have it: an uncounted question follows it
         self._moment = CopyMade(history.replid, history.offset, history.db), kept.appended
         self._is_copying = True
-        self._sender.greet_waiting()
+        self.greet_waiting()
         self._open_log()
 
     def release(self) -> None:
@@ -215,9 +214,9 @@ class CopyMaker:
     def _opened(self, made: CopyMade, found: LogFiles | StorageError | UsageError) -> None:
         self._is_copying = False
         if isinstance(found, UsageError):  # the log was rewritten meanwhile: another one
-            self._sender.schedule()
-        elif isinstance(found, DiskFullError) and self._sender.feed is not None and (waiting := self.waiting()):
-            self._order_rdb(self._sender.feed, waiting)  # there are not descriptors for all its files: this takes one
+            self._schedule()
+        elif isinstance(found, DiskFullError) and self.feed is not None and (waiting := self.waiting()):
+            self._order_rdb(self.feed, waiting)  # there are not descriptors for all its files: this takes one
         elif isinstance(found, StorageError):
             self._give_up(
                 f"its copy could not be made: {found}", [each for each in self.waiting() if self._takes_log(each)]
@@ -227,7 +226,7 @@ class CopyMaker:
 
     def _copied(self, copy: Copy, takes: Callable[[Follower], bool]) -> None:
         """There is a copy, for all that wait for such a one by now."""
-        feed, made = self._sender.feed, copy.made
+        feed, made = self.feed, copy.made
         if feed is None:  # the server stops, or no replica follows any more
             copy.close()
             return
@@ -239,19 +238,44 @@ class CopyMaker:
             copy.close()
         elif feed.backlog.has(made.offset):
             self._hand_out(copy, list(filter(takes, self.waiting())))
-            self._sender.schedule()
+            self._schedule()
         else:  # the replica that ordered it is gone, and with it the bytes after the copy: another one
             copy.close()
-            self._sender.schedule()
+            self._schedule()
 
     def _hand_out(self, copy: Copy, waiting: list[Follower]) -> None:
         self._failed, self._not_before = 0, 0.0
         self._primary.count_copy(self._server.clock.now().mono - self._ordered_at, copy.size)
-        self._sender.hand_out(copy, waiting)
+        if waiting:
+            names = ", ".join(f"{each.ip}:{each.port}" for each in waiting)
+            log.info("a copy of %d bytes, %s, goes to replica %s", copy.size, copy.form, names)
+        for follower in waiting:
+            copy.add(follower.id)
+            self.copies[follower.id] = copy
+            follower.stage, follower.cursor = "send_bulk", copy.made.offset
+            connection = self._clients.by_id.get(follower.id)
+            if connection is not None:
+                head = b"" if follower.is_old else f"+FULLRESYNC {copy.made.replid} {copy.made.offset}\r\n".encode()
+                connection.push(head + b"$%d\r\n" % copy.size)
+        if not waiting:
+            copy.drop(0)
 
     def _give_up(self, reason: str, waiting: list[Follower]) -> None:
         """No copy could be made: its replicas are sent away, and new ones wait, ever longer."""
         self._failed += 1
         self._not_before = self._server.loop.time() + copy_pause(self._failed)
         for follower in waiting:
-            self._sender.cut(follower, reason)
+            self.cut(follower, reason)
+
+    def cut(self, follower: Follower, reason: str) -> None:
+        """Send a replica away."""
+        connection = self._clients.by_id.get(follower.id)
+        if connection is not None:
+            log.warning("closing replica %s:%d, since %s", follower.ip, follower.port, reason)
+            connection.abort()
+
+    def greet_waiting(self) -> None:
+        """Say that a copy is being made: so they make ready for it, and do not think that we are gone."""
+        for follower in self.waiting():
+            if (connection := self._clients.by_id.get(follower.id)) is not None:
+                connection.push(b"\n")

@@ -5,22 +5,17 @@ still take back. :mod:`millstream.server.leading.making` makes the copies.
 """
 
 import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.following.role import FORCED
 from millstream.node.log.feeding import Feed
-from millstream.node.log.rewriting import Rewriter
 from millstream.persistence.log import Log
 from millstream.replication.followers import Follower
-from millstream.server.connection import Connection
-from millstream.server.leading.copies import PIECE, Copy
+from millstream.server.connection import Clients, Connection
+from millstream.server.leading.copies import PIECE
 from millstream.server.leading.making import CopyMaker
-
-if TYPE_CHECKING:
-    from millstream.server.app import Server
+from millstream.server.serving import Serving
 
 log = logger("millstream.server")
 
@@ -33,12 +28,10 @@ _LOOK = 1.0
 class Replicas:
     """The shell of a node's primary, see :class:`~millstream.node.primary.Shell`."""
 
-    def __init__(self, server: "Server", rewriter: Rewriter | None, log: Log | None, directory: Path | None) -> None:
-        self._server, self._directory = server, directory
-        self._maker = CopyMaker(server, self, rewriter, log, directory)
+    def __init__(self, server: Serving, clients: Clients, kept: Log | None) -> None:
+        self._server, self._clients = server, clients
+        self._maker = CopyMaker(server, clients, kept, self.schedule)
         self._primary = server.node.primary
-        self.feed: Feed | None = None
-        self._copies: dict[int, Copy] = {}  # on their way, by session
         self._slow: dict[int, int] = {}  # session: monotonic milliseconds since when the soft limit is passed
         # session: bytes of its copy that it has taken, and monotonic milliseconds since when it is no more
         self._taken: dict[int, tuple[int, int]] = {}
@@ -51,14 +44,14 @@ class Replicas:
 
     def begin(self, feed: Feed) -> None:
         """A history begins, or goes on after a start."""
-        self.feed, feed.on_bytes = feed, self._fed
+        self._maker.feed, feed.on_bytes = feed, self._fed
         if self._timer is None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
 
     def join(self, follower: Follower) -> None:
         """A replica has come."""
         log.info("replica %s:%d asks for the stream: %s", follower.ip, follower.port, follower.stage)
-        if (connection := self._server.connection_of(follower.id)) is not None:
+        if (connection := self._clients.by_id.get(follower.id)) is not None:
             connection.keep_little(PIECE)
         self.schedule()
 
@@ -66,7 +59,7 @@ class Replicas:
         """A replica is gone."""
         log.info("replica %s:%d is gone", follower.ip, follower.port)
         self._slow.pop(follower.id, None)
-        if (copy := self._copies.pop(follower.id, None)) is not None:
+        if (copy := self._maker.copies.pop(follower.id, None)) is not None:
             copy.drop(follower.id)
 
     def confirmed(self) -> None:
@@ -81,16 +74,18 @@ class Replicas:
         self._server.after_commands()
 
     def refuse_held(self) -> None:
-        """Drop the replies for writes that too few replicas hold."""
-        self._server.refuse_held(FORCED)
+        """Send clients an error in place of replies to writes that too few replicas hold, and close them."""
+        self._server.is_void = self._server.in_turn
+        for connection in list(self._clients.open):
+            connection.refuse_held(FORCED)
 
     def _fed(self) -> None:
         """There are more bytes: they go out with the replies that wait for the same position, or else soon."""
-        assert self.feed is not None
+        assert self._maker.feed is not None
         gate = self._server.gate
         if self in gate.watchers:
             return  # the first of them is not kept yet
-        position = self.feed.backlog.next_position()
+        position = self._maker.feed.backlog.next_position()
         if position is not None and position > gate.kept:  # kept, not released: replicas must get it to confirm
             gate.watchers[self] = None
         else:
@@ -99,7 +94,7 @@ class Replicas:
     def release(self) -> None:
         """The log has come further."""
         self.pump()
-        if self.feed is None or self.feed.backlog.next_position() is None:
+        if self._maker.feed is None or self._maker.feed.backlog.next_position() is None:
             self._server.gate.watchers.pop(self, None)
 
     def schedule(self) -> None:
@@ -110,7 +105,7 @@ class Replicas:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        if self._directory is None:  # nothing is written, before which it would be done
+        if self._server.settings.directory is None:  # nothing is written, before which it would be done
             self._primary.ask_confirmation()
         self._maker.start()
         self.pump()
@@ -119,7 +114,7 @@ class Replicas:
 
     def pump(self) -> None:
         """Send each replica as much as it takes."""
-        feed = self.feed
+        feed = self._maker.feed
         if feed is None:
             return
         feed.backlog.kept(self._server.gate.kept)
@@ -140,7 +135,7 @@ class Replicas:
 
     def pump_one(self, session_id: int) -> None:
         """A replica takes more again; the others are not looked at, since there may be a thousand."""
-        follower, feed = self._primary.followers.get(session_id), self.feed
+        follower, feed = self._primary.followers.get(session_id), self._maker.feed
         if follower is not None and feed is not None:
             self._left = PIECE
             self._serve(feed, follower)
@@ -156,10 +151,10 @@ class Replicas:
             self._send(feed, follower)
         except Exception:
             log.exception("internal error; closing replica %s:%d", follower.ip, follower.port)
-            self.cut(follower, "of a defect")
+            self._maker.cut(follower, "of a defect")
 
     def _send(self, feed: Feed, follower: Follower) -> None:
-        connection = self._server.connection_of(follower.id)
+        connection = self._clients.by_id.get(follower.id)
         if connection is None:
             return
         if follower.stage == "send_bulk":
@@ -175,18 +170,18 @@ class Replicas:
         return self._left > 0 and not connection.is_full
 
     def _send_copy(self, follower: Follower, connection: Connection) -> None:
-        copy = self._copies[follower.id]
+        copy = self._maker.copies[follower.id]
         while self._may_send(connection):
             try:
                 data = copy.read(follower.id)
             except OSError as error:
-                self.cut(follower, f"its copy cannot be read: {error}")
+                self._maker.cut(follower, f"its copy cannot be read: {error}")
                 return
             self._left -= len(data)
             if data:
                 connection.push(data)
                 continue
-            del self._copies[follower.id]
+            del self._maker.copies[follower.id]
             copy.drop(follower.id)
             log.info("replica %s:%d was sent its copy", follower.ip, follower.port)
             if follower.copy_only:
@@ -200,43 +195,13 @@ class Replicas:
         config = self._server.node.config
         limit, size = config.output_limits.slave, config.backlog_size
         if limit.hard and behind > max(limit.hard, size):
-            self.cut(follower, f"it left {behind} bytes unread")
+            self._maker.cut(follower, f"it left {behind} bytes unread")
         elif limit.soft and behind > max(limit.soft, size):
             now = self._server.clock.now().mono
             if now - self._slow.setdefault(follower.id, now) >= limit.seconds * 1000:
-                self.cut(follower, f"it left {behind} bytes unread for {limit.seconds} s")
+                self._maker.cut(follower, f"it left {behind} bytes unread for {limit.seconds} s")
         else:
             self._slow.pop(follower.id, None)
-
-    def cut(self, follower: Follower, reason: str) -> None:
-        """Send a replica away."""
-        connection = self._server.connection_of(follower.id)
-        if connection is not None:
-            log.warning("closing replica %s:%d, since %s", follower.ip, follower.port, reason)
-            connection.abort()
-
-    # ------------------------------------------------------------------ copies
-
-    @property
-    def open_files(self) -> int:
-        """Files that are open for copies on their way."""
-        return sum(copy.files for copy in set(self._copies.values()))
-
-    def hand_out(self, copy: Copy, waiting: list[Follower]) -> None:
-        """Send a copy to these, and let it go if there are none."""
-        if waiting:
-            names = ", ".join(f"{each.ip}:{each.port}" for each in waiting)
-            log.info("a copy of %d bytes, %s, goes to replica %s", copy.size, copy.form, names)
-        for follower in waiting:
-            copy.add(follower.id)
-            self._copies[follower.id] = copy
-            follower.stage, follower.cursor = "send_bulk", copy.made.offset
-            connection = self._server.connection_of(follower.id)
-            if connection is not None:
-                head = b"" if follower.is_old else f"+FULLRESYNC {copy.made.replid} {copy.made.offset}\r\n".encode()
-                connection.push(head + b"$%d\r\n" % copy.size)
-        if not waiting:
-            copy.drop(0)
 
     # ------------------------------------------------------------------ time
 
@@ -249,25 +214,25 @@ class Replicas:
             return
         except Exception:  # no other code would look again
             log.exception("internal error in the service for replicas")
-        self.feed = self._primary.feed
-        if self.feed is not None:
+        self._maker.feed = self._primary.feed
+        if self._maker.feed is not None:
             self._timer = self._server.loop.call_later(_LOOK, self._look)
             self.schedule()
         self._server.after_commands()
 
     def _look_after(self) -> None:
         for follower in self._primary.tick(self._server.clock.now()):
-            self.cut(follower, "it was silent for too long")
+            self._maker.cut(follower, "it was silent for too long")
         for follower in self._stalled():
-            self.cut(follower, "it read nothing of its copy for too long")
-        self.greet_waiting()
+            self._maker.cut(follower, "it read nothing of its copy for too long")
+        self._maker.greet_waiting()
 
     def _stalled(self) -> list[Follower]:
         """Those to be sent away for their copies' sake: the files of each are on the disk, removed or not."""
         now, before, stalled = self._server.clock.now().mono, self._taken, []
         self._taken = {}
         for follower in self._primary.followers:
-            copy, connection = self._copies.get(follower.id), self._server.connection_of(follower.id)
+            copy, connection = self._maker.copies.get(follower.id), self._clients.by_id.get(follower.id)
             if copy is None or connection is None:
                 continue
             taken = copy.place(follower.id) - connection.unsent
@@ -277,18 +242,12 @@ class Replicas:
                 stalled.append(follower)
         return stalled
 
-    def greet_waiting(self) -> None:
-        """Say that a copy is being made: so they make ready for it, and do not think that we are gone."""
-        for follower in self._maker.waiting():
-            if (connection := self._server.connection_of(follower.id)) is not None:
-                connection.push(b"\n")
-
     def stop(self) -> None:
         """Send the bytes that may be sent, and close."""
         self.pump()
         if self._timer is not None:
             self._timer.cancel()
         for follower in self._primary.followers:
-            if (connection := self._server.connection_of(follower.id)) is not None:
+            if (connection := self._clients.by_id.get(follower.id)) is not None:
                 connection.finish()
-        self.feed = None
+        self._maker.feed = None

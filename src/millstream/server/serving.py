@@ -1,0 +1,139 @@
+"""The node at work in an event loop: what follows commands, the passing of time, and a failure of the disk.
+
+The server's parts share it: connections, sockets, the service for replicas, the link to a primary.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from millstream.clock import Clock
+from millstream.commands.admin.info import ShellFacts
+from millstream.errors import StorageError
+from millstream.logs import logger
+from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
+from millstream.node.log.rewriting import Rewriter
+from millstream.node.node import Node
+from millstream.server.committer import Committer
+from millstream.server.figures.rates import Counters, Rates
+from millstream.server.settings import Settings
+
+log = logger("millstream.server")
+
+VOID = -1
+"""The barrier of replies that are not to be sent."""
+
+
+class Serving:
+    """See the module's text."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings, self.clock = settings, clock
+        self.facts = ShellFacts()  # Counters INFO shows
+        self.failure: StorageError | None = None  # Why the disk made the server stop, or None
+        self.committer: Committer | None = None
+        self.rewriter: Rewriter | None = None
+        self.gate = ReplyGate(UNLIMITED)  # Limit up to which replies may go; the committer's if there is a log
+        self.tls_port = 0  # The port for TLS, 0 without
+        self.link_tls: ssl.SSLContext | None = None  # TLS context for following a primary; None without TLS
+        self.stopping = asyncio.Event()  # Set once the server should stop, or has begun to
+        self.node: Node  # The state served; there from the start on
+        self.loop: asyncio.AbstractEventLoop
+        self.empty_outbox: Callable[[], None]  # Hands the node's replies and messages to the connections they are for
+        self.abort_all: Callable[[], None]  # Closes every connection at once
+        self.in_turn = False  # True if bytes written to clients wait for the end of a turn
+        self.is_void = False  # Plain commands of the turn at work were run before this became a replica
+        self.sample_at = 0.0  # Seconds of the loop's clock from which :meth:`sample` is due when bytes come
+        self._rates = Rates()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+
+    def sample(self) -> None:
+        """Keep the counters of now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
+        self._rates.sample(int(self.loop.time() * 1000), self._done())
+        self.sample_at = self._rates.due / 1000
+
+    def per_second(self) -> tuple[float, float, float]:
+        """INFO's rates of now."""
+        return self._rates.per_second(int(self.loop.time() * 1000), self._done())
+
+    def _done(self) -> Counters:
+        return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
+
+    def after_commands(self) -> None:
+        """Commands have run: do everything but the reply to their client."""
+        if self.node.outbox:
+            self.empty_outbox()
+        self.after_writes()
+        if self.node.ending.is_due:
+            self.stopping.set()
+        self._schedule_tick()
+
+    def after_writes(self) -> None:
+        """Something may have been logged: see to it that it is committed."""
+        if self.committer is not None:
+            self.committer.poke()
+        if self.rewriter is not None:
+            self.rewriter.consider()
+
+    def end_turn(self, size: int) -> tuple[int, bool]:
+        """All that came together was run: commit it together.
+
+        Returns:
+            The position of the log that the replies to them wait for, and whether all of them may go out now.
+        """
+        if self.loop.time() >= self.sample_at:
+            self.sample()
+        self.facts.input_bytes += size
+        barrier, gate = self.node.journal.latest, self.gate
+        if self.is_void:
+            self.is_void, barrier = False, VOID
+        if self.committer is not None:
+            self.committer.end_turn()
+        if self.rewriter is not None:
+            self.rewriter.consider()
+        return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None
+
+    def fail(self, error: StorageError) -> None:
+        """Stop after a failure of the disk, without another reply. Writes acknowledged before are on the disk."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("stopping: %s", error)
+        # Not closed in order: a reply that waits for the disk would report a write that is not there
+        self.abort_all()
+        self.stopping.set()
+
+    @property
+    def own_port(self) -> int:
+        """The port that is reported to a primary; 0 for none."""
+        ports = self.facts.tcp_port, self.tls_port
+        return (ports[1] or ports[0]) if self.link_tls is not None else (ports[0] or ports[1])
+
+    # ------------------------------------------------------------------ time
+
+    def _schedule_tick(self) -> None:
+        """Have the node looked after when it next has something due: one timer for all waits and expirations."""
+        now = self.clock.now()
+        due = self.node.next_deadline(now)
+        if due is None or (self._timer is not None and self._timer_at <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        """Do the due work. A defect there is logged and tried again later: it must not end every client's server."""
+        self._timer = None
+        try:
+            self.node.tick(self.clock.now())
+        except StorageError as error:
+            self.fail(error)
+            return
+        except Exception:
+            log.exception("internal error in a periodic task")
+            self.facts.internal_errors += 1
+            self._timer_at = 0  # no earlier time is asked for until this one has come
+            self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)
+            return
+        self.after_commands()
