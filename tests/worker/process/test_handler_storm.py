@@ -63,6 +63,8 @@ def act(do, delivery):
         raise Nack("later", delay="1h")
     if do == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
+    if do in ("raise", "stop"):
+        signal.raise_signal(signal.SIGKILL if do == "raise" else signal.SIGSTOP)
     if do == "exit":
         os._exit(0)
 
@@ -167,7 +169,7 @@ ERRORS = (
     *("ValueError", "StopIteration", "StopAsyncIteration", "GeneratorExit", "KeyboardInterrupt", "SystemExit", "Own"),
     *("CancelledError", "TimeoutError", "Mute", "Untraced", "BaseExceptionGroup", "ExceptionGroup"),
 )
-KILLERS = ("block", "crash", "exit")
+KILLERS = ("block", "crash", "exit", "raise", "stop")
 HARMLESS = ("return", "value", "false", "list", "future", "awaitable")
 EVENTS = ("kill_worker", "end_all", "kill_all", "crash")
 
@@ -210,7 +212,7 @@ class Storm:
         with self.server.client(decode_responses=True) as client:
             for stream in self.streams:
                 client.xgroup_create(stream, "g", "0", mkstream=True)
-            todo = [self.action() for _ in range(110)] + [self.chance.choice(KILLERS) for _ in range(3)]
+            todo = [self.action() for _ in range(110)] + [self.chance.choice(KILLERS) for _ in range(4)]
             self.chance.shuffle(todo)
             for x, do in enumerate(todo):
                 self.publish(client, self.chance.choice(list(self.streams)), x, do)
@@ -385,7 +387,7 @@ class Storm:
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """137 entries of six handlers, two workers, five events."""
+    """138 entries of six handlers, two workers, five events."""
     folder.mkdir()
     tasks = Tasks(folder, folder / "out.txt")
     server = (

@@ -17,7 +17,7 @@ from support.servers import ServerProcess
 from support.waiting import eventually
 
 APP = """
-import asyncio, ctypes, os, resource, signal, subprocess, time
+import asyncio, ctypes, os, resource, signal, time
 from millstream import App, Message, Retry, StreamSub
 app = App(grace=0.3, blocked_after=0.2)
 SPARE = "MILLSTREAM_IS_SPARE" in os.environ
@@ -46,14 +46,9 @@ WAYS = {
     "kill": "if do == 'end': os.kill(os.getpid(), 9)",
     "block": "if do == 'end': time.sleep(3600)",
     "signal": "if do == 'end': os.kill(os.getpid(), 15); await asyncio.sleep(3600)",
-    "raise": "if do == 'end': signal.raise_signal(9)",
     "libc": "if do == 'end': ctypes.CDLL(None).kill(os.getpid(), 9)",
-    "group": "if do == 'end': os.kill(0, 9)",
-    "program": "if do == 'end': subprocess.run(['kill', '-9', str(os.getpid())]); await asyncio.sleep(3600)",
-    "descriptor": "if do == 'end': signal.pidfd_send_signal(os.pidfd_open(os.getpid()), 9)",
     "time": "if do == 'end': resource.setrlimit(resource.RLIMIT_CPU, (1, 1)); sum(iter(int, 1))",
     "stop": "if do == 'end': signal.raise_signal(19); await asyncio.sleep(3600)",
-    "program that stops": "if do == 'end': os.system('kill -STOP $PPID'); await asyncio.sleep(3600)",
     "another program": "if do == 'end': os.execlp('sleep', 'sleep', '3600')",
     "interrupt": "if do == 'end': await asyncio.to_thread(signal.raise_signal, 2); await asyncio.sleep(3600)",
 }

@@ -142,15 +142,11 @@ class OwnSignals:
         asyncio.get_running_loop().add_reader(self._reports, self._connect)
 
     def close(self) -> None:
-        """Hear no more, since the process has ended: its children's calls fail from now on."""
-        loop = asyncio.get_running_loop()
+        """Report no more, since the process has ended. A child that it left has its calls answered until it ends."""
+        self._pid = 0
         if self._reports.fileno() >= 0:
-            loop.remove_reader(self._reports)
+            asyncio.get_running_loop().remove_reader(self._reports)
             self._reports.close()
-        if self._calls >= 0:
-            loop.remove_reader(self._calls)
-            os.close(self._calls)
-            self._calls = -1
 
     def _connect(self) -> None:
         loop = asyncio.get_running_loop()
@@ -168,13 +164,16 @@ class OwnSignals:
         if not events & select.POLLIN:
             if events:  # No process is left that could call
                 asyncio.get_running_loop().remove_reader(self._calls)
+                os.close(self._calls)
+                self._calls = -1
             return
         call = bytearray(_CALL.size)
         with suppress(OSError):  # The caller has ended meanwhile
             fcntl.ioctl(self._calls, _RECEIVE, call)
             ident, sender, _, number, _, _, *words = _CALL.unpack(call)
             try:
-                self._examine(sender, number, words)
+                if self._pid:
+                    self._examine(sender, number, words)
             finally:
                 fcntl.ioctl(self._calls, _ANSWER, struct.pack("=QqiI", ident, 0, 0, _GO_ON))
 
