@@ -5,7 +5,7 @@ import gc
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ def thaw(server: ServerProcess) -> None:
 COMMANDS: list[tuple[Any, ...]] = [
     ("SET", "k", 1),
     ("XREAD", "BLOCK", 100, "STREAMS", "s", "$"),
+    ("XREAD", "BLOCK", 60_000, "STREAMS", "s", "$"),
     ("XREAD", "BLOCK", 0, "STREAMS", "s", "$"),
     ("BLPOP", "l", 0),
 ]
@@ -154,6 +155,44 @@ async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path:
                 assert await app.client.incr("after") == 2
                 assert new.get("after") == b"2"
         await app.close()
+
+
+async def test_a_sentinel_on_the_frozen_host_holds_up_no_client(tmp_path: Path) -> None:
+    """The first Sentinel of the URL is frozen with its primary: old and new clients, and short tries, ask another."""
+    with Watched(tmp_path, redis_server, silence=1_000) as watched:
+        app, waiting = App(watched.url), async_client(watched.url)
+        await app.publish("s", {"x": 0}, retry="10s")
+        await waiting.set("a", 1)
+        frozen = (watched.master, watched.sentinels[0])
+        for each in frozen:
+            freeze(each)
+
+        def fresh() -> None:
+            with millstream.connect(watched.url) as client:
+                client.set("new", 1)
+
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            "pooled": lambda: waiting.set("a", 1),
+            "fresh": lambda: asyncio.to_thread(fresh),
+            "short": lambda: app.publish("s", {"x": 1}, retry="2s"),
+        }
+
+        async def done(work: Callable[[], Awaitable[object]]) -> bool:
+            try:
+                await work()
+            except (redis.RedisError, Disconnected):
+                return False
+            return True
+
+        tries = [aeventually(lambda work=work: done(work), what=name) for name, work in works.items()]
+        async with asyncio.timeout(12):
+            await asyncio.gather(*tries)
+        with watched.replica.client() as new:
+            assert (new.get("a"), new.get("new"), new.xlen("s")) == (b"1", b"1", 2)
+        for each in frozen:
+            thaw(each)
+        await app.close()
+        await waiting.aclose()
 
 
 async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:

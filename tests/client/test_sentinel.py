@@ -13,7 +13,7 @@ from redis.sentinel import MasterNotFoundError
 
 from millstream import App, StreamSub
 from millstream.cli.main import main
-from millstream.client.connect import sync_client
+from millstream.client.connect import async_client, sync_client
 from millstream.client.discovery.sentinel import parse_service
 from millstream.client.line import Disconnected
 from millstream.client.url import check_remote
@@ -82,13 +82,15 @@ def test_replicas_of_a_service(watched: Watched) -> None:
     assert [(one["server"], one["role"]) for one in found] == list(zip(places, ["primary", "replica"], strict=True))
 
 
-async def test_nobody_answers(tmp_path: Path) -> None:
-    """No Sentinel there: an error like that of a server that is down, so that a worker tries again."""
-    with (
-        sync_client(f"redis+sentinel://127.0.0.1:{free_port()}/orders") as client,
-        pytest.raises(redis.ConnectionError),
-    ):
+async def test_nobody_answers() -> None:
+    """No Sentinel there: an error like that of a server that is down, so that a worker tries again, without objects."""
+    url = f"redis+sentinel://127.0.0.1:{free_port()}/orders"
+    with sync_client(url) as client, pytest.raises(redis.ConnectionError, match="no Sentinel of 'orders' answers"):
         client.ping()
+    waiting = async_client(url)
+    with pytest.raises(redis.ConnectionError, match=r"none of 1 Sentinels knows a master of 'orders' that is up$"):
+        await waiting.ping()
+    await waiting.aclose()
 
 
 def test_what_a_url_says() -> None:

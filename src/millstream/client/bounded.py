@@ -1,7 +1,7 @@
 """Connections that do not wait without end for a server that is frozen or cut off from us.
 
-A reply may take :data:`LIMIT` seconds; a command that blocks on purpose has its own time more. A read without an end
-(BLOCK 0, SUBSCRIBE) goes on for as long as the server answers a PING on a second connection. The user's
+A reply may take :data:`LIMIT` seconds; a command that blocks on purpose has its own time more. If that is long or has
+no end (BLOCK 0, SUBSCRIBE), it goes on for as long as the server answers a PING on a second connection. The user's
 ``socket_timeout`` replaces all this. A command is never sent again.
 
 A client that keeps trying a port of its own machine, without a listener there, can get that very port as its own. (The
@@ -30,6 +30,7 @@ LIMIT = 10.0
 #: meanwhile, lost its role, and thawed without knowing that.
 _STALE = 1.0
 
+_TICK = 0.01  # Seconds by which a timer may come early
 _MS = 1e-3
 _FIRST_SECONDS = ("BLMPOP", "BZMPOP")
 _LAST_SECONDS = ("BLPOP", "BRPOP", "BRPOPLPUSH", "BLMOVE", "BZPOPMIN", "BZPOPMAX")
@@ -103,6 +104,12 @@ class _Bounds:
     def _limited(self) -> bool:
         return self.bounded and self.socket_timeout is None
 
+    def _times(self, *, endless: bool) -> tuple[float, float]:
+        """Seconds until the server is probed, and the moment at which the reply is awaited no longer."""
+        blocking = math.inf if endless or self._listening else self._blocking
+        step = LIMIT if blocking > LIMIT else LIMIT + blocking
+        return step, time.monotonic() + LIMIT + blocking - _TICK
+
     def _forget_idle(self) -> Any:
         """Close the pool's idle connections, where a Sentinel names the server: they lead to the same one."""
         pool = getattr(self, "connection_pool", None)
@@ -151,16 +158,16 @@ class Bounded(_Bounds):
         given = kwargs.get("timeout", 0)
         if not self._limited or ("timeout" in kwargs and isinstance(given, int | float)) or self._sock is None:
             return super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
-        endless = self._listening or given is None or self._blocking == math.inf
+        step, end = self._times(endless=given is None)
         kwargs.pop("timeout", None)
         hang_up = kwargs.pop("disconnect_on_error", True)
         try:
             while True:
-                self._sock.settimeout(LIMIT if endless else LIMIT + self._blocking)
+                self._sock.settimeout(step)
                 try:
                     return super().read_response(*args, disconnect_on_error=False, **kwargs)  # type: ignore[misc] # a mixin
                 except redis.TimeoutError:
-                    if not endless or not self._answers():
+                    if time.monotonic() >= end or not self._answers():
                         self.disconnect()
                         self._forget_idle()
                         raise self._gone() from None
@@ -227,18 +234,18 @@ class AsyncBounded(_Bounds):
         given = kwargs.get("timeout")
         if not self._limited or (given is not None and given != math.inf):
             return await super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
-        endless = self._listening or math.inf in (given, self._blocking)
+        step, end = self._times(endless=given == math.inf)
         kwargs.pop("timeout", None)  # where it is up, redis-py returns None and keeps the connection, reply and all
         hang_up = kwargs.pop("disconnect_on_error", True)
         try:
             while True:
                 try:
-                    async with asyncio.timeout(LIMIT if endless else LIMIT + self._blocking):
+                    async with asyncio.timeout(step):
                         return await super().read_response(  # type: ignore[misc] # a mixin
                             *args, disconnect_on_error=False, **kwargs
                         )
                 except TimeoutError:
-                    if not endless or not await self._answers():
+                    if time.monotonic() >= end or not await self._answers():
                         await self.disconnect(nowait=True)
                         await (self._forget_idle() or asyncio.sleep(0))
                         raise self._gone() from None

@@ -41,8 +41,8 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
             ``rediss://`` or ``unix://`` for a server. ``redis+sentinel://host:port,host:port/SERVICE`` and
             ``redis+cluster://host:port,host:port`` for several.
         options: those of ``redis.Redis.from_url``. A server that does not answer for 10 s raises ``TimeoutError``. A
-            command that blocks may take its own time in addition; without an end it waits while the server answers
-            PING. ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given.
+            command that blocks may take its own time in addition; one of more than 10 s waits while the server
+            answers PING. ``socket_timeout`` replaces that. Nothing is sent twice unless ``retry`` is given.
 
     Raises:
         ConfigError: the URL is invalid.

@@ -5,6 +5,7 @@ Sentinels themselves follow the question mark: ``?sentinel_username=u&sentinel_p
 made again to the master of that time; until there is one, connecting fails like to a server that is down.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from urllib.parse import parse_qsl, quote, unquote
 
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import MasterNotFoundError as AsyncMasterNotFoundError
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -26,6 +29,8 @@ from millstream.errors import ConfigError, Disconnected
 _PORT = 26379
 #: Seconds for one Sentinel to answer; a dead one must not keep us from the next.
 _PATIENCE = 1.0
+#: The Sentinel that answered last, by all of its service: a new client asks it first.
+_answered: dict[frozenset[tuple[str, int]], tuple[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,11 @@ class Service:
     name: str  # Name of the service (the master's name in the Sentinels' configuration)
     options: dict[str, Any] = field(repr=False)  # For connections to the master
     sentinel_options: dict[str, Any] = field(repr=False)  # For connections to the Sentinels
+
+    def in_order(self) -> list[tuple[str, int]]:
+        """The addresses, and first that of the Sentinel that answered last."""
+        last = _answered.get(frozenset(self.sentinels))
+        return sorted(self.sentinels, key=lambda place: place != last)
 
 
 def parse_service(url: str) -> Service:
@@ -60,7 +70,7 @@ def parse_service(url: str) -> Service:
 def sync_master(url: str, **options: Any) -> "redis.Redis":
     """A blocking client of the service's master."""
     service = parse_service(url)
-    watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
+    watch = _BlockingSentinels(service.in_order(), sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     client: BlockingMasterClient = watch.master_for(
         service.name,
         redis_class=BlockingMasterClient,
@@ -73,8 +83,7 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
 def master_address(url: str) -> tuple[str, int]:
     """Host and port of the service's master now; blocks."""
     service = parse_service(url)
-    once = {**_to_sentinels(service), "retry": Retry(NoBackoff(), 0)}  # a person waits for the answer
-    watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=once)  # type: ignore[no-untyped-call] # redis-py's gap
+    watch = _BlockingSentinels(service.in_order(), sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     try:
         return watch.discover_master(service.name)
     except redis.RedisError as error:
@@ -84,7 +93,7 @@ def master_address(url: str) -> tuple[str, int]:
 def replicas(url: str) -> list[str]:
     """The URLs of the service's replicas that the Sentinels take to be up; blocks."""
     service = parse_service(url)
-    watch = Sentinel(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
+    watch = Sentinel(service.in_order(), sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
     account = ""
     if "password" in service.options:
         account = ":".join(quote(service.options.get(word, ""), safe="") for word in ("username", "password")) + "@"
@@ -97,10 +106,17 @@ def replicas(url: str) -> list[str]:
 
 class _Sentinels(AsyncSentinel):
     async def discover_master(self, service_name: str) -> tuple[str, int]:
+        first = self.sentinels[0]
         try:
             found: tuple[str, int] = await super().discover_master(service_name)
-        except MasterNotFoundError:  # its text shows redis-py's objects
-            raise MasterNotFoundError(_none(service_name, len(self.sentinels))) from None
+        except asyncio.CancelledError:
+            # A caller of little patience gave up on it: the next try begins with another
+            if self.sentinels[0] is first:
+                self.sentinels.append(self.sentinels.pop(0))
+            raise
+        except AsyncMasterNotFoundError:  # its text shows redis-py's objects
+            raise AsyncMasterNotFoundError(_none(service_name, len(self.sentinels))) from None
+        _remember(self)
         return found
 
 
@@ -110,6 +126,7 @@ class _BlockingSentinels(Sentinel):
             found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call] # as above
         except MasterNotFoundError:  # as above
             raise MasterNotFoundError(self._problem(service_name)) from None
+        _remember(self)
         return found
 
     def _problem(self, service_name: str) -> str:
@@ -161,7 +178,7 @@ class MasterClient(redis.asyncio.Redis):
 def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client of the service's master."""
     service = parse_service(url)
-    watch = _Sentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # as above
+    watch = _Sentinels(service.in_order(), sentinel_kwargs=_to_sentinels(service, AsyncRetry))  # type: ignore[no-untyped-call] # as above
     client: MasterClient = watch.master_for(
         service.name,
         redis_class=MasterClient,
@@ -172,8 +189,17 @@ def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
     return client
 
 
-def _to_sentinels(service: Service) -> dict[str, Any]:
-    return {**service.sentinel_options, "socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
+def _to_sentinels(service: Service, kind: type = Retry) -> dict[str, Any]:
+    limits = {"socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
+    # redis-py would try one that does not answer for 14 s before the next, so its frozen host stops all clients
+    return {**service.sentinel_options, **limits, "retry": kind(NoBackoff(), 0)}
+
+
+def _remember(watch: Any) -> None:
+    """Note the Sentinel that answered: redis-py has put it first, but each client begins with its own list."""
+    places = [one.connection_pool.connection_kwargs for one in watch.sentinels]
+    found = [(place["host"], place["port"]) for place in places]
+    _answered[frozenset(found)] = found[0]
 
 
 def _address(text: str) -> tuple[str, int]:
