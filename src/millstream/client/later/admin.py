@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from millstream.client.later import schedule
 from millstream.client.later.schedule import INDEX, SCRIPT, Schedule, When
 from millstream.client.line import Line
-from millstream.times import score_ms
 
 _PAGE = 200
 
@@ -14,16 +13,6 @@ async def streams(line: Line) -> list[str]:
     """Streams that have, or had, schedules."""
     found = await line.call("SMEMBERS", INDEX)
     return sorted(name.decode(errors="surrogateescape") for name in found)
-
-
-async def waiting(line: Line, stream: str) -> tuple[int, int | None]:
-    """The number of schedules, and the first due time in milliseconds since 1970."""
-    key = schedule.due_key(stream)
-    count, first = await line.calls((("ZCARD", key), ("ZRANGE", key, 0, 0, "WITHSCORES")))
-    for reply in (count, first):
-        if isinstance(reply, Exception):
-            raise reply
-    return int(count), score_ms(first[1]) if first else None
 
 
 async def listed(line: Line, stream: str, limit: int | None = None) -> AsyncIterator[Schedule]:
