@@ -202,7 +202,7 @@ class App(Declaring, Publishing):
                 self._mover = mover = Mover(lambda: line, lambda: heartbeat.scheduled, self._sending().hand_over)
                 self._mover.start()
                 self._scheduler = Scheduler(
-                    lambda: line, self._declared(), self._on_schedule, lambda: bool(mover.counts)
+                    lambda: line, self._recurring.values(), self._on_schedule, lambda: bool(mover.counts)
                 )
                 self._scheduler.start()
             self._reading = True

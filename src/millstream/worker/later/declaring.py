@@ -50,9 +50,6 @@ class Fire:
 class Declaring(Registering):
     """The part of an app that knows its recurring schedules."""
 
-    def _declared(self) -> list[Recurring]:
-        return list(self._recurring.values())
-
     def schedule(
         self,
         cron: str | None = None,
