@@ -1,7 +1,6 @@
 """A job: a published entry whose result, progress or cancellation its publisher is interested in."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self, cast
@@ -16,6 +15,7 @@ from millstream.client.ranges import order_of
 from millstream.errors import Disconnected, UsageError
 from millstream.worker.jobs.replies import ReplyHints
 from millstream.worker.model.answers import JobCancelledError, JobDeadError
+from millstream.worker.tasks import set_within
 
 CANCEL = ServerScript.beside("millstream.client.jobs", "cancel.lua")
 
@@ -149,9 +149,7 @@ class Job(str):
                 except Disconnected:
                     if not looks:
                         raise
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOKS[min(looks, len(_LOOKS) - 1)]):
-                        await woken.wait()
+                await set_within(woken, _LOOKS[min(looks, len(_LOOKS) - 1)])
                 looks += 1
 
     async def _rows(self, replies: ReplyHints) -> dict[str, bytes]:

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from millstream.client.jobs import record
 from millstream.client.line import Disconnected, Line
 from millstream.client.open import open_line
+from millstream.worker.tasks import cancel_all
 
 _BLOCK_MS = 2_000
 _PAUSE = 1.0
@@ -64,8 +65,6 @@ class ReplyHints:
 
     async def close(self) -> None:
         """Disconnect."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_all([self._task])
         if self._own is not None:
             await self._own.close()

@@ -20,6 +20,7 @@ from millstream.client.later.schedule import BATCH, BATCH_BYTES, SCRIPT, TURN_MS
 from millstream.client.line import Disconnected, Line, passes
 from millstream.client.partitions.layout import is_sealed
 from millstream.errors import MillstreamError
+from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
@@ -87,9 +88,7 @@ class Mover:
     async def stop(self) -> None:
         """End; a step that is under way may still be carried out."""
         tasks, self._tasks, self._loop = self._tasks, [], None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
     def watch_soon(self, stream: str) -> None:
         """Look at this stream too, from now on; from any thread."""

@@ -13,6 +13,7 @@ from millstream.client.later import recurring
 from millstream.client.later.recurring import KEY, Placing, Recurring
 from millstream.client.later.schedule import CONTROL, FLAG, INDEX
 from millstream.client.line import Disconnected, Line, passes
+from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
@@ -53,11 +54,9 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Place no more."""
-        tasks = [task for task in (self._task, *(task for _, task in self._followed.values())) if task is not None]
+        tasks = (self._task, *(task for _, task in self._followed.values()))
         self._task, self._followed = None, {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
     async def run(self) -> None:
         """Place for as long as the task runs."""

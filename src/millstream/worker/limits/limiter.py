@@ -8,7 +8,6 @@ that a limit by key refuses goes back to the server with a due time, and its del
 """
 
 import asyncio
-import contextlib
 import inspect
 import math
 import random
@@ -31,6 +30,7 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.settlement import Settlement
+from millstream.worker.tasks import set_within
 
 #: Seconds for which a permit is good.
 _FRESH = 0.1
@@ -234,9 +234,7 @@ class Limiter:
                     await self._undo(granted, spare=False)
                     self._put_aside(one, b"", held, permits.wait_ms, charged=False)
                     return False
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1)):
-                        await self._freed.wait()
+                await set_within(self._freed, min(permits.wait_ms / 1000, _ASK_AGAIN) * random.uniform(1.0, 1.1))
                 # The entry may have been lost, or the worker told to drain, while this waited
                 if held.state is not State.BUFFERED or self.quiet():
                     await self._undo(granted, spare=False)
@@ -308,9 +306,7 @@ class Limiter:
         loop = asyncio.get_running_loop()
         renew_at = loop.time() + _RENEW
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(renew_at):
-                    await self._wake.wait()
+            await set_within(self._wake, renew_at - loop.time())
             self._wake.clear()
             renew = loop.time() >= renew_at
             if renew:

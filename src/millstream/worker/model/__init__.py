@@ -2,5 +2,5 @@
 
 Read ``lifecycle`` (what may happen to an entry), then ``retry`` (what should, after a failure or a crash).
 ``stats`` and ``histogram`` count it, ``error_text`` puts it in words, ``pause`` is an order from outside.
-``answers`` has the exceptions by which a handler decides.
+``answers`` has the exceptions by which a handler decides, and ``progress`` is how a handler gets on.
 """

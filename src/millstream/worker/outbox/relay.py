@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
@@ -22,6 +21,7 @@ from millstream.worker.model.answers import PayloadError
 from millstream.worker.outbox import database
 from millstream.worker.outbox.database import FailedRow, Turn
 from millstream.worker.outbox.rows import Row, check, fields_in
+from millstream.worker.tasks import cancel_all, set_within
 
 T = TypeVar("T")
 log = logger("millstream.worker")
@@ -62,8 +62,7 @@ class OutboxRelay:
         if self._stopping is not None and self._task is not None:
             self._stopping.set()
             await asyncio.wait([self._task], timeout=_STOP)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_all([self._task])
             self._task = None
 
     async def _run(self, stopping: asyncio.Event) -> None:
@@ -79,9 +78,7 @@ class OutboxRelay:
                     if str(error) != shown:
                         log.warning("outbox: rows are not moved now, and are tried again: %s", error)
                         shown = str(error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await stopping.wait()
+                await set_within(stopping, pause)
 
     async def turn(self) -> float:
         """Move a hundred rows at most; the seconds until the next turn.

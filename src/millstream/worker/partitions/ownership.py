@@ -25,6 +25,7 @@ from millstream.worker.partitions.division import Division
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.subscriber.loop import SubscriberLoop
 from millstream.worker.subscriber.parts import LeaseLost
+from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
@@ -103,16 +104,12 @@ class Ownership:
         """Give up everything; False if an outcome could not be stored."""
         tasks, self._tasks = self._tasks, []
         renewing, dividing = tasks[:1], tasks[1:]
-        for task in dividing:
-            task.cancel()
-        await asyncio.gather(*dividing, return_exceptions=True)
+        await cancel_all(dividing)
         await self._leave()
         parts = list(self.parts.values())
         self._give_up(parts, grace)
         await asyncio.gather(*(part.task for part in parts if part.task is not None), return_exceptions=True)
-        for task in renewing:
-            task.cancel()
-        await asyncio.gather(*renewing, return_exceptions=True)
+        await cancel_all(renewing)
         return self.clean
 
     async def _repeat(self, work: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:

@@ -30,6 +30,7 @@ from millstream.worker.registry.watchdog import StoppedLoop, Watchdog
 from millstream.worker.settlement.running import RunningSince
 from millstream.worker.subscriber.loop import SubscriberLoop
 from millstream.worker.subscriber.standstill import Standstill
+from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
@@ -96,9 +97,7 @@ class Heartbeat:
         """Tell that we are about to end."""
         # Before the beat below, which reports this state
         self._stopping = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         if self._listed:
             with contextlib.suppress(Disconnected, TimeoutError):
                 await asyncio.wait_for(self._beat(), 1.0)

@@ -22,6 +22,7 @@ from millstream.worker.registry.watchdog import PATIENCE, kill
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.settlement.running import Work
 from millstream.worker.subscriber.standstill import Standstill
+from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
@@ -67,9 +68,7 @@ class Overrun:
 
     async def stop(self) -> None:
         """Leave the end to the stop of the app."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_all([self._task])
 
     async def _end(self, entries: Sequence[Held]) -> None:
         for loop in self._loops:

@@ -23,6 +23,7 @@ from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
 from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
 from millstream.worker.subscriber.isolation import IsolatedRuns
 from millstream.worker.subscriber.parts import Common, LeaseLost, SubscriberPart
+from millstream.worker.tasks import set_within
 
 log = logging.getLogger("millstream.worker")
 
@@ -208,9 +209,7 @@ class Intake(SubscriberPart):
                     return 0
             # Cleared before the wait and without an await in between, so that no wake-up is missed
             buffer.room.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._fetcher.look_in):
-                    await buffer.room.wait()
+            await set_within(buffer.room, self._fetcher.look_in)
         return None
 
     async def _permitted(self, limiter: Limiter, free: int) -> int:
@@ -225,9 +224,7 @@ class Intake(SubscriberPart):
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
         number, wait = await limiter.before_read(room) if room > 0 else (0, 1.0)
         if not number:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await buffer.room.wait()
+            await set_within(buffer.room, wait)
         # The question took a round trip, in which reading may have been forbidden
         elif self.held_up or self._gate.wanted or buffer.closed.is_set():
             await limiter.unread()
@@ -312,5 +309,4 @@ class Intake(SubscriberPart):
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, but not through a stop."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._buffer.closed.wait(), seconds)
+        await set_within(self._buffer.closed, seconds)

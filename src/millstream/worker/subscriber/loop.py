@@ -50,6 +50,7 @@ from millstream.worker.subscriber.lanes import Lanes, Runs
 from millstream.worker.subscriber.parts import Common
 from millstream.worker.subscriber.places import LanePlaces, Owned
 from millstream.worker.subscriber.runs import AfterRun, SingleRuns
+from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
@@ -409,9 +410,7 @@ class SubscriberLoop:
                 self._buffer.give_back(held)  # its lane was cancelled while it asked whether the entry is still ours
         # Once more, for the outcomes of runs that ended meanwhile
         drained = await self.common.acks.drain(_STORED_WITHIN)
-        for helper in self._helpers:
-            helper.cancel()
-        await asyncio.gather(*self._helpers, return_exceptions=True)
+        await cancel_all(self._helpers)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._gate.leave(self._intake.make_way)
@@ -428,10 +427,7 @@ class SubscriberLoop:
             self.member.lose(held)
         self._buffer.hand_back()
         self._isolated.stop()
-        reader = [] if self._intake.task is None else [self._intake.task]
-        for task in (*reader, *self._helpers):
-            task.cancel()
-        await asyncio.gather(*reader, *self._helpers, return_exceptions=True)
+        await cancel_all((self._intake.task, *self._helpers))
         for held in self.entries():  # what came with the last read
             self.member.lose(held)
         self._buffer.hand_back()
