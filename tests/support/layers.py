@@ -178,6 +178,7 @@ PURE = (
     "millstream.client.jsontext",
     "millstream.client.ranges",
     "millstream.spark.model.offsets",
+    "millstream.spark.model.packing",
     "millstream.spark.model.claims",
     "millstream.spark.model.bounds",
     "millstream.spark.archiving.manifest",

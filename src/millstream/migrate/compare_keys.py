@@ -187,19 +187,11 @@ class _Database:
             at += len(one)
 
 
-def _string(link: Link, key: bytes) -> Iterator[list[Any]]:
-    yield [link.call("GET", key)]
-
-
 def _list(link: Link, key: bytes) -> Iterator[list[Any]]:
     start = 0
     while page := link.call("LRANGE", key, start, start + PAGE_ITEMS - 1):
         yield page
         start += len(page)
-
-
-def _set(link: Link, key: bytes) -> Iterator[list[Any]]:
-    yield sorted(link.call("SMEMBERS", key))
 
 
 def _zset(link: Link, key: bytes) -> Iterator[list[Any]]:
@@ -215,9 +207,9 @@ def _hash(link: Link, key: bytes) -> Iterator[list[Any]]:
 
 
 _READS: dict[bytes, Callable[[Link, bytes], Iterator[list[Any]]]] = {
-    b"string": _string,
+    b"string": lambda link, key: iter([[link.call("GET", key)]]),
     b"list": _list,
-    b"set": _set,
+    b"set": lambda link, key: iter([sorted(link.call("SMEMBERS", key))]),
     b"zset": _zset,
     b"hash": _hash,
 }

@@ -7,9 +7,10 @@ along only with files, by DUMP and RESTORE, and are compared too.
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from redis.exceptions import ResponseError
@@ -68,7 +69,7 @@ def import_rdb(
         content = _FileContent(made, db, choices, largest)
         try:
             with path.open("rb") as file:
-                content.load(_pieces(file))
+                content.load(iter(partial(file.read, _CHUNK), b""))
         except OSError as error:
             raise MigrationError(f"{path} cannot be read: {error}") from None
         except RdbError as error:
@@ -80,11 +81,6 @@ def import_rdb(
     ]
     report.elsewhere, report.not_held = dict(content.elsewhere), content.not_held
     return report
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(_CHUNK):
-        yield piece
 
 
 class _FileContent:

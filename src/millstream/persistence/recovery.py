@@ -64,24 +64,16 @@ class RecoveryReport:
         )
 
 
+@dataclass(slots=True)
 class RecoveredLog:
     """The records found at opening."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: Path,
-        snapshot: SnapshotEntry | None,
-        files: list[ExaminedSegment],
-        report: RecoveryReport,
-        on_progress: Progress | None,
-    ) -> None:
-        self.report = report  # Findings and repairs
-        self._disk = disk
-        self._directory = directory
-        self._snapshot = snapshot
-        self._files = files
-        self._on_progress = on_progress
+    _disk: Disk
+    _directory: Path
+    _snapshot: SnapshotEntry | None
+    _files: list[ExaminedSegment]
+    report: RecoveryReport  # Findings and repairs
+    _on_progress: Progress | None
 
     def payloads(self) -> Iterator[bytes]:
         """The snapshot's payloads, then each record's in order, position ``report.first`` first.

@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millstream.worker.model.progress import PartProgress
@@ -36,20 +37,16 @@ class PipelineProgress(PartProgress):
     ready_in = ("running", "done")
 
 
+@dataclass
 class PipelineHealth:
     """The pipelines of a process, as they are watched."""
 
+    _runners: "Sequence[PipelineRunner]"
+    _facts: Callable[[], Mapping[str, Mapping[str, Any]]]
+    _stopping: Callable[[], bool]
+    _begun_ms: float = field(default_factory=lambda: time.time() * 1000)
+
     parts = "pipelines"
-
-    def __init__(
-        self,
-        runners: "Sequence[PipelineRunner]",
-        facts: Callable[[], Mapping[str, Mapping[str, Any]]],
-        stopping: Callable[[], bool],
-    ) -> None:
-        self._runners, self._facts, self._stopping = runners, facts, stopping
-        self._begun_ms = time.time() * 1000
-
     #: its queries run in the JVM, and its loop has nothing else to do
     blocked = None
 
@@ -84,7 +81,7 @@ class PipelineHealth:
             made["millstream_pipeline_up"].add_metric(name, float(runner.state == "running"))
             made["millstream_pipeline_restarts"].add_metric(name, runner.restarts)
             made["millstream_pipeline_rows"].add_metric(name, known.get("total_rows", 0))
-            for gauge, (field, unit) in _GAUGES.items():
-                if known.get(field) is not None:  # a lag that is not known is absent, never 0
-                    made[gauge].add_metric(name, known[field] / unit)
+            for gauge, (fact, unit) in _GAUGES.items():
+                if known.get(fact) is not None:  # a lag that is not known is absent, never 0
+                    made[gauge].add_metric(name, known[fact] / unit)
         return list(made.values())

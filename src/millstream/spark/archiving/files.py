@@ -36,14 +36,8 @@ SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", 
 SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value:binary>>"
 """What a job reads of the streams."""
 
-_TEXT, _LONG = pa.string(), pa.int64()
-_MADE = pa.schema(
-    [(name, _TEXT) for name in ("path", "stream", "first", "last")]
-    + [(name, _LONG) for name in ("rows", "bytes")]
-    + [(name, _TEXT) for name in ("columns", "unfit", "seen")]
-)
-MADE = ", ".join(f"{each.name} {'long' if each.type == _LONG else 'string'}" for each in _MADE)
-"""What a task tells of the files it wrote."""
+MADE = "file string"
+"""What a task tells of the files it wrote: of each the facts as JSON."""
 
 TARGET_BYTES = 128 << 20
 """Of a file, about."""
@@ -176,26 +170,20 @@ class PartWriter:
 
 def write_batches(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A Spark task's work: write its entries, and yield a row for each file made."""
-    made = [
-        (file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes, *_texts(file))
-        for file in write_files(plan, label, batches)
-    ]
-    columns = list(zip(*made, strict=True)) or [()] * len(_MADE)
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(list(column), kind.type) for column, kind in zip(columns, _MADE, strict=True)], schema=_MADE
-    )
+    made = [_text(file) for file in write_files(plan, label, batches)]
+    yield pa.RecordBatch.from_arrays([pa.array(made, pa.string())], ["file"])
 
 
-def _texts(file: DataFile) -> tuple[str, ...]:
-    what = [column.json for column in file.columns], dict(file.unfit), sorted(file.seen)
-    return tuple(json.dumps(each) for each in what)
+def _text(file: DataFile) -> str:
+    facts = [file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes]
+    return json.dumps([*facts, [column.json for column in file.columns], dict(file.unfit), sorted(file.seen)])
 
 
-def file_of(row: Any) -> DataFile:
-    """The file that a row of :data:`MADE` tells of."""
-    ends = parse_id(row.first), parse_id(row["last"])
-    columns, unfit, seen = load_columns(json.loads(row.columns)), json.loads(row.unfit), json.loads(row.seen)
-    return DataFile(row.path, row.stream, *ends, row.rows, row.bytes, columns, unfit, frozenset(seen))
+def file_of(text: str) -> DataFile:
+    """The file that a task tells of."""
+    path, stream, first, last, rows, size, columns, unfit, seen = json.loads(text)
+    ends = parse_id(first), parse_id(last)
+    return DataFile(path, stream, *ends, rows, size, load_columns(columns), unfit, frozenset(seen))
 
 
 def write_files(plan: WritePlan, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:

@@ -411,4 +411,5 @@ def _scratch(folder: Folder) -> Path:
 
 def _write(frame: DataFrame, plan: WritePlan, label: str) -> Sequence[DataFile]:
     """Have Spark's tasks write a batch."""
-    return [file_of(row) for row in frame.mapInArrow(partial(write_batches, plan, label), MADE).collect()]
+    made = frame.mapInArrow(partial(write_batches, plan, label), MADE)
+    return [file_of(row.file) for row in made.collect()]

@@ -102,7 +102,7 @@ class Layout:
         if name == names.ID:
             return page.ids
         if name == names.TIMESTAMP:
-            return _timestamps(page.times)
+            return timestamps(page.times)
         if name == names.CORRUPT:
             return pa.nulls(rows, pa.string())
         return page.listed if self.want.listed else page.pairs
@@ -197,7 +197,7 @@ def is_readable(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in plain)
 
 
-def _timestamps(times: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:
+def timestamps(times: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:
     """Milliseconds as Spark's timestamps; null past the year 9999, which ids may be and timestamps may not."""
     late = times > _LAST_MS
     if not late.any():

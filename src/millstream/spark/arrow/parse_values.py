@@ -57,13 +57,13 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
         return values, None
     if pa.types.is_binary(kind):
         return values.view(pa.binary()), None
-    nothing = _nothing()
+    null = nothing()
     bounds, text = _parts(values)
     present = values
     if (bounds[1:] == bounds[:-1]).any():
-        present = pc.if_else(pc.equal(pc.binary_length(values), 0), nothing, values)
+        present = pc.if_else(pc.equal(pc.binary_length(values), 0), null, values)
     if pa.types.is_nested(kind):
-        present = pc.if_else(pc.equal(present, "null"), nothing, present)
+        present = pc.if_else(pc.equal(present, "null"), null, present)
         found = _nested(present, kind)
     elif _plain(text, kind):
         found = _cast(present, kind)
@@ -75,7 +75,7 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
     return found, pc.indices_nonzero(mistaken).to_pylist()
 
 
-def _nothing() -> pa.Scalar:
+def nothing() -> pa.Scalar:
     """A null string; ``pa.scalar`` would import pandas."""
     return pa.nulls(1, pa.string())[0]
 
@@ -100,7 +100,7 @@ def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
     # On bytes: the pattern must not stumble over bytes outside UTF-8.
     alike = pc.match_substring_regex(values.view(pa.binary()), f"^(?:{_pattern(kind)})$")
     if pc.all(alike).as_py() is False:
-        values = pc.if_else(alike, values, _nothing())
+        values = pc.if_else(alike, values, nothing())
     if pa.types.is_timestamp(kind):
         return _times(values, kind)
     if pc.any(pc.starts_with(values, "+")).as_py():  # Arrow knows no plus sign
@@ -127,7 +127,7 @@ def _decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     fits = pc.match_substring_regex(values, rf"^-?{digits}(\.[0-9]{{0,{kind.scale}}})?$")
     if pc.all(fits).as_py() is not False:
         return _cast(values, kind)
-    found = _cast(pc.if_else(fits, values, _nothing()), kind)
+    found = _cast(pc.if_else(fits, values, nothing()), kind)
     others = pc.invert(pc.fill_null(fits, True))
     one_by_one = [_decimal_of(text, kind) for text in values.filter(others).to_pylist()]
     return pc.replace_with_mask(found, others, pa.array(one_by_one, kind))
@@ -143,17 +143,17 @@ def _decimal_of(text: str, kind: pa.DataType) -> Decimal | None:
 def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """ISO times; one without a zone is UTC. A column without a zone takes no other: it would drop the difference."""
     # Arrow's cast takes an array of times with zones, or one without, and no mixture: each half has its own cast
-    nothing = _nothing()
+    null = nothing()
     if pc.any(pc.match_substring_regex(values, r"\.[0-9]{7}")).as_py():  # cut to microseconds, as in Spark's cast
         values = pc.replace_substring_regex(values, r"(\.[0-9]{6})[0-9]+", r"\1")
     if kind.tz is None:
         values = pc.replace_substring_regex(values, _UTC, "")
     zoned = pc.match_substring_regex(values, ":.*[Z+-]")
-    local = _cast(pc.if_else(zoned, nothing, values), pa.timestamp("us"))
+    local = _cast(pc.if_else(zoned, null, values), pa.timestamp("us"))
     if kind.tz is None:
         return local
     local = local.view(pa.int64())
-    given = _cast(pc.if_else(zoned, values, nothing), pa.timestamp("us", tz="UTC")).view(pa.int64())
+    given = _cast(pc.if_else(zoned, values, null), pa.timestamp("us", tz="UTC")).view(pa.int64())
     return pc.if_else(pc.is_valid(given), given, local).view(kind)
 
 

@@ -8,7 +8,6 @@ both modes.
 import io
 import json
 import struct
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -33,8 +32,6 @@ FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 
 _HEAD = struct.Struct(">bI")
 """Of a payload with the id of its schema: a byte 0, and the id."""
-
-Decode = Callable[[bytes], Any]
 
 
 class UndecodableError(MillstreamError):

@@ -62,13 +62,8 @@ class ObjectStorage:
                 f"cannot use {without_password(url)}: an archive's URL has a bucket and a prefix alone: set keys and "
                 "options of the store in the environment"
             )
-        self._url = url.rstrip("/")
+        self._url = self.location = url.rstrip("/")
         self._opened: ObjectStore | None = None
-
-    @property
-    def location(self) -> str:
-        """The place in the form for people and the libraries of table formats."""
-        return self._url
 
     def iceberg_properties(self) -> Mapping[str, str]:
         """The endpoint, if there is one; credentials are those of the environment."""

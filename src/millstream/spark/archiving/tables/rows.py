@@ -19,9 +19,10 @@ from millstream.errors import StorageError
 from millstream.spark.archiving.tables.columns import MOST_COLUMNS, ColumnType, TableColumn, extended, load_columns
 from millstream.spark.archiving.tables.shape import Shape
 from millstream.spark.arrow import arrays
+from millstream.spark.arrow.columns import timestamps
 from millstream.spark.arrow.format_values import texts
 from millstream.spark.arrow.page import listed_array
-from millstream.spark.arrow.parse_values import convert
+from millstream.spark.arrow.parse_values import convert, nothing
 from millstream.texts import is_utf8
 
 MARK = b"millstream.columns"
@@ -51,7 +52,6 @@ _YEARS = {"timestamp": (-62_135_596_800_000_000, 253_402_300_799_999_999), "date
 _ESCAPED = r"[^ !#-\[\]-~]"
 """A character that JSON shows as another."""
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -124,19 +124,13 @@ def shaped(rows: pa.Table, shape: Shape, known: Sequence[TableColumn]) -> Shaped
     own = [
         pc.binary_join_element_wise(*halves, "-"),
         *(pc.min_element_wise(half, pa.scalar(LARGEST, pa.uint64())).cast(pa.int64()) for half in (ms, seq)),
-        _timestamps(ms.to_numpy()),
+        timestamps(ms.to_numpy()),
         fields if shape.raw else found.left_over(fields),
     ]
     schema = file_schema(shape, found.columns)
     others = [found.arrays.get(column.name, pa.nulls(len(fields), arrow_type(column.type))) for column in found.columns]
     made = [array.cast(field.type) for array, field in zip([*own, *others], schema, strict=True)]
     return Shaped(pa.Table.from_arrays(made, schema=schema), found.columns, found.unfit, found.seen)
-
-
-def _timestamps(ms: Numbers) -> pa.Array:
-    """Times of ids; null past the year 9999, the end of most tools' timestamps."""
-    late = ms > _LAST_MS
-    return pa.array(np.where(late, 0, ms).astype(np.int64) * 1000, pa.timestamp("us", tz="UTC"), mask=late)
 
 
 class _Fields:
@@ -212,14 +206,14 @@ class _Fields:
         """Put the fitting values into a column. Return the others, and the text that the columns give back so far."""
         fits = left
         if self._shape.columns != "schema" or column.type == "string":
-            fits = pc.if_else(_mask(left, column.type), left, _nothing())
+            fits = pc.if_else(_mask(left, column.type), left, nothing())
         values, _ = convert(fits, arrow_type(column.type))
         if column.type == "double":
             values = pc.if_else(pc.is_finite(values), values, pa.nulls(1, pa.float64())[0])
         if column.type in _YEARS:
             values = _of_known_years(values, column.type)
         self.arrays[column.name] = values
-        rest = pc.if_else(values.is_valid(), _nothing(), left)
+        rest = pc.if_else(values.is_valid(), nothing(), left)
         return rest, pc.coalesce(text, texts(values, column.name))
 
     def left_over(self, fields: pa.Array) -> pa.Array:
@@ -249,10 +243,6 @@ def documents_of(fields: pa.Array) -> pa.Array:
     for at, row in zip(others.tolist(), fields.take(pa.array(others)).to_pylist(), strict=True):
         found[at] = json.dumps([[_word(pair["name"]), _word(pair["value"])] for pair in row])
     return pc.if_else(pa.array(plain), quick, pa.array(found, pa.string()))
-
-
-def _nothing() -> pa.Scalar:
-    return pa.nulls(1, pa.string())[0]
 
 
 def parts(fields: pa.Array) -> tuple[Any, pa.Array, pa.Array]:
