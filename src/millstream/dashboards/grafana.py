@@ -15,6 +15,7 @@ SCHEMA_VERSION = 39
 """Version of Grafana 11; later ones bring a dashboard up to date as they load it."""
 
 _WIDTH, _HEIGHT, _COLUMNS = 12, 8, 2
+_CHOICE = {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0}
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 Kind = Literal["timeseries", "stat", "table"]
@@ -82,13 +83,9 @@ def model(dashboard: Dashboard) -> dict[str, Any]:
                 "keepTime": True,
             }
         ],
-        "templating": {"list": [_source(), *map(_variable, dashboard.variables)]},
+        "templating": {"list": [_CHOICE, *map(_variable, dashboard.variables)]},
         "panels": [_panel(panel, place) for place, panel in enumerate(dashboard.panels)],
     }
-
-
-def _source() -> dict[str, Any]:
-    return {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0}
 
 
 def _variable(variable: Variable) -> dict[str, Any]:

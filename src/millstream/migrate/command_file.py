@@ -122,11 +122,8 @@ def _quoted(word: bytes | str | int) -> bytes:
     data = word if isinstance(word, bytes) else str(word).encode()
     if _BARE.fullmatch(data):
         return data
-    return (
-        b'"'
-        + b"".join(_WRITTEN.get(byte) or (b"%c" if 32 <= byte < 127 else b"\\x%02x") % byte for byte in data)
-        + b'"'
-    )
+    letters = (_WRITTEN.get(byte) or (b"%c" if 32 <= byte < 127 else b"\\x%02x") % byte for byte in data)
+    return b'"' + b"".join(letters) + b'"'
 
 
 # ---------------------------------------------------------------------- reading

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from hiredis import pack_command
@@ -51,7 +52,7 @@ def pack(command: Command) -> bytes:
     return packed
 
 
-class Link:
+class Link(AbstractContextManager["Link"]):
     """A connection that is used by one thread and repeats nothing."""
 
     def __init__(self, url: str, *, db: int | None = None, timeout: float = TIMEOUT) -> None:
@@ -129,9 +130,6 @@ class Link:
         """Hang up; a store of this process is closed with everything on disk."""
         self._client.connection_pool.release(self._connection)
         self._client.close()
-
-    def __enter__(self) -> "Link":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

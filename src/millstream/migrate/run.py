@@ -253,9 +253,8 @@ def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
     if copied.behind:
         outcome.state = "behind"
         outcome.reason = (
-            f"copied up to {stream.last_id.decode()}; {plural(copied.behind, 'entry was', 'entries were')} added "
-            "to the source since: stop who "
-            "writes, and copy it again with --replace"
+            f"copied up to {stream.last_id.decode()}; {plural(copied.behind, 'entry was', 'entries were')} added to "
+            "the source since: stop who writes, and copy it again with --replace"
         )
     return outcome
 

@@ -5,25 +5,19 @@ disk. Even so the last log file may end in a record that is just being written, 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
+from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FormatError
 from millstream.persistence.inventory import Meter, Progress, examine, gap, holds_records, size_of, unnamed
 from millstream.persistence.lockfile import Owner, read_owner
-from millstream.persistence.manifest import (
-    Manifest,
-    SegmentEntry,
-    SnapshotEntry,
-    is_segment_name,
-    is_snapshot_name,
-    read_manifest,
-)
+from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, read_manifest
 from millstream.persistence.predecessor import fallback_of
 from millstream.persistence.segment import ScanResult, TailState, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
@@ -101,9 +95,8 @@ def _log_files(
     manifest = before or manifest
     entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
     results: dict[str, ScanResult] = {}
-    meter = Meter(
-        "check", sum(size_of(disk, report.directory / name) for name in _named(manifest, entries)), on_progress
-    )
+    named = manifest.names if manifest else {entry.name for entry in entries}
+    meter = Meter("check", sum(size_of(disk, report.directory / name) for name in named), on_progress)
     if manifest is not None and manifest.snapshot is not None:
         _snapshot(disk, report, manifest.snapshot, results, meter.at)
         meter.base += size_of(disk, report.directory / manifest.snapshot.name)
@@ -147,10 +140,6 @@ def _fallback(disk: Disk, report: CheckReport, manifest: Manifest) -> Manifest |
     return before
 
 
-def _named(manifest: Manifest | None, entries: Sequence[SegmentEntry]) -> frozenset[str]:
-    return manifest.names if manifest else frozenset(entry.name for entry in entries)
-
-
 def _snapshot(
     disk: Disk, report: CheckReport, entry: SnapshotEntry, results: dict[str, ScanResult], tick: Callable[[int], None]
 ) -> None:
@@ -177,11 +166,11 @@ def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
 def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> list[SegmentEntry]:
     """Without a manifest: the log files as their names and headers say."""
     entries = []
-    for name in filter(is_snapshot_name, names):
+    for name in filter(manifests.is_snapshot_name, names):
         if not report.problems:
             _add_orphan(report, report.directory / name)
         report.lost_bytes += size_of(disk, report.directory / name)
-    for name in filter(is_segment_name, names):
+    for name in filter(manifests.is_segment_name, names):
         path = report.directory / name
         size = size_of(disk, path)
         if not report.problems and size > HEADER_SIZE:

@@ -72,7 +72,7 @@ class FrozenFile:
     append = truncate = datasync = _refuse
 
 
-class FrozenView:
+class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
     """The directory at one moment, as a :class:`~millstream.persistence.disk.Disk` that refuses every change.
 
     One descriptor a file is held until it is closed.
@@ -90,9 +90,6 @@ class FrozenView:
             self.close()
             time.sleep(pause)  # the owner adds or removes log files just now
         raise DiskError(f"the log files of {directory} change too fast to be looked at: try again")
-
-    def __enter__(self) -> "FrozenView":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()

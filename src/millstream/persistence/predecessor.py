@@ -9,17 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
+from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import FormatError
 from millstream.persistence.inventory import gap, take_inventory
-from millstream.persistence.manifest import (
-    Manifest,
-    SegmentEntry,
-    SnapshotEntry,
-    is_snapshot_name,
-    snapshot_identity,
-    snapshot_last,
-)
+from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry
 from millstream.persistence.snapshot import damage, examine_snapshot
 
 
@@ -59,12 +53,12 @@ def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]
     """From the latest snapshot back; the last one begins with the first record there ever was."""
     assert manifest.snapshot is not None
     replaced = sorted((entry for entry in manifest.obsolete if entry.name in names), key=lambda entry: entry.first)
-    older = [name for name in names if is_snapshot_name(name) and name != manifest.snapshot.name]
+    older = [name for name in names if manifests.is_snapshot_name(name) and name != manifest.snapshot.name]
     for name in sorted(older, reverse=True):
-        last = snapshot_last(name)
+        last = manifests.snapshot_last(name)
         segments = tuple(entry for entry in replaced if entry.first > last)
         if segments:
-            made = SnapshotEntry(name, last, snapshot_identity(name))
+            made = SnapshotEntry(name, last, manifests.snapshot_identity(name))
             yield Manifest((*segments, *manifest.segments), made, _before(manifest, last + 1))
     if replaced and replaced[0].first == 1:
         yield Manifest((*replaced, *manifest.segments))

@@ -21,10 +21,7 @@ class Finding:
     advice: str = ""  # The next step; empty if there is none
 
 
-ok = partial(Finding, "ok")
-note = partial(Finding, "note")
-warning = partial(Finding, "warning")
-problem = partial(Finding, "problem")
+ok, note, warning, problem = (partial(Finding, level) for level in LEVELS)
 
 
 def worst(findings: Iterable[Finding]) -> Level:

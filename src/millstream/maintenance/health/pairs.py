@@ -7,12 +7,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from millstream.maintenance.health.findings import Finding
+from millstream.maintenance.health.findings import LEVELS, Finding
 from millstream.texts import plural
 
-_note = partial(Finding, "note", "replication")
-_warning = partial(Finding, "warning", "replication")
-_problem = partial(Finding, "problem", "replication")
+_, _note, _warning, _problem = (partial(Finding, level, "replication") for level in LEVELS)
 _SKEW = 1000.0
 """Milliseconds between two clocks from which idle times would be wrong enough to matter."""
 _SHAPES = ("stream-node-max-bytes", "stream-node-max-entries")

@@ -4,13 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from millstream.maintenance.health.findings import Finding
+from millstream.maintenance.health.findings import LEVELS, Finding
 from millstream.texts import plural
 
-_ok = partial(Finding, "ok", "replication")
-_note = partial(Finding, "note", "replication")
-_warning = partial(Finding, "warning", "replication")
-_problem = partial(Finding, "problem", "replication")
+_ok, _note, _warning, _problem = (partial(Finding, level, "replication") for level in LEVELS)
 _SILENT = 10
 """Seconds without a word of a replica after which it does not count; Redis's own ``min-replicas-max-lag``."""
 

@@ -37,7 +37,7 @@ SOURCE_SCHEMA = "stream string, id string, fields array<struct<name:binary,value
 """What a job reads of the streams."""
 
 MADE = "file string"
-"""What a task tells of the files it wrote: of each the facts as JSON."""
+"""A task reports each file that it wrote as JSON."""
 
 TARGET_BYTES = 128 << 20
 """Of a file, about."""

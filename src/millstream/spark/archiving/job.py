@@ -289,12 +289,8 @@ class _ArchiveRun:
 
     def _start(self) -> StreamingQuery:
         source = self._spark.readStream.format("millstream").options(**self._options())
-        writer = (
-            source.schema(SOURCE_SCHEMA)
-            .load()
-            .writeStream.foreachBatch(self._batch)
-            .option("checkpointLocation", f"file://{self._scratch}/{self._name}")
-        )
+        writer = source.schema(SOURCE_SCHEMA).load().writeStream.foreachBatch(self._batch)
+        writer = writer.option("checkpointLocation", f"file://{self._scratch}/{self._name}")
         if self._settings.once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(self._settings.every * 1000)} milliseconds").start()
@@ -324,9 +320,8 @@ class _ArchiveRun:
                     parts += partitions_ahead(self._store.manifest, stream, states[stream], info.first_in)
         self._named, self._still = frozenset(there), frozenset(self._store.still)
         if settings.streams or self._store.still:  # a pattern would take in those that stand still
-            common = {
-                name: value for name, value in common.items() if name not in {"streamPattern", "partitionedStream"}
-            }
+            ways = {"streamPattern", "partitionedStream"}
+            common = {name: value for name, value in common.items() if name not in ways}
             common["stream"] = ",".join(there)
         common["maxEntriesPerTrigger"] = str(batch_size(settings.per_batch, self._total, parts))
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}

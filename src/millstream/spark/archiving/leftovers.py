@@ -116,20 +116,20 @@ def _described(folder: Folder, path: str, stream: str, upto: Id) -> tuple[DataFi
 def _holds_archived(folder: Folder, path: str, manifest: ArchiveManifest, stream: str) -> bool:
     """True if a file holds an entry that counts as archived and is in no file of the manifest."""
     until = manifest.place(stream).id
-    return _holds(
-        folder,
-        path,
-        lambda file: not _named_have(folder, manifest, stream, _ids(read_pages(file, ZERO, until, Want()))),
-    )
+
+    def look(file: BinaryIO) -> bool:
+        return not _named_have(folder, manifest, stream, _ids(read_pages(file, ZERO, until, Want())))
+
+    return _holds(folder, path, look)
 
 
 def _holds_more(folder: Folder, path: str, after: Id, stream: str, entries: Entries) -> bool:
     """True if a file holds an entry past the archived ones that its stream does not have in this form."""
-    return _holds(
-        folder,
-        path,
-        lambda file: not all(has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True))),
-    )
+
+    def look(file: BinaryIO) -> bool:
+        return not all(has(page, stream, entries) for page in read_pages(file, after, _LAST, Want(listed=True)))
+
+    return _holds(folder, path, look)
 
 
 def _holds(folder: Folder, path: str, look: Callable[[BinaryIO], bool]) -> bool:

@@ -63,15 +63,9 @@ def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> ReplaySour
 
 
 def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
-    options = parse_options(
-        {
-            "url": what.source,
-            "stream": what.stream,
-            "startingOffsets": json.dumps({what.stream: str(low)}),
-            "endingOffsets": json.dumps({what.stream: str(high)}),
-            "minPartitions": "1",
-        }
-    )
+    start, end = (json.dumps({what.stream: str(ident)}) for ident in (low, high))
+    given = {"url": what.source, "stream": what.stream, "startingOffsets": start, "endingOffsets": end}
+    options = parse_options(given | {"minPartitions": "1"})
     with closing(Planner(options)) as planner:
         ranges = planner.bounded(options.starting or "earliest", options.ending)
     want = Want(listed=True)

@@ -89,7 +89,7 @@ class ReplayTarget:
             return
         assert self._client is not None
         # A source that cannot be asked now tells so when it is read.
-        with contextlib.suppress(*_unknown()), control_client(what.source) as source:
+        with contextlib.suppress(redis.RedisError, OSError, KeyError), control_client(what.source) as source:
             if _server(source) == _server(self._client):
                 raise self._itself(what)
 
@@ -100,8 +100,7 @@ class ReplayTarget:
         except redis.ResponseError as reason:
             raise ReplayError(
                 f"the target refused the entries {batch.first} to {batch.last}: {reason}. "
-                f"{plural(done.written, 'entry is', 'entries are')} "
-                "there; fix the cause and run the same command again"
+                f"{plural(done.written, 'entry is', 'entries are')} there; fix the cause and run the same command again"
             ) from None
         self._after, self._written = batch.last, done.written
 
@@ -202,12 +201,8 @@ class ReplayTarget:
 
     def _again(self, work: Callable[[], None]) -> None:
         """Repeat a harmless call while the server is away, and at another server that has the target now."""
-        elsewhere = (
-            refusals.AskError,  # and MOVED
-            refusals.TryAgainError,
-            refusals.ClusterDownError,
-            refusals.ReadOnlyError,
-        )
+        # AskError is that of MOVED, too
+        elsewhere = (refusals.AskError, refusals.TryAgainError, refusals.ClusterDownError, refusals.ReadOnlyError)
 
         def once() -> None:
             try:
@@ -226,11 +221,6 @@ class ReplayTarget:
     def _lost(self) -> None:
         self.close()
         routing.forget(self._what.target)
-
-
-def _unknown() -> tuple[type[Exception], ...]:
-    """Errors after which it is not known which server it is."""
-    return redis.RedisError, OSError, KeyError
 
 
 def _server(client: "redis.Redis") -> tuple[Any, int]:

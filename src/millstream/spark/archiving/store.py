@@ -246,8 +246,7 @@ class ArchiveStore:
                 self.folder.remove(file.path for file in files)
                 reason = (
                     f"stream {stream!r} went back: {plural(rows[stream], 'entry follows', 'entries follow')} "
-                    f"{at.start}, and only "
-                    f"{at.n - at.start_n} were added. It was deleted and created again; {_STILL}"
+                    f"{at.start}, and only {at.n - at.start_n} were added. It was deleted and created again; {_STILL}"
                 )
                 self.stand_still(stream, reason)
                 raise UsageError(reason)
@@ -316,9 +315,8 @@ class ArchiveStore:
                 which = f"field{'s' if len(names) > 1 else ''} {', '.join(names)}"
                 self._tell(
                     stream,
-                    f"none of its first {plural(rows, 'entry', 'entries')} has the {which}, which the archive's "
-                    "form names: where that is "
-                    "misspelt, archive into a new directory",
+                    f"none of its first {plural(rows, 'entry', 'entries')} has the {which}, which the archive's form "
+                    "names: where that is misspelt, archive into a new directory",
                 )
 
     def _tell_folder(self, stream: str) -> None:

@@ -85,9 +85,8 @@ def decode_parsed(entries: Sequence[Entry], want: Want) -> Page | None:
 
 def _by_name(flat: Sequence[bytes]) -> Fields:
     words = iter(flat)
-    return dict(
-        zip(words, words, strict=False)
-    )  # of each value in turn; slices, or a check, would cost half as much more
+    # The words in turn; slices, or a check, would cost half as much more
+    return dict(zip(words, words, strict=False))
 
 
 def mapped(rows: Sequence[Fields]) -> pa.Array:

@@ -90,12 +90,8 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
                 f"column {name!r} is of type {shown[name]} and must be {what}, a string; to write it as a field, "
                 f"rename it: withColumnRenamed('{name}', ...)"
             )
-    kind = kinds.get("fields")
-    if (
-        kind is not None
-        and pa.types.is_map(kind)
-        and any(not _is_text(part) for part in (kind.key_type, kind.item_type))
-    ):
+    kind = kinds.get("fields", pa.null())
+    if pa.types.is_map(kind) and not (_is_text(kind.key_type) and _is_text(kind.item_type)):
         raise ConfigError(
             f"column 'fields' is of type {shown['fields']} and must be map<string,string> or map<string,binary>: cast "
             "it"

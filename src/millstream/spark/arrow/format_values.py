@@ -127,8 +127,5 @@ _OUTSIDE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 def _object(parts: Any) -> str:
     """An object; fields of a struct keep the schema's order, so that equal rows give equal text."""
-    return (
-        "{"
-        + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{_json(value, kind)}" for name, value, kind in parts)
-        + "}"
-    )
+    pairs = (f"{json.dumps(name, ensure_ascii=False)}:{_json(value, kind)}" for name, value, kind in parts)
+    return "{" + ",".join(pairs) + "}"

@@ -103,7 +103,10 @@ class Router:
     def receive(self, connection: BlockingConnection, count: int) -> list[Reply]:
         """The next replies over a connection, none of which sends elsewhere."""
         replies = connection.receive(count)
-        routing.raise_if_redirected(self._url, replies)
+        # ASK too: while a slot moves, the keys of a transaction may be on two nodes, and its WATCH is on one connection
+        for reply in replies:
+            if routing.redirection(self._url, reply) is not None:
+                raise routing.Redirected(f"the server did not run it: {reply}")
         return replies
 
     def drop(self, reason: BaseException, servers: Iterable[str] | None = None) -> None:

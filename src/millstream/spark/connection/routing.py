@@ -8,9 +8,8 @@ them. The facts of slots and of a cluster's URL are the client's.
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from redis.exceptions import RedisError
@@ -151,14 +150,6 @@ def redirection(url: str, reply: Reply) -> str | None:
     if heeded is None:
         return None
     return "" if heeded.ask is None else found.cluster.url(heeded.ask)
-
-
-def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
-    """Raise if one of the replies sends elsewhere."""
-    # ASK too: while a slot moves, the keys of a transaction may be on two nodes, and its WATCH is on one connection
-    for reply in replies:
-        if redirection(url, reply) is not None:
-            raise Redirected(f"the server did not run it: {reply}")
 
 
 def refusal(reply: Reply, said: str) -> UsageError:

@@ -157,14 +157,9 @@ class PendingEntries:
         """Delete a consumer that holds nothing: deleting another one would lose its entries."""
         if self.consumers().get(consumer) != 0:
             return
-        held, removed = self._router.once(
-            [
-                ("MULTI",),
-                ("XPENDING", self.key, self.group, "-", "+", PAGE, consumer),
-                ("XGROUP", "DELCONSUMER", self.key, self.group, consumer),
-                ("EXEC",),
-            ]
-        )[-1]
+        look: Command = ("XPENDING", self.key, self.group, "-", "+", PAGE, consumer)
+        delete: Command = ("XGROUP", "DELCONSUMER", self.key, self.group, consumer)
+        held, removed = self._router.once([("MULTI",), look, delete, ("EXEC",)])[-1]
         if checked(removed) and checked(held):
             # Another driver of the same query read in between. Its entries are given back to it.
             ids = [row[0] for row in held]
@@ -174,13 +169,11 @@ class PendingEntries:
 def held_parts(options: GroupOptions) -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
     """A consumer's entries of each stream, in parts: entries as runs of one, with their delivery counts."""
     keys = _checked_streams(options)
-    router = Router(options.parsed.url)
     found = []
-    with closing(router):
+    with closing(Router(options.parsed.url)) as router:
         for key in keys:
-            rows = [
-                row for page in PendingEntries(router, key, options.group).pending(options.consumer) for row in page
-            ]
+            entries = PendingEntries(router, key, options.group)
+            rows = [row for page in entries.pending(options.consumer) for row in page]
             wanted = options.parsed.min_partitions or min(8, -(-len(rows) // HELD_PART) or 1)
             size = min(-(-len(rows) // wanted) or 1, options.parsed.max_per_partition or len(rows) or 1)
             for at in range(0, len(rows), size):

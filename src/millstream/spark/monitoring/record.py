@@ -33,13 +33,9 @@ def _is_place(value: object) -> bool:
     if not isinstance(value, dict) or value.keys() != {"stream", "id", "n", "latest_n"}:
         return False
     latest = value["latest_n"]
-    return (
-        can_be_name(value["stream"])
-        and isinstance(value["id"], str)
-        and _ID.fullmatch(value["id"]) is not None
-        and is_figure(value["n"])
-        and (latest is None or is_figure(latest))
-    )
+    if not can_be_name(value["stream"]) or not isinstance(value["id"], str) or not _ID.fullmatch(value["id"]):
+        return False
+    return is_figure(value["n"]) and (latest is None or is_figure(latest))
 
 
 def _is_sample(value: object) -> bool:

@@ -158,11 +158,8 @@ def query_facts(value: bytes) -> dict[str, Any] | None:
     try:
         facts = parse_record(value)
         known = {name: facts[name] for name in NEW if facts.get(name) is not None}
-        if (
-            all(fits(name, fact) for name, fact in known.items())
-            and known.keys() >= {"id", "driver"}
-            and known.get("state", "running") in STATES
-        ):
+        complete = known.keys() >= {"id", "driver"} and known.get("state", "running") in STATES
+        if complete and all(fits(name, fact) for name, fact in known.items()):
             return dict(known)
     except (ValueError, AttributeError):
         pass

@@ -84,10 +84,8 @@ class SinkCommit:
                 logger.warning(
                     "write %d of job %s adds nothing: write %d was done before. A job that begins anew needs a "
                     "txnAppId of its own",
-                    version,
-                    self._writer,
-                    known.version,
-                )
+                    version, self._writer, known.version,
+                )  # fmt: skip
                 return CommitRecord(version, None)
             if known is not None and known.parts is not None:
                 self._go_on_with(known)

@@ -94,13 +94,11 @@ def settle(
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
     """The driver's work after a failure: remove the tasks' staged rows, if the server is there."""
-    sink_commit = SinkCommit(options, writer, lasting=lasting)
-    try:
-        sink_commit.discard()
-    except (UsageError, OSError) as reason:
-        logger.warning("rows that were not committed stay until their time is up: %s", reason)
-    finally:
-        sink_commit.close()
+    with closing(SinkCommit(options, writer, lasting=lasting)) as sink_commit:
+        try:
+            sink_commit.discard()
+        except (UsageError, OSError) as reason:
+            logger.warning("rows that were not committed stay until their time is up: %s", reason)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

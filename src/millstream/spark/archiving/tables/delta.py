@@ -48,15 +48,9 @@ def publish(plan: TablePlan, storage: Storage) -> None:
     if table is not None and not (added or removed or evolved):
         return
     now = int(time.time() * 1000)
+    operation: dict[str, Any] = {"operation": "OPTIMIZE" if removed else "WRITE", "operationParameters": {}}
     actions: list[dict[str, Any]] = [
-        {
-            "commitInfo": {
-                "timestamp": now,
-                "operation": "OPTIMIZE" if removed else "WRITE",
-                "operationParameters": {},
-                "engineInfo": "millstream",
-            }
-        },
+        {"commitInfo": {"timestamp": now, **operation, "engineInfo": "millstream"}},
         {"txn": {"appId": "millstream", "version": plan.generation, "lastUpdated": now}},
     ]
     if table is None:

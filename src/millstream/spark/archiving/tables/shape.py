@@ -77,13 +77,8 @@ def choose(there: Shape | None, wanted: Wanted) -> Shape:
     if there is None:
         return Shape(wanted.format or "parquet", wanted.partition or "none", raw, columns, fields, wanted.catalog)
     asked = (wanted.raw, wanted.fields, wanted.schema)
-    same = (
-        wanted.format in (None, there.format)
-        and wanted.partition in (None, there.partition)
-        and wanted.catalog in (None, there.catalog)
-        and (asked == (None, None, None) or (raw, columns, fields) == (there.raw, there.columns, there.fields))
-    )
-    if not same:
+    same = all(getattr(wanted, name) in (None, getattr(there, name)) for name in ("format", "partition", "catalog"))
+    if not same or (asked != (None,) * 3 and (raw, columns, fields) != (there.raw, there.columns, there.fields)):
         raise ConfigError(
             f"the archive is {describe(there)}, and an archive keeps its form: leave these options out to go on "
             "with it, or archive into a new directory, which is also how a misspelt field is put right"
