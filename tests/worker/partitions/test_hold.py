@@ -1,15 +1,19 @@
 """``hold=True``: an entry begins only when every earlier one of its key is done or dead."""
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from millstream import App, Message, Nack, Reject, Retry, StreamSub
+from millstream.cli.main import main
 from millstream.errors import ConfigError
+from millstream.worker.partitions.loop import PartitionedLoop
 from support import needs
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -78,7 +82,8 @@ async def test_other_keys_go_on_while_one_is_held(publisher: App, client: redis.
         await aeventually(lambda: len(log.done) == 40)
         assert {key for key, _ in log.done} == {"k1", "k2"}
         assert log.begun.count(("k0", 0)) == 1
-        assert sum(part.holding.held_up for part in log.app.loops[0].parts if part.holding) == 1
+        held = [one for part in log.app.loops[0].parts if part.holding for one in part.holding.held_up()]
+        assert [one.key for one in held] == ["k0"]
 
 
 async def test_a_full_buffer_does_not_keep_the_failed_one_out(publisher: App) -> None:
@@ -164,3 +169,34 @@ async def test_a_hold_that_cannot_be_kept_is_refused(
     with pytest.raises(ConfigError, match=f"hold=True.*{fault}"):
         await start()
     await app.close()
+
+
+async def test_a_held_key_is_named(publisher: App, client: redis.Redis) -> None:
+    """`group show`, `pending ls`, the metrics and the record of the worker name the key, the entry and the error."""
+    log = Log(publisher.url, {0: [ValueError("no such customer")]}, retry=Retry(base="1h", jitter=0))
+    url = publisher.url
+    await fill(publisher, 12)
+    async with log.app.running():
+        await aeventually(lambda: len(log.done) == 8)
+        (loop,) = log.app.loops
+        assert isinstance(loop, PartitionedLoop)
+        (held,) = loop.held_up
+        assert (held["key"], held["error"], held["waiting"]) == ("k0", "ValueError: no such customer", 3)
+
+        async def shown(*words: str) -> Any:
+            return await asyncio.to_thread(CliRunner().invoke, main, [*words, "--url", url])
+
+        async def finding() -> Any:
+            whole = json.loads((await shown("group", "show", "orders", "g", "-o", "json")).stdout)
+            return next((one for one in whole["advice"] if one["code"] == "held-up"), None)
+
+        found: Any = None
+        while found is None:  # with the next heartbeat
+            found = await finding()
+        assert found["evidence"]["entry"] == held["id"]
+        assert "ValueError: no such customer" in found["says"]
+        listed = await shown("pending", "ls", "orders", "g")
+        assert f"the key 'k0' of {held['stream']} is held up by {held['id']}" in listed.stderr
+        text = (await log.app.metrics())[0].decode()
+        assert "millstream_partition_held_keys{" in text
+        assert max(float(row.rpartition(" ")[2]) for row in text.splitlines() if "held_seconds{" in row) > 0

@@ -2,22 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import click
 
 from millstream.cli.changes.options import with_words
 from millstream.cli.console.watching import look, watch_option
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.cli.shared.printing import shown
+from millstream.cli.shared.printing import in_one_line, shown
 from millstream.client.line import Line
+from millstream.client.partitions.layout import logical
 from millstream.errors import UsageError
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.choosing import CHOOSING, GONE, choice_of
 from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOrder, PendingPage, pending_facts
 from millstream.ops.streams.status import PendingSummary
+from millstream.ops.workers.reading import read_workers
+from millstream.ops.workers.status import WorkersSeen
 
 _CUT = 80  # bytes of a value that people see in a list
 _SHOWN = 10  # fields of an entry
+_HELD = 10  # keys that are held up
+
+_Answer: TypeAlias = tuple[PendingSummary, PendingPage, WorkersSeen | None]
 
 _PENDING = (
     Column("stream", rank=6),
@@ -96,18 +103,20 @@ class _Asked:
     start: str
     payload: bool
 
-    async def ask(self, line: Line) -> tuple[PendingSummary, PendingPage]:
-        """Number of pending entries, and the requested page."""
+    async def ask(self, line: Line) -> _Answer:
+        """Number of pending entries, the requested page, and the workers of a partitioned stream."""
         choice = None if self.choice == PendingChoice() else self.choice
         by: PendingOrder | None = None if self.sort == "id" else "idle" if self.sort == "idle" else "deliveries"
         wanted = pending.PendingWanted(
             self.stream, self.group, self.limit, choice, by, self.start, self.scan, self.payload
         )  # fmt: skip
-        return await pending.read_wanted(line, wanted)
+        total, page = await pending.read_wanted(line, wanted)
+        parted = logical(self.stream) or any(entry.stream != self.stream for entry in page.entries)
+        return total, page, await read_workers(line) if parted else None
 
-    def show(self, found: tuple[PendingSummary, PendingPage], form: str) -> None:
+    def show(self, found: _Answer, form: str) -> None:
         """One answer."""
-        summary, page = found
+        summary, page, workers = found
         in_parts = any(entry.stream != self.stream for entry in page.entries)
         hidden = (*(() if in_parts else ("stream",)), *(() if self.payload else ("gone", "fields")))
         rows = (_row(entry, form) for entry in page.entries)
@@ -116,6 +125,9 @@ class _Asked:
         output.table(Table("pending", _PENDING, rows, empty, hidden))
         if page.next is not None or len(page.entries) < summary.total:
             output.say(self._rest(summary, page))
+        if workers is not None:
+            for one in workers.held_up(self.stream, self.group)[:_HELD]:
+                output.say(f"{in_one_line(one.text(workers.at_ms))}.")
 
     def _rest(self, summary: PendingSummary, page: PendingPage) -> str:
         """Entries that are not shown, and the way to see them."""

@@ -314,6 +314,16 @@ def _failing(case: Case) -> Iterable[Advice]:
         yield case.about("gone", "warning", says, evidence=evidence, remedy=remedy, raw=[("XACK", *where, *ids[:_IDS])])
 
 
+def _held_up(case: Case) -> Iterable[Advice]:
+    group = case.seen.group
+    for one in () if case.workers is None else case.workers.held_up(group.stream, group.name)[:_HELD]:
+        since = None if one.since_ms is None else max(case.seen.at_ms - one.since_ms, 0)
+        evidence = {"key": one.key, "partition": one.stream, "entry": one.id, "waiting": one.waiting}
+        evidence |= {"for_ms": since, "error": one.error}
+        remedy = ("pending", "ls", one.stream, group.name, "--payload")
+        yield case.about("held-up", "warning", one.text(case.seen.at_ms), evidence=evidence, remedy=remedy)
+
+
 def _falling_behind(case: Case) -> Iterable[Advice]:
     rate = case.rate
     if rate is None or not rate.lag_change or rate.lag_change < 0 or not rate.added or rate.delivered is None:
@@ -334,12 +344,14 @@ def _left_behind(case: Case) -> Iterable[Advice]:
 
 
 _IDS = 20  # most ids in a raw command
+_HELD = 3  # most keys that are held up of which there are findings
 
 _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _stuck,
     _lost,
     _nobody_reads,
     _failing,
+    _held_up,
     _unowned,
     _falling_behind,
     _unknown_lag,

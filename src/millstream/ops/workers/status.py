@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millstream.texts import span_text
+
 if TYPE_CHECKING:
     from millstream.worker.model.pause import HandlerPause
 
@@ -26,6 +28,25 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldUpKey:
+    """A key of a partition whose entries wait for one that failed (``hold=True``)."""
+
+    stream: str  # Key of the partition
+    key: str  # The entries' key
+    id: str  # Id of the entry that holds it up
+    waiting: int  # Entries that wait in the worker
+    since_ms: int | None  # Wall milliseconds of its first failure; None if it failed in an earlier process
+    error: str | None  # Its last error; None if it failed in an earlier process
+
+    def text(self, now_ms: int) -> str:
+        """The same in words."""
+        since = "" if self.since_ms is None else f" for {span_text(max(now_ms - self.since_ms, 0))}"
+        why = "" if self.error is None else f", by {self.error}"
+        waits = "entry waits" if self.waiting == 1 else "entries wait"
+        return f"the key {self.key!r} of {self.stream} is held up by {self.id}{since}{why}; {self.waiting} {waits}"
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberStatus:
     """One handler in one worker."""
 
@@ -41,6 +62,7 @@ class SubscriberStatus:
     dead: int  # Entries given up since then
     paused: str | None  # Reason of its pause; None when it is not paused
     jobs: tuple[RunningJob, ...]  # Entries in hand, the longest first
+    held_up: tuple[HeldUpKey, ...] = ()  # Keys that wait for a failed entry, the longest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +119,11 @@ class WorkersSeen:
                 return worker
         return None
 
+    def held_up(self, stream: str, group: str) -> list[HeldUpKey]:
+        """Keys of a partitioned stream, or of one partition, that wait for a failed entry in a group."""
+        every = [one for worker in self.workers for one in worker.subscribers if one.group == group]
+        return [each for one in every for each in one.held_up if stream in {one.stream, each.stream}]
+
     def pause_of(self, stream: str, group: str) -> "HandlerPause | None":
         """The pause of a group; None when it is not paused."""
         return next((pause for pause in self.pauses if (pause.stream, pause.group) == (stream, group)), None)
@@ -136,6 +163,9 @@ def _subscriber(facts: Mapping[str, Any], one: Mapping[str, Any]) -> SubscriberS
         **{name: one[name] for name in names},
         paused=one["paused"],
         jobs=tuple(sorted(jobs, key=lambda job: job.since_ms)),
+        held_up=tuple(
+            HeldUpKey(**{each.name: row[each.name] for each in fields(HeldUpKey)}) for row in one.get("held_up", ())
+        ),
     )
 
 
@@ -190,10 +220,10 @@ class _Room:
     def _subscribers(self, worker: WorkerStatus) -> tuple[SubscriberStatus, ...]:
         found: list[SubscriberStatus] = []
         for one in worker.subscribers:
-            kept = self.rows((replace(one, jobs=()),))
+            kept = self.rows((replace(one, jobs=(), held_up=()),))
             if not kept:
                 break
-            found.append(replace(kept[0], jobs=self.rows(one.jobs)))
+            found.append(replace(kept[0], jobs=self.rows(one.jobs), held_up=self.rows(one.held_up)))
         return tuple(found)
 
 

@@ -4,6 +4,7 @@ Errors are logged in moderation: a broken handler fails a thousand times a secon
 """
 
 import asyncio
+from collections.abc import Callable
 
 from millstream.client.dead_letter.letter import DeadLetter
 from millstream.client.jobs.record import ERROR_CHARACTERS, record
@@ -37,6 +38,8 @@ class Outcomes:
         self._logged: dict[str, int] = {}
         #: of the last failure: wall milliseconds, entry, text
         self.last_failure: tuple[int, bytes, str] | None = None
+        #: is called with each failure: the entry, wall milliseconds, text
+        self.on_failure: Callable[[Held, int, str], None] = lambda *_: None
 
     def failed(self, held: Held, error: BaseException) -> None:
         """A run ended in an error, or there was no run because there must not be one."""
@@ -57,7 +60,9 @@ class Outcomes:
             self.acks.settle(settlement)
             member.stats.retried += settlement.event is not Event.DIE
         member.stats.failed += 1
-        self.last_failure = (member.clock.now().wall, held.id, _why(error))
+        at_ms, why = member.clock.now().wall, _why(error)
+        self.last_failure = (at_ms, held.id, why)
+        self.on_failure(held, at_ms, why)
         if failure is Failure.ERROR:
             self._log(held, error)
 

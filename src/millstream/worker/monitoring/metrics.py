@@ -85,6 +85,9 @@ WORKER: dict[str, Declared] = {
     "millstream_partition_held_keys": Declared(
         "gauge", "Keys whose entries wait for a failed one, with hold=True.", _HANDLER
     ),
+    "millstream_partition_held_seconds": Declared(
+        "gauge", "Time since the first failure of the entry that holds up a key the longest, with hold=True.", _HANDLER
+    ),
     "millstream_later_waiting": Declared("gauge", "Entries that wait for their time.", ("stream",)),
     "millstream_later_overdue_seconds": Declared(
         "gauge", "Seconds for which the first of them has been due; 0 while none is.", ("stream",)

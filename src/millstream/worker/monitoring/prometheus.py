@@ -56,11 +56,12 @@ class MetricsError(MillstreamError):
     """
 
 
-_PARTITIONED: dict[str, Callable[[PartitionedLoop], int]] = {
+_PARTITIONED: dict[str, Callable[[PartitionedLoop], float]] = {
     "millstream_partitions_owned": lambda loop: len(loop.partitions),
     "millstream_partitions_taken": lambda loop: loop.ownership.counts.taken,
     "millstream_partitions_lost": lambda loop: loop.ownership.counts.lost,
-    "millstream_partition_held_keys": lambda loop: loop.held_keys,
+    "millstream_partition_held_keys": lambda loop: len(loop.held_up),
+    "millstream_partition_held_seconds": lambda loop: loop.held_seconds,
 }
 
 

@@ -97,9 +97,21 @@ class PartitionedLoop:
         return sorted({number for number in numbers if number is not None})
 
     @property
-    def held_keys(self) -> int:
-        """Keys whose entries wait for a failed one."""
-        return sum(part.holding.held_up for part in self.parts if part.holding is not None)
+    def held_up(self) -> list[dict[str, Any]]:
+        """Keys whose entries wait for a failed one, each with its partition; the longest first."""
+        found = [
+            {"stream": part.member.stream, **one._asdict()}
+            for part in self.parts
+            if part.holding is not None
+            for one in part.holding.held_up()
+        ]
+        return sorted(found, key=lambda one: one["since_ms"] or 0)
+
+    @property
+    def held_seconds(self) -> float:
+        """Seconds since the first failure of the entry that holds up its key the longest; 0 without any."""
+        times = [since for one in self.held_up if (since := one["since_ms"]) is not None]
+        return max((self.member.clock.now().wall - min(times)) / 1000, 0.0) if times else 0.0
 
     @property
     def whole(self) -> bool:

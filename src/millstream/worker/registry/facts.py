@@ -28,6 +28,14 @@ _LIMIT: dict[str, tuple[type, ...]] = {
     "running": (int, type(None)),
     "by_key": (bool,),
 }
+_HELD: dict[str, tuple[type, ...]] = {
+    "stream": _TEXT,
+    "key": _TEXT,
+    "id": _TEXT,
+    "waiting": _COUNT,
+    "since_ms": (int, type(None)),
+    "error": _MAYBE_TEXT,
+}
 _BLOCKED: dict[str, tuple[type, ...]] = {"since_ms": _COUNT, "where": _TEXT}
 _JOB: dict[str, tuple[type, ...]] = {"id": _TEXT, "since_ms": _COUNT, "deliveries": _COUNT}
 _ERROR: dict[str, tuple[type, ...]] = {"error": _TEXT, "at_ms": _COUNT, "entry": _TEXT}
@@ -51,10 +59,12 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
     for subscriber in parsed["subscribers"]:
         if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):
             return None
-        limits = subscriber.setdefault("limits", [])
-        if not isinstance(limits, list) or not all(_fits(one, _LIMIT) for one in limits):
-            return None
-        if not all(can_be_name(subscriber[name]) for name in ("stream", "group", "consumer")):
+        for name, shape in (("limits", _LIMIT), ("held_up", _HELD)):
+            rows = subscriber.setdefault(name, [])
+            if not isinstance(rows, list) or not all(_fits(one, shape) for one in rows):
+                return None
+        names = [subscriber[name] for name in ("stream", "group", "consumer")]
+        if not all(map(can_be_name, [*names, *(one["stream"] for one in subscriber["held_up"])])):
             return None
     found: dict[str, Any] = parsed
     return found

@@ -36,6 +36,7 @@ log = logging.getLogger("millstream.worker")
 
 #: Jobs shown for each subscriber: the longest running.
 JOBS_SHOWN = 20
+_HELD_SHOWN = 10
 
 _REFUSALS = ("WRONGTYPE", "unknown command", "ERR unknown command")
 
@@ -238,6 +239,7 @@ class Heartbeat:
             "dead": stats.dead,
             "paused": loop.paused.reason if loop.paused is not None else None,
             **({"limits": facts_of(loop.limiters)} if subscription.limits else {}),
+            **({"held_up": loop.held_up[:_HELD_SHOWN]} if isinstance(loop, PartitionedLoop) else {}),
             "jobs": [
                 {"id": entry.decode(), "since_ms": since, "deliveries": deliveries}
                 for since, entry, deliveries in running[:JOBS_SHOWN]

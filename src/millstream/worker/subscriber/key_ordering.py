@@ -7,7 +7,7 @@ orders two entries of one key. There ``hold`` also keeps the later ones back unt
 
 import heapq
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from millstream.client.ranges import order_of
 from millstream.worker.handlers.fields import key_of
@@ -20,6 +20,19 @@ from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.apart import Apart
 
 _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
+
+
+_SHOWN = 200  # Characters of a key that are shown
+
+
+class HeldKey(NamedTuple):
+    """A key whose entries wait for one that failed."""
+
+    key: str
+    id: str  # Entry that holds it up
+    waiting: int  # Entries in hand that wait
+    since_ms: int | None  # Wall milliseconds of its first failure here; None if another process had it then
+    error: str | None  # Its last error here
 
 
 class KeyOrdering:
@@ -114,6 +127,7 @@ class _KeyState:
         self.order: list[tuple[tuple[int, int], bytes]] = []  # A heap of them, and of some that are done
         self.queue: _Queue = []  # Those in hand that wait
         self.running = False
+        self.failed: tuple[bytes, int, str] | None = None  # The last to fail: entry, wall ms since when, last error
 
     def add(self, entry: bytes) -> None:
         """One more."""
@@ -239,13 +253,41 @@ class HoldingOrder(KeyOrdering):
         """Entries in hand that wait for one that does not run."""
         return {held.id for state in self._keys.values() if not state.running for _, _, held in state.queue}
 
-    @property
-    def held_up(self) -> int:
+    def failed(self, held: Held, at_ms: int, error: str) -> None:
+        """A run of an entry failed."""
+        try:
+            state = self._keys.get(self._key_of(held))
+        except PayloadError:
+            return
+        if state is not None:
+            same = state.failed if state.failed is not None and state.failed[0] == held.id else None
+            state.failed = (held.id, at_ms if same is None else same[1], error)
+
+    def held_up(self) -> list[HeldKey]:
         """Keys whose entries wait for one that failed."""
-        return len(self.blockers())
+        found = []
+        for key, state in list(self._keys.items()):  # Another thread may ask
+            first = state.first()
+            if state.running or not state.queue or first is None:
+                continue
+            known = state.failed is not None and state.failed[0] == first
+            _, since, error = state.failed if known and state.failed is not None else (first, None, None)
+            found.append(HeldKey(_key_text(key), first.decode(), len(state.queue), since, error))
+        return found
 
     def _all_queues(self) -> Iterable[_Queue]:
         return (state.queue for state in self._keys.values())
+
+
+def _key_text(key: Hashable) -> str:
+    """A key for people to read."""
+    value = key._value if isinstance(key, _OwnKey) else key  # noqa: SLF001 - of this module
+    if isinstance(value, bytes):
+        return value[:_SHOWN].decode(errors="replace")
+    try:
+        return str(value)[:_SHOWN]
+    except Exception as error:  # noqa: BLE001 - a user's __str__
+        return f"<{type(value).__name__}: {summarize(error)}>"[:_SHOWN]
 
 
 class _OwnKey:

@@ -180,6 +180,7 @@ class SubscriberLoop:
             }
             if subscription.hold:
                 buffer.by_key = self.holding = HoldingOrder(subscription.key, again=buffer.put_first, **parts)
+                outcomes.on_failure = self.holding.failed
             else:
                 buffer.by_key = KeyOrdering(subscription.key, **parts)
         self._group = GroupSetup(common, fence, self._line, siblings)
