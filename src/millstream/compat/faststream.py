@@ -282,7 +282,7 @@ class RedisBroker:
             stream: key of the stream.
             headers: of every envelope.
         """
-        return await self.app.publish_batch(stream, messages, headers=dict(headers or {}))
+        return list(await self.app.publish_batch(stream, messages, headers=dict(headers or {})))
 
     async def start(self) -> None:
         """Start the app, as :meth:`App.start` does."""

@@ -364,8 +364,9 @@ class Publishing:
         replace: bool = False,
         expires: float | str | None = None,
         key: Callable[[Any], str | bytes | float] | None = None,
-    ) -> list[str]:
-        """Add many entries in one round trip and return their ids, in order.
+        result: float | str | None = None,
+    ) -> list[Job]:
+        """Add many entries in one round trip and return their ids, in order, as :meth:`publish` does.
 
         Args:
             stream: as for :meth:`publish`, like the others.
@@ -380,6 +381,7 @@ class Publishing:
             replace: as for :meth:`publish`.
             expires: as for :meth:`publish`.
             key: gives the key of each content, as for :meth:`publish`.
+            result: as for :meth:`publish`, of every entry.
 
         With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
 
@@ -404,6 +406,7 @@ class Publishing:
                 _later(at, delay, None if id is None else id(content), replace, expires, None),
                 None,
                 key=None if key is None else key(content),
+                result=result,
             )
             for content in contents
         ]
@@ -412,12 +415,14 @@ class Publishing:
             need_idmp(await sender.server())
         if chain(self.middlewares, "publish", _plain) is not _plain:
             each = [Publication(stream, one, None if headers is None else dict(headers)) for one in contents]
-            return list(await asyncio.gather(*map(functools.partial(self._publish, sender), each, hows)))
-        rows = [fields_of(content, headers) for content in contents]
-        try:
-            return await sender.add_batch(stream, rows, hows) if rows else []
-        except Disconnected as error:
-            raise unanswered(stream, sender.url, error) from error
+            found = await asyncio.gather(*map(functools.partial(self._publish, sender), each, hows))
+        else:
+            rows = [fields_of(content, headers) for content in contents]
+            try:
+                found = await sender.add_batch(stream, rows, hows) if rows else []
+            except Disconnected as error:
+                raise unanswered(stream, sender.url, error) from error
+        return [self._published(stream, ident, how) for ident, how in zip(found, hows, strict=True)]
 
     async def partition(self, stream: str, number: int, *, by: str | None = None) -> None:
         """Make one logical stream of ``number`` streams, so that many processes share its keys, each in order.

@@ -133,8 +133,7 @@ class Sender:
             return await self._place(stream, fields, how)
 
     async def _place(self, stream: str, fields: list[bytes], how: How) -> str:
-        if how.keep_ms is not None:
-            fields = [*fields, *record.trailer(record.WantedResult(how.keep_ms, self.replies.name))]
+        fields = self._wanting(fields, how)
         known = self._layouts.get(stream)
         # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
         if known is None and (how.key is not None or how.later is not None):
@@ -275,10 +274,26 @@ class Sender:
 
     async def add_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
         """Add many entries in one round trip and return their ids, or those of their schedules."""
+        begun: list[str] = []
+        contents = [self._wanting(fields, how) for fields, how in zip(contents, hows, strict=True)]
         with advised(self.url):
-            return await self._place_batch(stream, contents, hows)
+            try:
+                return await self._place_batch(stream, contents, hows, begun)
+            except Disconnected as error:
+                if begun and not error.sent:  # It is so of the last command; earlier ones were carried out
+                    raise Disconnected(str(error)) from error
+                raise
 
-    async def _place_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
+    def _wanting(self, fields: list[bytes], how: How) -> list[bytes]:
+        """The fields of an entry, with the wish for its result."""
+        if how.keep_ms is None:
+            return fields
+        return [*fields, *record.trailer(record.WantedResult(how.keep_ms, self.replies.name))]
+
+    async def _place_batch(
+        self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How], begun: list[str]
+    ) -> list[str]:
+        """The same; streams of which some entries may be added go to ``begun``."""
         known = self._layouts.get(stream)
         if known is None and any(how.key is not None or how.later is not None for how in hows):
             known = await self.layout(stream, needed=any(how.key is not None for how in hows))
@@ -289,8 +304,10 @@ class Sender:
                 _places(stream, known, fields, how)
             # The first one notes the stream, and brings the script; the others go in one round trip
             first = await self._place(stream, *rows[0])
+            begun.append(stream)
             return [first, *await asyncio.gather(*(self._place(stream, *row) for row in rows[1:]))]
         replies: dict[int, Reply] = {}
+        taken: dict[int, str] = {}
         left = list(range(len(rows)))
         while left:
             offers = {at: _places(stream, known, *rows[at]) for at in left}
@@ -301,6 +318,8 @@ class Sender:
                 ]
                 sent = await self.line.calls(commands)
                 replies |= zip(left, sent, strict=True)
+                taken |= {at: offers[at][turn] for at in left}
+                begun += [taken[at] for at in left if not isinstance(replies[at], Exception)]
                 left = [at for at in left if isinstance(replies[at], ResponseError) and is_sealed(replies[at])]
                 if not left:
                     break
@@ -311,7 +330,7 @@ class Sender:
         for reply in replies.values():
             if isinstance(reply, ResponseError):
                 raise reply
-        return [str(replies[at], "ascii") for at in range(len(rows))]
+        return [PlacedId(str(replies[at], "ascii"), taken[at]) for at in range(len(rows))]
 
     async def _by_script(
         self,
