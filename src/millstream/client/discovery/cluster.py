@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.client import bounded
-from millstream.client.discovery.waiting_pool import CONNECTIONS, PATIENCE, Turn, Turns
+from millstream.client.discovery.waiting_pool import CONNECTIONS, PATIENCE, HeldTurn, Turns
 from millstream.client.slots import Address
 from millstream.client.url import CLUSTERS, split
 from millstream.errors import ConfigError, UsageError
@@ -75,7 +75,7 @@ class _Pipeline(redis.asyncio.cluster.ClusterPipeline):
 
     def __init__(self, client: "_AsyncCluster", transaction: bool | None) -> None:
         super().__init__(client, transaction)
-        self._turn = Turn(client.turns)
+        self._turn = HeldTurn(client.turns)
 
     async def watch(self, *names: Any) -> Any:  # type: ignore[override] # redis-py's types disagree
         await self._turn.take()
@@ -101,7 +101,7 @@ class _PubSub(_ClusterPubSub):  # type: ignore[misc] # the line that finds it
 
     def __init__(self, client: "_AsyncCluster", **options: Any) -> None:
         super().__init__(client, **options)
-        self._turn = Turn(client.turns)
+        self._turn = HeldTurn(client.turns)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         await self._turn.take()
@@ -125,7 +125,7 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         if _has_turn.get():
             return await super().execute_command(*args, **options)
-        turn = Turn(self.turns)
+        turn = HeldTurn(self.turns)
         await turn.take()
         try:
             return await super().execute_command(*args, **options)

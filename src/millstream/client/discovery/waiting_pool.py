@@ -63,7 +63,7 @@ class Turns:
         self._free.release()
 
 
-class Turn:
+class HeldTurn:
     """The turn of one object, which keeps its connection from its first use until it is closed."""
 
     def __init__(self, turns: Turns) -> None:
