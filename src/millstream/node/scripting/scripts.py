@@ -39,6 +39,7 @@ from millstream.node.batch import Batches
 from millstream.node.clients.pausing import MAY_WRITE
 from millstream.node.plain import NAMES
 from millstream.node.scripting import bytecode
+from millstream.node.scripting.shebang import flags_of
 from millstream.printable import printable
 from millstream.protocol import doubles
 from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
@@ -52,7 +53,6 @@ EVAL_KEPT = 500
 NOT_INSTALLED = "ERR Lua scripts need the package lupa: pip install 'millstream[server]'"
 NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
-_FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
 _MASK = 0xFFFFFFFF
 # Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
 _LOGGED = 1024
@@ -157,7 +157,7 @@ class Scripts:
         text = script.source
         if text.startswith(b"#!"):
             rest = text.partition(b"\n")[2]
-            script.flags = _flags(text)
+            script.flags = flags_of(text)
             text = b"\n" + rest  # the lines keep their numbers, which errors name
         if self._lua is None:
             self._start()
@@ -180,7 +180,7 @@ class Scripts:
             script = self._scripts.get(argv[1].lower())
             return script is not None and script.read_only
         try:
-            return argv[1].startswith(b"#!") and "no-writes" in _flags(argv[1])
+            return argv[1].startswith(b"#!") and "no-writes" in flags_of(argv[1])
         except CommandError:
             return False
 
@@ -435,21 +435,6 @@ class Scripts:
         if run.read_only and ("write" in row.flags or row.name in MAY_WRITE):
             return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
         return self._run_command(run.ctx, row, argv)
-
-
-def _flags(source: bytes) -> set[str]:
-    """The flags of a script's first line, ``#!lua flags=a,b``."""
-    words = source.partition(b"\n")[0].decode("utf-8", "surrogateescape").split()
-    if words[0] != "#!lua":
-        raise CommandError(f"ERR Unexpected engine in script shebang: {words[0]}")
-    flags: set[str] = set()
-    for word in words[1:]:
-        if not word.startswith("flags="):
-            raise CommandError(f"ERR Unknown lua shebang option: {word}")
-        flags |= set(filter(None, word.removeprefix("flags=").split(",")))
-    for flag in flags - _FLAGS:
-        raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
-    return flags
 
 
 def _error_text(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:

@@ -1,0 +1,60 @@
+"""The first line of a script, ``#!lua flags=a,b``, read as Redis reads it.
+
+Its words are those of a line of Redis's configuration, with quotes and escapes in them.
+"""
+
+import re
+
+from millstream.errors import CommandError
+
+_FLAGS = frozenset({b"no-writes", b"allow-oom", b"allow-stale", b"no-cluster", b"allow-cross-slot-keys"})
+_SPACE = re.compile(rb"[ \t\r\n\v\f]*")
+_WORD = re.compile(rb"""([^ \t\r\n"']*+)(?:"((?:\\.|[^"\\])*+)"|'((?:\\'|[^'])*+)')?(?=[ \t\r\n\v\f]|\Z)""", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
+
+
+def flags_of(source: bytes) -> set[str]:
+    """The flags of a script that begins with ``#!``."""
+    line, newline, _ = source.partition(b"\n")
+    if not newline or b"\0" in line:
+        raise CommandError("ERR Invalid script shebang")
+    words = _split(line)
+    if words is None:
+        raise CommandError("ERR Invalid engine in script shebang")
+    if words[0] != b"#!lua":
+        raise CommandError(f"ERR Unexpected engine in script shebang: {_text(words[0])}")
+    flags: set[str] = set()
+    for word in words[1:]:
+        if not word.startswith(b"flags="):
+            raise CommandError(f"ERR Unknown lua shebang option: {_text(word)}")
+        listed = word.removeprefix(b"flags=")
+        for flag in listed.split(b",") if listed else []:
+            if flag not in _FLAGS:
+                raise CommandError(f"ERR Unexpected flag in script shebang: {_text(flag)}")
+            flags.add(flag.decode())
+    return flags
+
+
+def _split(line: bytes) -> list[bytes] | None:
+    """The words of a line; None if a quote does not end where a word does."""
+    words, at = [], 0
+    while at < len(line):
+        found = _WORD.match(line, at)
+        if found is None:
+            return None
+        plain, double, single = found.groups(b"")
+        words.append(plain + _ESCAPE.sub(_unescaped, double) + single.replace(b"\\'", b"'"))
+        at = found.end()
+        spaces = _SPACE.match(line, at)
+        at = spaces.end() if spaces else at
+    return words
+
+
+def _unescaped(found: "re.Match[bytes]") -> bytes:
+    code = found[1]
+    return bytes.fromhex(code[1:].decode()) if len(code) == 3 else _CONTROLS.get(code, code)
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")
