@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from millstream import Message, PayloadError
+from millstream import App, Message, PayloadError
 from millstream.errors import ConfigError
 from millstream.worker.handlers.binding import Binder
 from millstream.worker.handlers.fields import encode
@@ -40,6 +40,14 @@ class Named(NamedTuple):
     """The same as a named tuple."""
 
     amount: Five
+
+
+class Broken:
+    """A type whose own code for pydantic fails."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        raise RuntimeError("broken")
 
 
 def binder(annotation: Any, **options: Any) -> Binder:
@@ -98,12 +106,44 @@ def test_a_publisher_refuses_what_the_constraint_refuses() -> None:
 
 @pytest.mark.parametrize(
     ("annotation", "options"),
-    [(Annotated[int, msgspec.Meta(max_length=5)], {}), (Annotated[list[int], Field(max_length=5)], {"batch": True})],
+    [
+        (Annotated[int, msgspec.Meta(max_length=5)], {}),
+        (Annotated[list[int], Field(max_length=5)], {"batch": True}),
+        (Annotated[int, Field(max_length=5)], {}),
+        (Annotated[float, Field(min_length=5)], {}),
+        (Annotated[str, Field(gt=5)], {}),
+        (Annotated[list[int], Field(lt=5)], {}),
+        (Annotated[int, Field(gt="a")], {}),
+        (Annotated[int, Field(multiple_of=0)], {}),
+        (Annotated[str, Field(pattern="(")], {}),
+        (Annotated[list[int], Field(multiple_of=2)], {}),
+        (Broken, {}),
+        (list[Broken], {}),
+    ],
 )
 def test_a_constraint_that_nothing_can_check_is_refused_by_name(annotation: Any, options: Any) -> None:
     """The error names handler and parameter."""
     with pytest.raises(ConfigError, match="handle: parameter n"):
         binder(annotation, **options)
+
+
+def test_a_validator_of_ones_own_is_not_tried_before_the_first_entry() -> None:
+    """A trial of the constraints calls no code of the user."""
+
+    def never(value: int) -> int:
+        raise TypeError("Unable to apply constraint")
+
+    binder(Annotated[int, Field(gt=5), AfterValidator(never)])
+
+
+def test_an_annotation_that_cannot_be_read_is_named() -> None:
+    """A text that is not Python is an error with the handler's name."""
+
+    def handle(n: int) -> None: ...
+
+    handle.__annotations__["n"] = "list["
+    with pytest.raises(ConfigError, match="handle: "):
+        App("memory://").subscriber("s")(handle)
 
 
 def test_a_field_as_default_is_refused() -> None:

@@ -152,6 +152,24 @@ def is_structured(annotation: Any) -> bool:
 _BEFORE = frozenset({"BeforeValidator", "PlainValidator", "WrapValidator"})
 
 
+#: A user's own code, such as a validator, is not tried.
+_DECLARED = frozenset({"annotated_types", "pydantic.fields"})
+#: Types of which pydantic takes a constraint that they cannot have, and fails at the first value.
+_TRIED = frozenset({int, float, bool, str, bytes, list, dict, set, tuple, Decimal})
+
+
+def _refuse_impossible(check: Convert, annotation: Any, kind: Any) -> None:
+    if kind not in _TRIED:
+        return
+    try:
+        check(kind())
+    except ValueError:  # the constraint works
+        return
+    except TypeError as error:
+        if str(error).startswith("Unable to apply constraint"):
+            raise ConfigError(f"cannot decode {annotation!r}: {kind.__name__} cannot have this constraint") from None
+
+
 def _constrained(annotation: Any) -> Convert:
     kind, marks = bare(annotation), constraints(annotation)
     of_msgspec = tuple(mark for mark in marks if type(mark).__module__ == "msgspec")
@@ -162,7 +180,10 @@ def _constrained(annotation: Any) -> Convert:
         make = _by_pydantic(Annotated[(kind, *others)])
     else:
         make = builder(kind)
-        checks += [_by_pydantic(Annotated[(kind, *others)], loads=False)] if others else []
+        if others:
+            checks.append(_by_pydantic(Annotated[(kind, *others)], loads=False))
+            if all(type(mark).__module__ in _DECLARED and type(mark).__name__ != "Predicate" for mark in others):
+                _refuse_impossible(checks[-1], annotation, get_origin(kind) or kind)
 
     def convert(value: Any) -> Any:
         value = make(value)
@@ -608,7 +629,7 @@ def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:
         adapter = TypeAdapter(annotation)
     except PydanticUserError as error:
         raise ConfigError(f"cannot decode {annotation!r}: {error.message}") from None
-    except TypeError as error:  # a constraint that this type cannot have
+    except Exception as error:  # noqa: BLE001 - a constraint that this type cannot have, or a type of a user's own
         raise ConfigError(f"cannot decode {annotation!r}: {error}") from None
     if not loads:
         return adapter.validate_python

@@ -35,7 +35,7 @@ def dependencies_of(handler: Callable[..., Any]) -> frozenset[str]:
     """Names of the parameters that are dependencies; without loading fast-depends."""
     try:
         hints = hints_of(handler)
-    except NameError:
+    except (NameError, SyntaxError, TypeError):
         return frozenset()  # the binder says what is wrong
     found = set()
     for parameter in inspect.signature(handler).parameters.values():
