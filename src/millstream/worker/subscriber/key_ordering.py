@@ -266,8 +266,9 @@ class HoldingOrder(KeyOrdering):
     def held_up(self) -> list[HeldKey]:
         """Keys whose entries wait for one that failed."""
         found = []
-        for key, state in list(self._keys.items()):  # Another thread may ask
-            first = state.first()
+        for key, state in list(self._keys.items()):
+            # Another thread may ask, so nothing is changed here: first() takes from the heap
+            first = min(tuple(state.known), key=order_of, default=None)
             if state.running or not state.queue or first is None:
                 continue
             known = state.failed is not None and state.failed[0] == first
