@@ -199,7 +199,7 @@ class Sender:
             raise UsageError(f"publish(retry={given!r}) is invalid: it is more than 0 seconds. Omit it for one try.")
         deadline = None if given is None else asyncio.get_running_loop().time() + retry
         if later is not None:
-            return await self._schedule(deadline, retry, later, stream, fields, how)
+            return await self._schedule(deadline, retry, stream, fields, how)
         if unique is not None or shared is not None:
             return await self._add_by_script(deadline, retry, stream, fields, how)
         if deadline is None or idempotent is not None:
@@ -248,10 +248,10 @@ class Sender:
         reply = await self._by_script(SCRIPT, deadline, stream, (stream, mark, marker), words)
         return str(reply, "ascii")
 
-    async def _schedule(
-        self, deadline: float | None, retry: float, later: Later, stream: str, fields: list[bytes], how: How
-    ) -> str:
+    async def _schedule(self, deadline: float | None, retry: float, stream: str, fields: list[bytes], how: How) -> str:
         """Have an entry wait on the server."""
+        later = how.later
+        assert later is not None
         loop = asyncio.get_running_loop()
         if loop.time() > self._noted.get(stream, -math.inf) + _NOTE:
             # Before the schedule: a mover that does not know the stream would not look there
@@ -260,17 +260,26 @@ class Sender:
             self._noted[stream] = loop.time()
             self._scheduled(stream)
         mark, lives = _mark(stream, deadline, retry, how)
-        ident = later.id if later.id is not None else secrets.token_hex(8)
-        expires = "" if later.when.expires_ms is None else later.when.expires_ms
-        content = schedule.packed((*how.trim, "*", *fields), None if how.key is None else key_bytes(how.key))
-        words = ("add", ident, lives, *later.when.words, int(later.replace), expires, content)
-        reply = await self._by_script(
-            schedule.SCRIPT, deadline, stream, schedule.keys(stream, mark), words, len(fields)
-        )
+        ident, words = self._scheduling(later.id, lives, fields, how)
+        keys = schedule.keys(stream, mark)
+        reply = await self._by_script(schedule.SCRIPT, deadline, stream, keys, words, len(fields))
         if reply[2]:
             # The first that waits: the server may have lost the note with all before it
             await self._answer(deadline, stream, ("SADD", schedule.INDEX, stream), idmp=False)
         return ident
+
+    @staticmethod
+    def _scheduling(
+        given: str | None, mark_ms: int, fields: list[bytes], how: How
+    ) -> tuple[str, tuple[bytes | str | int, ...]]:
+        """The id of a schedule, and the words of the step that adds it."""
+        later = how.later
+        assert later is not None
+        ident = given if given is not None else secrets.token_hex(8)
+        expires = "" if later.when.expires_ms is None else later.when.expires_ms
+        key = None if how.key is None else key_bytes(how.key)
+        content = schedule.packed((*how.trim, "*", *fields), key)
+        return ident, ("add", ident, mark_ms, *later.when.words, int(later.replace), expires, content)
 
     async def add_batch(self, stream: str, contents: Sequence[list[bytes]], hows: Sequence[How]) -> list[str]:
         """Add many entries in one round trip and return their ids, or those of their schedules."""
@@ -299,13 +308,15 @@ class Sender:
             known = await self.layout(stream, needed=any(how.key is not None for how in hows))
         rows = list(zip(contents, hows, strict=True))
         if hows and hows[0].later is not None:
-            for fields, how in rows:  # All are checked before one is added
-                _check_size(len(fields))
-                _places(stream, known, fields, how)
-            # The first one notes the stream, and brings the script; the others go in one round trip
-            first = await self._place(stream, *rows[0])
-            begun.append(stream)
-            return [first, *await asyncio.gather(*(self._place(stream, *row) for row in rows[1:]))]
+            places = [_places(stream, known, fields, how)[0] for fields, how in rows]
+            added: list[str] = [""] * len(rows)
+            for place in dict.fromkeys(places):
+                here = [one for one, found in enumerate(places) if found == place]
+                ids = [later.id for one in here if (later := hows[one].later) is not None]
+                found_ids = await self._add_batch_later(place, [contents[one] for one in here], ids, hows[0], begun)
+                for one, ident in zip(here, found_ids, strict=True):
+                    added[one] = ident
+            return added
         replies: dict[int, Reply] = {}
         taken: dict[int, str] = {}
         left = list(range(len(rows)))
@@ -331,6 +342,27 @@ class Sender:
             if isinstance(reply, ResponseError):
                 raise reply
         return [PlacedId(str(replies[at], "ascii"), taken[at]) for at in range(len(rows))]
+
+    async def _add_batch_later(
+        self, stream: str, contents: Sequence[list[bytes]], ids: Sequence[str | None], how: How, begun: list[str]
+    ) -> list[str]:
+        """Have many entries wait on the server; the ids of their schedules."""
+        if not contents:
+            return []
+        assert how.later is not None
+        _check_size(max(map(len, contents)))
+        # The first one notes the stream, and brings the script
+        first = await self._schedule(None, 0.0, stream, contents[0], how._replace(later=how.later._replace(id=ids[0])))
+        begun.append(stream)
+        keys = schedule.keys(stream, beside(stream, "published", ""))
+        steps = [self._scheduling(id_, 0, fields, how) for fields, id_ in zip(contents[1:], ids[1:], strict=True)]
+        replies = await self.line.calls([schedule.SCRIPT.command(keys, words) for _, words in steps]) if steps else []
+        for reply, (_, words) in zip(replies, steps, strict=True):
+            if isinstance(reply, NoScriptError):  # A failover came between
+                await self.line.call(*schedule.SCRIPT.command(keys, words, whole=True))
+            elif isinstance(reply, Exception):
+                raise reply
+        return [first, *(ident for ident, _ in steps)]
 
     async def _by_script(
         self,
