@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from millstream.dashboards.boards import BOARDS
-from millstream.dashboards.grafana import rendered
+from millstream.dashboards.grafana import Dashboard, rendered
 from millstream.errors import MillstreamError
 
 _RULES = Path(__file__).with_name("rules")
@@ -43,22 +43,18 @@ class MonitoringFile:
     text: Callable[[], str]  # Makes its text
 
 
+def _grafana(board: Dashboard) -> MonitoringFile:
+    name, file = board.uid.removeprefix("millstream-"), f"grafana/{board.uid}.json"
+    return MonitoringFile(name, file, "grafana", board.text, partial(rendered, board))
+
+
 def _yaml(name: str, about: str) -> MonitoringFile:
     file = f"{name}.yml"
     return MonitoringFile(name, f"prometheus/{file}", "prometheus", about, partial((_RULES / file).read_text, "utf-8"))
 
 
 FILES: tuple[MonitoringFile, ...] = (
-    *(
-        MonitoringFile(
-            board.uid.removeprefix("millstream-"),
-            f"grafana/{board.uid}.json",
-            "grafana",
-            board.text,
-            partial(rendered, board),
-        )
-        for board in BOARDS
-    ),
+    *map(_grafana, BOARDS),
     _yaml("alerts", "Alerts, each with its remedy and a page of the documentation."),
     _yaml("recording", "Recording rules: figures of a group over all its workers, which the alerts use."),
     _yaml("scrape", "Configuration of Prometheus to start with: targets and intervals."),

@@ -162,14 +162,8 @@ class ObjectStorage:
         mark = uuid.uuid4().hex
         try:
             with explained(self._url, f"put {path}"):
-                made = obstore.put(
-                    self._store,
-                    path,
-                    data,
-                    mode="create" if version is None else version,
-                    attributes={_MARK: mark},
-                    use_multipart=False,
-                )
+                mode: Any = "create" if version is None else version
+                made = obstore.put(self._store, path, data, mode=mode, attributes={_MARK: mark}, use_multipart=False)
             return _version(made)
         except FileNotFoundError:  # a version that must be there is not
             raise self._changed(path) from None
