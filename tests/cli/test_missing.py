@@ -12,6 +12,9 @@ from support.servers import ServerProcess
 
 MISSING = [
     (["dead", "ls", "nowhere", "--url", "URL"], 4),
+    (["dead", "ls", "nowhere:text", "--url", "URL"], 4),
+    (["dead", "export", "nowhere:text", "--url", "URL"], 4),
+    (["stream", "gaps", "nowhere:text", "--url", "URL"], 4),
     (["dead", "show", "nowhere", "1-1", "--url", "URL"], 4),
     (["dead", "export", "nowhere", "--url", "URL"], 4),
     (["stream", "gaps", "nowhere", "--url", "URL"], 4),
@@ -33,6 +36,7 @@ def test_what_is_not_there_is_named(
 ) -> None:
     """No traceback and no success: one sentence names what nothing has."""
     client.xadd("there", {"n": 1})
+    client.set("nowhere:text", 1)  # a key, but not a stream
     client.xgroup_create("there", "billing", 0)
     place = str(tmp_path / "place")
     done = CliRunner().invoke(main, [word.replace("URL", server.url).replace("DIR", place) for word in words])

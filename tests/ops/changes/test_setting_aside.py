@@ -101,7 +101,11 @@ def test_what_is_gone_from_the_stream_stays(look: Look, client: redis.Redis) -> 
     assert any("pending ack --gone" in note for note in prepared.plan.notes)
     assert (outcome.done, [letter.id for letter in letters(client)]) == (2, ["2-0", "3-0"])
     assert set(held(client)) == {"1-0"}
-    assert look(dying("1-0")).nothing
+    assert ("of these in orders:dead", 0, 2) in [(row.fact, row.before, row.after) for row in prepared.plan.table]
+    gone = look(dying("1-0"))
+    assert gone.nothing
+    assert [(row.fact, row.before, row.after) for row in gone.plan.table] == [("of these in orders:dead", 0, 0)]
+    assert not any("commands shown" in note for note in gone.plan.notes)
 
 
 def test_many_are_chosen_by_their_deliveries(look: Look, client: redis.Redis) -> None:

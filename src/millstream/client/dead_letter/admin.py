@@ -208,12 +208,17 @@ async def locate(line: Line, stream: str) -> str:
     found = [place.key for place in await dead_letter_streams(line) if stream in place.streams]
     if len(found) > 1:
         raise UsageError(f"letters of {stream!r} are in several streams; choose one with --key: {', '.join(found)}")
-    if not found and (await near.calls([("TYPE", stream)])) == [b"none"]:
+    if found:
+        return found[0]
+    (kind,) = await near.calls([("TYPE", stream)])
+    if kind == b"none":
         raise NotFoundError(
             f"there is neither a stream {stream!r} nor a dead-letter stream of it: `millstream dead ls` shows those "
             "there are; look at the name, and at the database in the URL"
         )
-    return found[0] if found else usual
+    if kind != b"stream":
+        raise NotFoundError(f"the key {stream!r} holds no stream")
+    return usual
 
 
 async def _on_node(line: Line) -> list[DeadLetterStream]:

@@ -5,7 +5,7 @@ number of deliveries. An entry that was processed, claimed or given back meanwhi
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, TypeAlias
 
@@ -216,7 +216,19 @@ async def paged(
 
     if isinstance(chosen, tuple) and (missing := len(chosen) - tally.entries):
         notes = (*notes, f"{missing} of the {len(chosen)} ids {'is' if missing == 1 else 'are'} not pending there.")
-    return Prepared(previewed(await make(change.line, first), tally, notes), tally.entries, pages)
+    plan = await make(change.line, first)
+    if len(first) == tally.entries:  # the plan has them all, without those that the change leaves as they are
+        changed = {step.entry for step in plan.steps}
+        tally = _tally(held for held in first if held.id in changed)
+    return Prepared(previewed(plan, tally, notes), tally.entries, pages)
+
+
+def _tally(found: Iterable[HeldEntry]) -> "Tally":
+    tally = Tally()
+    for held in found:
+        tally.held[held.consumer] += 1
+        tally.waiting += held.waits
+    return tally
 
 
 MODES: tuple[Mode, ...] = ("silent", "fail", "fatal")
