@@ -18,12 +18,14 @@ from cli import hostile
 from cli.test_worker import FACTS, enrol
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.partitions.lease import owner_key
 from millstream.client.recorded.report import MOST
 from millstream.ops.every import BY_NAME
 from millstream.ops.report.redact import Redactor
 from millstream.spark.monitoring import store as queries
 from support.clusters import Three
 from support.console import ConsoleThread
+from support.partitioned import partition
 from support.ports import free_port
 from support.servers import ServerProcess
 
@@ -90,7 +92,7 @@ def without_ages(value: Any) -> Any:
     return {
         name: without_ages(each)
         for name, each in value.items()
-        if name not in moving and not name.endswith(("age_ms", "idle_ms", "inactive_ms", "_second"))
+        if name not in moving and not name.endswith(("age_ms", "idle_ms", "inactive_ms", "lease_ms", "_second"))
     }
 
 
@@ -122,6 +124,23 @@ def test_the_shell_reads_it_as_the_server(filled: ServerProcess, tmp_path: Path)
     assert "card=(11 bytes)" in run("stream", "tail", "orders", "-n", "5", "--url", f"report:{path}").stdout
     off = ("--pending", "off", "--pending-age", "off", "--behind", "off")
     run("check", "orders", *off, "--lag", "10", "--url", f"report:{path}", code=2)
+
+
+def test_a_partitioned_stream_in_it_is_one_stream(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """With its partitions and their owners, as on the server."""
+    client.flushall()
+    partition(server.url, "orders", 2)
+    for at in range(2):
+        client.xgroup_create(f"orders{{{at}}}", "billing", "0", mkstream=True)
+        client.xadd(f"orders{{{at}}}", {"n": at})
+    client.xreadgroup("billing", "worker-7", {"orders{1}": ">"}, count=1)
+    client.set(owner_key("orders{1}", "billing"), "worker-7:4", px=60_000)
+    path = written(server, tmp_path)
+    for words in (("stream", "ls"), ("group", "show", "orders", "billing"), ("pending", "ls", "orders", "billing")):
+        live, kept = (rows(*words, "--url", url) for url in (server.url, f"report:{path}"))
+        assert without_ages(kept) == without_ages(live), words
+    owners = rows("group", "owners", "orders", "billing", "--url", f"report:{path}")
+    assert [(one["owner"], one["fence"]) for one in owners] == [(None, None), ("worker-7", 4)]
 
 
 def rows(*words: str) -> Any:

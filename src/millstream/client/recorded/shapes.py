@@ -154,6 +154,7 @@ _SHAPES: dict[bytes, Shape] = {
     b"XREVRANGE": _rows_of(_entry),
     b"XLEN": _count,
     b"EXISTS": _count,
+    b"PTTL": _integer,
     b"SCAN": _scanned,
     b"GET": _maybe(_text),
     b"HGETALL": _pairs,

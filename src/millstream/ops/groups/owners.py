@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
 from millstream.ops.asking import NotReadableError
-from millstream.ops.streams.partitioned import read_owners
+from millstream.ops.streams.partitioned import read_layouts, read_owners
 from millstream.ops.streams.reading import read
 
 
@@ -29,7 +29,7 @@ async def partition_owners(line: Line, stream: str, group: str, *, if_any: bool 
     Raises:
         NotReadableError: the stream is not partitioned, or the server refuses to tell.
     """
-    layout = await find_layout(line, stream)
+    layout = (await read_layouts(line, [stream])).get(stream) if if_any else await find_layout(line, stream)
     if layout is None and if_any:
         return []
     if layout is None:

@@ -20,6 +20,7 @@ from millstream.ops.report.redact import Redactor
 from millstream.ops.server.reading import server
 from millstream.ops.spark.reading import read_queries
 from millstream.ops.streams import reading as streams
+from millstream.ops.streams.partitioned import candidates, read_layouts, read_owners
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.workers.reading import read_workers
 
@@ -128,6 +129,10 @@ class Gathering:
             found += (await streams.read(self._line, page)).streams
             self.streams_left_out = left = left - len(page)
             self._tell("streams", at + len(page), len(keys))
+        for layout in (await read_layouts(self._line, {*keys, *candidates(keys)})).values():
+            named = {group.name for one in found if one.key in layout.every_key for group in one.groups}
+            await calls(self._line, [("EXISTS", key) for key in layout.every_key])
+            await read_owners(self._line, layout.every_key, sorted(named))
         await server(self._line)  # by now it is known which words of a slow command are names
         await read_workers(self._line)
         await read_queries(self._line)

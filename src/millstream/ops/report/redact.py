@@ -11,6 +11,8 @@ from typing import Any
 
 from millstream.client.dead_letter.letter import PREFIX
 from millstream.client.jsontext import parse_record
+from millstream.client.partitions.layout import LayoutError, descriptor_key, parse_layout
+from millstream.client.partitions.lease import parse_owner
 from millstream.ops.audit import KEY as AUDIT
 from millstream.spark.monitoring.store import PROGRESS, QUERIES
 from millstream.worker.registry.protocol import worker_key
@@ -69,7 +71,7 @@ class Redactor:
         if name == b"GET" and words[1].startswith(worker_key("").encode()):
             return _without_error(reply, "last_error", "error")
         if name == b"GET":
-            return _commit(reply)
+            return reply if _describes_partitions(words[1], reply) else _commit(reply)
         special: Callable[[Reply], Reply] | None = {
             b"SLOWLOG GET": self._slow,
             b"CONFIG GET": _config,
@@ -211,6 +213,17 @@ def _without_error(record: bytes, *names: str) -> bytes:
     except (ValueError, TypeError, AttributeError, KeyError):
         return size_of(record)
     return json.dumps(found).encode()
+
+
+def _describes_partitions(key: bytes, value: bytes) -> bool:
+    """A descriptor of partitions, or the owner of one, has names and numbers only."""
+    if b":owner:" in key:
+        return parse_owner(value) is not None
+    try:
+        stream = parse_record(value)["stream"]
+        return key == descriptor_key(stream).encode() and parse_layout(stream, value) is not None
+    except (ValueError, TypeError, KeyError, LayoutError):
+        return False
 
 
 def _commit(record: bytes) -> bytes:
