@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from millstream import App, Message, Nack, Reject, Retry, StreamSub
 from millstream.cli.main import main
 from millstream.errors import ConfigError
+from millstream.worker.model.pause import HandlerPause
 from millstream.worker.partitions.loop import PartitionedLoop
 from support import needs
 from support.servers import ServerProcess
@@ -200,3 +201,28 @@ async def test_a_held_key_is_named(publisher: App, client: redis.Redis) -> None:
         text = (await log.app.metrics())[0].decode()
         assert "millstream_partition_held_keys{" in text
         assert max(float(row.rpartition(" ")[2]) for row in text.splitlines() if "held_seconds{" in row) > 0
+
+
+async def test_entries_that_were_handed_back_keep_their_place(publisher: App, client: redis.Redis) -> None:
+    """A pause hands back what has not begun; later entries of its keys, read first, wait until it comes again."""
+    app, go, done = App(publisher.url, reap_after=None), asyncio.Event(), defaultdict[str, list[int]](list)
+
+    @app.subscriber(StreamSub("orders", group="g", min_idle_time=LEASE_MS), hold=True, concurrency=2)
+    async def handle(key: str, n: int) -> None:
+        await go.wait()
+        done[key].append(n)
+
+    def in_hand() -> int:
+        rows: Any = [row for at in range(2) for row in client.xinfo_groups(f"orders{{{at}}}")]
+        return sum(row["pending"] for row in rows)
+
+    await publisher.publish_batch("orders", [{"key": f"k{n % 3}", "n": n} for n in range(600)])
+    async with app.running():
+        await aeventually(lambda: in_hand() >= 100)
+        (loop,) = app.loops
+        loop.pause(HandlerPause("orders", "g", "", "a test", 0))
+        go.set()
+        await aeventually(lambda: not loop.busy)
+        loop.pause(None)
+        await aeventually(lambda: sum(map(len, done.values())) == 600, 60)
+    assert done == {f"k{at}": list(range(at, 600, 3)) for at in range(3)}

@@ -114,6 +114,9 @@ class Buffer(SubscriberPart):
         if self._member.no_ack:
             self._member.lose(held)  # read without a trace on the server: that is what no_ack means
         else:
+            if self.by_key is not None:
+                # The reader may bring later ones of its key before it: those wait until it comes again
+                self.by_key.expect(held)
             self._acks.release(held, charge=False)
             self._member.stats.released += 1
 
