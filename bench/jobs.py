@@ -1,0 +1,185 @@
+"""Jobs and partitions: the cost of a limit, request and reply, keyed handling, and the fairness of a limit by key.
+
+    python bench/jobs.py [--entries 20000] [--rounds 3] [--only limit|keyed|reply|fair] [--server redis|millstream]
+
+limit: the worker without a limit, and with a limit by handler that refuses nothing. The goal is a ratio of 0.9.
+
+keyed: a plain stream, the same with ``key=`` in one process, and 16 partitions in one process and in four. The goal is
+0.85 of the first for partitions in one process.
+
+reply: ``app.request`` one after the other, with the worker in the same process. The goal is a median below 3 ms.
+
+fair: a tenant's 40 entries under ``Limit("10/s", key=)``, alone and then while ``--flood`` entries of another tenant
+wait for their turn. The time may be at most 1.2 of that alone; a larger ratio ends the program with exit code 1. Until
+the flood is read, entries behind it in the stream wait for that; this time is printed as well.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import redis
+from pairs import SERVERS, Stopwatch, Taken, at_least_one, compare, private_server
+
+from millstream import App, Limit, StreamSub
+
+KEYS, BOUND = 500, 1.2
+
+
+def app_of(url: str, *, partitioned: bool = False, **options: Any) -> App:
+    """An app whose handler does nothing but let others run."""
+    app = App(url, registry=partitioned)
+
+    @app.subscriber(StreamSub("orders", group="g", min_idle_time=5_000), concurrency=32, **options)
+    async def handle(customer: str, n: int) -> None: ...
+
+    return app
+
+
+async def fill(url: str, entries: int, *, partitioned: bool) -> redis.Redis:
+    """A server with the entries alone."""
+    client = redis.Redis.from_url(url)
+    client.flushall()
+    async with App(url, registry=False) as app:
+        if partitioned:
+            await app.partition("orders", 16, by="customer")
+        for start in range(0, entries, 1_000):
+            rows = [{"customer": f"c{n % KEYS}", "n": n} for n in range(start, min(start + 1_000, entries))]
+            await app.publish_batch("orders", rows)
+    return client
+
+
+def left(client: Any, keys: list[str], entries: int) -> bool:
+    """True until each entry is acknowledged."""
+    found: list[Any] = [row for key in keys if client.exists(key) for row in client.xinfo_groups(key)]
+    return sum(row["entries-read"] or 0 for row in found) < entries or any(row["pending"] for row in found)
+
+
+def handled(url: str, entries: int, *, partitioned: bool = False, processes: int = 0, **options: Any) -> Taken:
+    """The rate of a worker, from its start until all is acknowledged."""
+
+    async def work() -> Taken:
+        client = await fill(url, entries, partitioned=partitioned)
+        keys = [f"orders{{{at}}}" for at in range(16)] if partitioned else ["orders"]
+        watch = Stopwatch()
+        with others(url, processes):
+            running = app_of(url, partitioned=partitioned, **options).running() if not processes else None
+            async with running or contextlib.nullcontext():
+                while left(client, keys, entries):  # noqa: ASYNC110 - the server knows, and reports by no event
+                    await asyncio.sleep(0.02)
+                return watch.stop(entries)
+
+    return asyncio.run(work())
+
+
+@contextlib.contextmanager
+def others(url: str, processes: int) -> Iterator[None]:
+    """Workers of the partitioned stream in processes of their own."""
+    found = [subprocess.Popen([sys.executable, __file__, "--work", url]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for one in found:
+            one.kill()
+            one.wait()
+
+
+async def serve(url: str) -> None:
+    """One of these processes."""
+    async with app_of(url, partitioned=True).running():
+        await asyncio.Event().wait()
+
+
+async def replies(url: str, count: int) -> list[float]:
+    """Milliseconds of each request."""
+    app, found = App(url, registry=False), list[float]()
+
+    @app.subscriber(StreamSub("prices", group="g"))
+    async def price(sku: int) -> int:
+        return sku + 1
+
+    async with app.running():
+        for sku in range(count + 20):
+            began = time.perf_counter()
+            assert await app.request("prices", {"sku": sku}) == sku + 1
+            found.append((time.perf_counter() - began) * 1000)
+    return sorted(found[20:])
+
+
+async def fairness(url: str, flood: int) -> tuple[float, float, float]:
+    """Seconds of a tenant alone, of reading another one's flood, and of a tenant while that waits."""
+    app, done = App(url, registry=False), dict[str, int]()
+    client: Any = redis.Redis.from_url(url)
+
+    @app.subscriber(StreamSub("calls", group="g"), concurrency=32, limit=Limit("10/s", burst=2, key="tenant"))
+    async def call(tenant: str) -> None:
+        done[tenant] = done.get(tenant, 0) + 1
+
+    async def seconds(tenant: str) -> float:
+        began = time.perf_counter()
+        await app.publish_batch("calls", [{"tenant": tenant}] * 40)
+        while done.get(tenant, 0) < 40:  # noqa: ASYNC110 - the handler is in the same loop
+            await asyncio.sleep(0.01)
+        return time.perf_counter() - began
+
+    async with app.running():
+        alone = await seconds("alone")
+        began = time.perf_counter()
+        for _ in range(0, flood, 1_000):
+            await app.publish_batch("calls", [{"tenant": "flood"}] * 1_000)
+        while client.xinfo_groups("calls")[0]["lag"]:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.1)
+        return alone, time.perf_counter() - began, await seconds("beside")
+
+
+def main() -> None:
+    """Run the chosen measurements."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--entries", type=at_least_one, default=20_000)
+    options.add_argument("--rounds", type=at_least_one, default=3)
+    options.add_argument("--flood", type=at_least_one, default=100_000)
+    options.add_argument("--only", choices=("limit", "keyed", "reply", "fair"))
+    options.add_argument("--server", choices=SERVERS, default="redis")
+    options.add_argument("--work", help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.work:
+        asyncio.run(serve(given.work))
+        return
+    wanted = [given.only] if given.only else ["limit", "keyed", "reply", "fair"]
+    cases: dict[str, dict[str, Callable[[str], Taken]]] = {
+        "limit": {
+            "no limit": lambda url: handled(url, given.entries),
+            "a limit that refuses nothing": lambda url: handled(url, given.entries, limit=Limit("1000000/s")),
+        },
+        "keyed": {
+            "plain stream": lambda url: handled(url, given.entries),
+            "key=, one process": lambda url: handled(url, given.entries, key="customer"),
+            "16 partitions, one process": lambda url: handled(url, given.entries, partitioned=True),
+            "16 partitions, four processes": lambda url: handled(url, given.entries, partitioned=True, processes=4),
+        },
+    }
+    with private_server(given.server) as url:
+        for name in wanted:
+            if name in cases:
+                bound = {case: (lambda run=run: run(url)) for case, run in cases[name].items()}
+                compare(bound, given.rounds, "entries a second")
+            elif name == "reply":
+                found = asyncio.run(replies(url, 500))
+                print(f"request and reply: p50 {statistics.median(found):.2f} ms, p99 {found[-5]:.2f} ms")
+            else:
+                alone, read, beside = asyncio.run(fairness(url, given.flood))
+                ratio = beside / alone
+                print(f"the flood was published and read in {read:.1f} s")
+                print(f"a tenant took {alone:.2f} s alone and {beside:.2f} s while it waits: {ratio:.2f}")
+                if ratio > BOUND:
+                    sys.exit(f"A flood slows another tenant down: {ratio:.2f} is above {BOUND}.")
+
+
+if __name__ == "__main__":
+    main()
