@@ -17,7 +17,7 @@ from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
 from millstream.client.line import Line
 from millstream.errors import UsageError
 from millstream.ops.actions import Spread, Together, Word, action
-from millstream.ops.guard import StepResult
+from millstream.ops.guard import Became, StepResult
 from millstream.ops.letters.reading import (
     _PAGE,
     FIRST,
@@ -32,7 +32,7 @@ from millstream.ops.letters.reading import (
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import IDS, Stream, entry_id, instant
 from millstream.ops.payloads.editing import difference, document_of, fields_from
-from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo, Words
+from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo, Words, counted
 from millstream.ops.rights import rights_on
 
 RATE = 100.0
@@ -128,18 +128,8 @@ async def retry(
     found = await tally(change.line, key, await _settled(change, key, chosen), change.tell)
     change.settle(rate=None if rate == RATE else f"{rate:g}")
     await _may_add(change.line, list(found.streams))
-    returned = PutBackOutcome()
-
-    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
-        try:
-            await admin_of(line, key).put_back(
-                found.wanted, all_groups=all_groups, rate=rate, progress=tell, outcome=returned, stop=stop
-            )
-        finally:
-            results += _results(returned)
-
     plan = plan_retry(found, all_groups=all_groups, rate=rate)
-    return Prepared(plan, len(found.wanted), work=work, letters=returned)
+    return _putting_back(plan, key, found.wanted, all_groups=all_groups, rate=rate)
 
 
 @action("dead edit", "Correct the entry of a dead letter, and put it back for the group that gave up.", "XDEL",
@@ -172,19 +162,9 @@ async def edit(
         raise UsageError(f"the edited text is invalid: {reason}") from None
     assert one.letter is not None
     await _may_add(change.line, [one.letter.stream])
-    returned = PutBackOutcome()
     flat = [part for pair in fields for part in pair]
-
-    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
-        try:
-            await admin_of(line, key).put_back(
-                [one.id], progress=tell, outcome=returned, edited={one.id: flat}, stop=stop
-            )
-        finally:
-            results += _results(returned)
-
     lines = difference(document_of(before), document_of(fields))
-    return Prepared(plan_edit(key, one, flat, lines), 1, work=work, letters=returned)
+    return _putting_back(plan_edit(key, one, flat, lines), key, [one.id], edited={one.id: flat})
 
 
 @action("dead rm", "Delete dead letters for good.", "XDEL", loses=True, parts=_PARTS)
@@ -215,6 +195,19 @@ async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
     return Prepared(plan_remove(found), len(wanted), work=work)
 
 
+def _putting_back(plan: ChangePlan, key: str, ids: Sequence[str], **options: Any) -> Prepared:
+    """The change that puts letters back, also where it is interrupted; the options are those of ``put_back``."""
+    outcome = PutBackOutcome()
+
+    async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
+        try:
+            await admin_of(line, key).put_back(ids, progress=tell, outcome=outcome, stop=stop, **options)
+        finally:
+            results += _results(outcome)
+
+    return Prepared(plan, len(ids), work=work, letters=outcome)
+
+
 async def _settled(change: ActionCall, key: str, chosen: ChosenLetters) -> ChosenLetters:
     """The choice with its times fixed where the preview is forgotten: entries that die meanwhile are not chosen."""
     if not change.kept or not isinstance(chosen, LetterFilter):
@@ -235,15 +228,13 @@ async def _may_add(line: Line, streams: Sequence[str]) -> None:
 
 def _results(outcome: PutBackOutcome) -> list[StepResult]:
     """The outcome of each letter."""
-    done = [StepResult(_step(one), "done", 1, f"{entry} on {stream}") for one, stream, entry in outcome.returned]
-    gone = [StepResult(_step(one), "moved", why="the letter did not exist any more") for one in outcome.gone]
-    refused = [StepResult(_step(one), "refused", why=why) for one, why in outcome.refused]
     lost = "its state is unknown: look for it before you add it again"
-    return [*done, *gone, *refused, *(StepResult(_step(one.id), "refused", why=lost) for one in outcome.unsettled)]
-
-
-def _step(letter: str) -> Step:
-    return Step((), entry=letter)
+    found: list[tuple[str, Became, int, str]]
+    found = [(one, "done", 1, f"{entry} on {stream}") for one, stream, entry in outcome.returned]
+    found += [(one, "moved", 0, "the letter did not exist any more") for one in outcome.gone]
+    found += [(one, "refused", 0, why) for one, why in outcome.refused]
+    found += [(one.id, "refused", 0, lost) for one in outcome.unsettled]
+    return [StepResult(Step((), entry=one), became, count, why) for one, became, count, why in found]
 
 
 _NAMED = 8  # streams and errors that a preview has a row for
@@ -257,7 +248,7 @@ def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> C
     streams = ", ".join(sorted(found.streams)) or "no stream"
     groups = ", ".join(sorted({group for _, group in found.groups}))
     whom = "every group there" if all_groups else f"the group that gave up on it only ({groups})"
-    question = f"Put back {_entries(count)} of {found.key} on {streams}, each for {whom}?"
+    question = f"Put back {counted(count)} of {found.key} on {streams}, each for {whom}?"
     table = [BeforeAfter(f"letters in {found.key}", found.length, found.length - count + found.strange)]
     rows = Counter(found.streams).most_common(_NAMED)
     table += [BeforeAfter(f"put back on {stream}", 0, number) for stream, number in rows]
@@ -268,7 +259,8 @@ def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> C
         notes.append("Workers of other groups acknowledge it without running it; readers of other programs receive it.")
     if rate is not None and count > rate:
         notes.append(f"At most {rate:g} a second: it takes about {count / rate:.0f} s.")
-    notes += _left_out(found)
+    notes += [f"{found.strange} of them are not dead letters, and stay."] if found.strange else []
+    notes += _missing(found)
     steps = tuple(_put_back(found.key, one, one.letter) for one in found.letters if one.letter is not None)
     undo = Undo(note="It cannot be undone: the letters are gone, and the entries are on their streams.")
     facts: dict[str, object] = {"letters": count, "groups": "all" if all_groups else "failed"}
@@ -317,19 +309,10 @@ def _put_back(key: str, one: StoredLetter, letter: DeadLetter) -> Step:
     return Step((add, ("XDEL", key, one.id)), entry=one.id)
 
 
-def _entries(count: int) -> str:
-    return f"{count} {'entry' if count == 1 else 'entries'}"
-
-
 def _causes(found: LetterTally) -> list[str]:
     """Their causes of death, the most frequent first."""
     named = [f"{error} {count}" for error, count in found.errors.most_common(_NAMED) if error]
     return [f"Errors: {', '.join(named)}."] if named else []
-
-
-def _left_out(found: LetterTally) -> list[str]:
-    strange = [f"{found.strange} of them are not dead letters, and stay."] if found.strange else []
-    return [*strange, *_missing(found)]
 
 
 def _missing(found: LetterTally) -> list[str]:

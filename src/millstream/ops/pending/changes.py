@@ -98,6 +98,7 @@ async def claim(
 
 
 Mode = Literal["silent", "fail", "fatal"]
+"""Ways to give an entry back: the delivery is taken back; it stays counted; no consumer is to process the entry."""
 
 
 @action("pending nack", "Release pending entries, for any consumer to take.", "XNACK", undo="audit undo", parts=PARTS)
@@ -230,9 +231,6 @@ def _tally(found: Iterable[HeldEntry]) -> "Tally":
         tally.waiting += held.waits
     return tally
 
-
-MODES: tuple[Mode, ...] = ("silent", "fail", "fatal")
-"""Ways to give an entry back: the delivery is taken back; it stays counted; no consumer is to process the entry."""
 
 FIRST = 20
 """Number of raw commands in a preview of many pages: those of its first entries."""
