@@ -16,7 +16,7 @@ from millstream.client.line import Command, Line
 from millstream.client.ranges import LAST, order_of
 from millstream.errors import Disconnected
 from millstream.ops.plan import MOST_KEPT, ChangePlan, ChangeRefusedError, HeldEntry, TargetMissingError
-from millstream.ops.words import raw_line, shell_line
+from millstream.ops.words import before, raw_line, shell_line, text_of
 from millstream.texts import plural, said
 
 KEY = "millstream:audit"
@@ -185,17 +185,17 @@ def _number(raw: bytes | None) -> int:
 
 async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry, None]:
     """The audit stream, the newest first, a page at a time."""
-    end = LAST
+    end: bytes | str = LAST
     while True:
         (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
         if isinstance(rows, Exception):
             raise ChangeRefusedError(f"{KEY}: {said(rows)}")
         for row in rows:
             yield entry_of(row)
-        if len(rows) < _PAGE or rows[-1][0] == b"0-0":
+        following = before(text_of(rows[-1][0])) if len(rows) == _PAGE else None
+        if following is None:
             return
-        milliseconds, number = order_of(rows[-1][0])
-        end = b"%d-%d" % ((milliseconds, number - 1) if number else (milliseconds - 1, 2**64 - 1))
+        end = following
 
 
 async def entries_of(line: Line, change: str) -> list[AuditEntry]:

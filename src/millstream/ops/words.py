@@ -111,6 +111,14 @@ def order(entry: str) -> tuple[int, int]:
     return int(ms), int(number)
 
 
+def before(entry: str) -> str | None:
+    """The id before another; None before the lowest."""
+    ms, number = order(entry)
+    if number:
+        return f"{ms}-{number - 1}"
+    return f"{ms - 1}-{2**64 - 1}" if ms else None
+
+
 def milliseconds(entry: str) -> int:
     """The time at which an entry was added, by its id: wall milliseconds."""
     return int(entry.partition("-")[0])

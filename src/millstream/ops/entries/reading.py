@@ -15,7 +15,7 @@ from millstream.ops.entries.status import EntryFound, GapFinder, StreamGaps, sta
 from millstream.ops.pending import reading as pending
 from millstream.ops.pending.reading import pending_entry, with_due
 from millstream.ops.streams.reading import entry_view, one
-from millstream.ops.words import NEVER, EntryView, order, text_of
+from millstream.ops.words import NEVER, EntryView, before, order, text_of
 
 Fits = Callable[[EntryView], bool]
 """True if an entry is wanted."""
@@ -186,7 +186,7 @@ async def _pages(
             yield page
         if len(page) < size:
             return
-        beyond = _below(page[-1].id) if backwards else behind(page[-1].id.encode())
+        beyond = before(page[-1].id) if backwards else behind(page[-1].id.encode())
         if beyond is None:
             return
         start, end = (start, beyond) if backwards else (beyond, end)
@@ -197,14 +197,6 @@ def _next_size(page: Sequence[EntryView], most: int) -> int:
     """Entries of the next page: more where these were small, a few where they were large."""
     each = max(sum(map(size_of, page)) // len(page), 1)
     return max(1, min(most, _MOST, _VOLUME // each, 10 * len(page)))
-
-
-def _below(entry: str) -> str | None:
-    """The highest id before this one; None where there is none."""
-    milliseconds, sequence = order(entry)
-    if sequence:
-        return f"{milliseconds}-{sequence - 1}"
-    return f"{milliseconds - 1}" if milliseconds else None
 
 
 SCAN = 10_000

@@ -26,7 +26,7 @@ from millstream.ops.plan import (
 )
 from millstream.ops.streams import reading as reading_streams
 from millstream.ops.streams.partitioned import parts_of
-from millstream.ops.streams.status import GroupPosition, GroupStatus, StreamStatus, lag_of
+from millstream.ops.streams.status import GroupStatus, StreamStatus, lag_of, position_in
 from millstream.ops.words import NEVER, command_words, order, shell_line
 
 
@@ -305,12 +305,7 @@ def _narrowed(stream: StreamStatus, there: Ahead, read: int | None) -> str | Non
     """The bounds of the lag where the server will not report one; None where it will, or will not count at all."""
     if read is None or not _deleted_ahead(stream, there):
         return None
-    lag = lag_of(
-        GroupPosition(
-            stream.length, stream.first_entry_id, stream.last_entry_id, stream.entries_added, stream.max_deleted_id,
-            there.id, read, None,
-        )
-    )  # fmt: skip
+    lag = lag_of(position_in(stream, there.id, read, None))
     if lag.entries is not None:
         return None
     return f"{lag.at_least} to {lag.at_most}"

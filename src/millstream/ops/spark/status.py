@@ -170,8 +170,8 @@ class ArchiveRun:
     """The files of one run of the job that were not merged into other files since."""
 
     run: str  # Its name, with which those of its files begin
+    entries: int  # Entries in its files
     files: int  # Files that it wrote
-    entries: int  # Entries in them
     bytes: int  # Size of these files
     last: str  # Id of the newest entry in them
 
@@ -218,18 +218,13 @@ def _archived(
         waiting = max(live.entries_added - place.n, 0)
         kept = max(min(place.n - (live.entries_added - live.length), live.length), 0)
         held = held_by(live, str(place.id)) if kept else ""
-    return ArchivedStream(
-        key,
-        str(place.id),
-        sum(file.rows for file in files),
-        len(files),
-        sum(file.bytes for file in files),
-        str(files[0].first) if files else None,
-        waiting,
-        kept,
-        held,
-        why,
-    )
+    first = str(files[0].first) if files else None
+    return ArchivedStream(key, str(place.id), *_amount(files), first, waiting, kept, held, why)
+
+
+def _amount(files: Sequence[DataFile]) -> tuple[int, int, int]:
+    """Entries, files and bytes."""
+    return sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
 
 
 def archive_runs(files: Iterable[DataFile]) -> tuple[ArchiveRun, ...]:
@@ -237,14 +232,5 @@ def archive_runs(files: Iterable[DataFile]) -> tuple[ArchiveRun, ...]:
     by_run: dict[str, list[DataFile]] = {}
     for file in files:
         by_run.setdefault(file.path.rpartition("/")[2].partition("-")[0], []).append(file)
-    found = [
-        ArchiveRun(
-            run,
-            len(own),
-            sum(file.rows for file in own),
-            sum(file.bytes for file in own),
-            str(max(file.last for file in own)),
-        )
-        for run, own in by_run.items()
-    ]
+    found = [ArchiveRun(run, *_amount(own), str(max(file.last for file in own))) for run, own in by_run.items()]
     return tuple(sorted(found, key=lambda run: order(run.last), reverse=True))

@@ -12,7 +12,7 @@ from millstream.ops.parameters import StreamPlace
 from millstream.ops.plan import Counting, TargetMissingError
 from millstream.ops.streams import reading as streams
 from millstream.ops.streams.status import GroupStatus, StreamStatus
-from millstream.ops.words import NEVER, order, text_of
+from millstream.ops.words import NEVER, before, order, text_of
 
 MOST_COUNTED = 1_000_000
 """Entries that are counted, unless asked otherwise."""
@@ -70,7 +70,7 @@ async def trim_facts(
         after = await next_entry(near, stream, last_gone)
         oldest = after or _above(last_gone)
     else:
-        oldest, last_gone = minid, _below(minid)
+        oldest, last_gone = minid, before(minid) or NEVER
         found = await count_between(near, stream, NEVER, last_gone, most, tell)
     if not found.entries:
         return TrimFacts(status, oldest, 0, more=False)
@@ -109,14 +109,6 @@ def _above(entry: str) -> str:
     if number < 2**64 - 1:
         return f"{milliseconds}-{number + 1}"
     return f"{milliseconds + 1}-0" if milliseconds < 2**64 - 1 else entry
-
-
-def _below(entry: str) -> str:
-    """The highest id before one; the lowest there is, where there is none."""
-    milliseconds, number = order(entry)
-    if number:
-        return f"{milliseconds}-{number - 1}"
-    return f"{milliseconds - 1}-{2**64 - 1}" if milliseconds else NEVER
 
 
 async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: str) -> str:

@@ -17,7 +17,6 @@ from millstream.client.ranges import behind
 from millstream.ops import asking
 from millstream.ops.streams.status import (
     ConsumerStatus,
-    GroupPosition,
     GroupSeen,
     GroupStatus,
     OldestEntry,
@@ -26,6 +25,7 @@ from millstream.ops.streams.status import (
     StreamStatus,
     counted,
     lag_of,
+    position_in,
     uncounted,
 )
 from millstream.ops.words import EntryView, order, text_of
@@ -59,12 +59,10 @@ async def names(line: Line, pattern: str | None = None, *, part: bool = False) -
     return sorted(map(text_of, found))
 
 
-async def overview(
-    line: Line, pattern: str | None = None, *, limit: int | None = None, ages: bool = True
-) -> StreamsSeen:
+async def overview(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
     """Streams with their groups."""
     keys = await names(line, pattern)
-    seen = await read(line, keys[:limit], ages=ages)
+    seen = await read(line, keys[:limit])
     # removed since it was named: it was not asked for, and nothing is wrong with it
     refused = {key: why for key, why in seen.refused.items() if why != asking.explained("no such key", key)}
     return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
@@ -296,25 +294,15 @@ def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
 
 def _group_status(stream: StreamStatus, row: asking.Record) -> GroupStatus:
     delivered = text_of(row["last-delivered-id"])
-    position = GroupPosition(
-        stream.length,
-        stream.first_entry_id,
-        stream.last_entry_id,
-        stream.entries_added,
-        stream.max_deleted_id,
-        delivered,
-        row.get("entries-read"),
-        row.get("lag"),
-        counts="lag" in row,
-    )
+    read = row.get("entries-read")
     return GroupStatus(
         stream=stream.key,
         name=text_of(row["name"]),
         consumers=row["consumers"],
         pending=row["pending"],
         last_delivered_id=delivered,
-        entries_read=row.get("entries-read"),
-        lag=lag_of(position),
+        entries_read=read,
+        lag=lag_of(position_in(stream, delivered, read, row.get("lag"), counts="lag" in row)),
     )
 
 

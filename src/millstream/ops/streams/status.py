@@ -219,6 +219,14 @@ class GroupPosition:
     counts: bool = True  # True if the server has such a figure at all, be it null
 
 
+def position_in(
+    stream: StreamStatus, delivered: str, read: int | None, lag: int | None, *, counts: bool = True
+) -> GroupPosition:
+    """The position of a group of a stream."""
+    ends = (stream.length, stream.first_entry_id, stream.last_entry_id, stream.entries_added, stream.max_deleted_id)
+    return GroupPosition(*ends, delivered, read, lag, counts)
+
+
 def lag_of(at: GroupPosition) -> Lag:
     """The lag of a group."""
     if at.first is None or at.last is None or order(at.delivered) >= order(at.last):
