@@ -41,37 +41,28 @@ if TYPE_CHECKING:
     from millstream.worker.subscriber.batching import BatchError as BatchError
     from millstream.worker.subscriber.group_setup import FatalError as FatalError
 
-_WHERE = {
-    "Disconnected": "millstream.errors",
-    "Depends": "millstream.worker.handlers.dependencies",
-    "Timeout": "millstream.worker.handlers.middleware",
-    "Middleware": "millstream.worker.handlers.middleware",
-    "BatchError": "millstream.worker.subscriber.batching",
-    "AlreadySettledError": "millstream.worker.model.lifecycle",
-    "App": "millstream.worker.app",
-    "EntryLostError": "millstream.worker.handlers.message",
-    "FatalError": "millstream.worker.subscriber.group_setup",
-    "Message": "millstream.worker.handlers.message",
-    "Limit": "millstream.worker.model.limit",
-    "Nack": "millstream.worker.model.answers",
-    "PayloadError": "millstream.worker.model.answers",
-    "Reject": "millstream.worker.model.answers",
-    "Fire": "millstream.worker.later.declaring",
-    "Job": "millstream.worker.jobs.job",
-    "JobCancelledError": "millstream.worker.model.answers",
-    "JobDeadError": "millstream.worker.model.answers",
-    "JobState": "millstream.worker.jobs.job",
-    "Retry": "millstream.worker.model.retry",
-    "Router": "millstream.worker.router",
-    "Sink": "millstream.worker.pipelines",
-    "Source": "millstream.worker.pipelines",
-    "StreamSub": "millstream.worker.handlers.subscription",
-    "connect": "millstream.client.connect",
-    "connect_async": "millstream.client.connect",
-    "open_store": "millstream.embedded.direct",
-    "once": "millstream.worker.handlers.idempotency",
-    "once_sync": "millstream.worker.handlers.idempotency",
+_NAMES = {
+    "errors": "Disconnected",
+    "worker.handlers.dependencies": "Depends",
+    "worker.handlers.middleware": "Timeout Middleware",
+    "worker.subscriber.batching": "BatchError",
+    "worker.model.lifecycle": "AlreadySettledError",
+    "worker.app": "App",
+    "worker.handlers.message": "EntryLostError Message",
+    "worker.subscriber.group_setup": "FatalError",
+    "worker.model.limit": "Limit",
+    "worker.model.answers": "Nack PayloadError Reject JobCancelledError JobDeadError",
+    "worker.later.declaring": "Fire",
+    "worker.jobs.job": "Job JobState",
+    "worker.model.retry": "Retry",
+    "worker.router": "Router",
+    "worker.pipelines": "Sink Source",
+    "worker.handlers.subscription": "StreamSub",
+    "client.connect": "connect connect_async",
+    "embedded.direct": "open_store",
+    "worker.handlers.idempotency": "once once_sync",
 }
+_WHERE = {name: f"millstream.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
