@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from millstream.cli.shared.output import Column, Output, Table
-from millstream.cli.shared.printing import shown, size_text, span_text, time_text
 from millstream.printable import printable
+from millstream.texts import shown, size_text, span_text, time_text
 from support.clock import own_clock
 
 COLUMNS = (Column("key"), Column("entries", "count"), Column("size", "bytes"), Column("added_ms", "time"))

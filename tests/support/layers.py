@@ -82,7 +82,6 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
     "shared.output": frozenset(),  # what every subcommand shows its facts with
     "shared.exposition": frozenset(),  # figures as Prometheus reads them
-    "shared.printing": frozenset(),  # values as text that is safe to print
     "shared.time_options": frozenset(),  # times and lengths of time in options
     "shared.confirm": frozenset(),  # the question before what cannot be undone
     "shared.extras": frozenset(),  # what to install for a package that is missing

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, output_option, subcommand
 from millstream.cli.shared.servers import ServerUrl
 from millstream.client.url import check_url
 from millstream.migrate.compare_keys import KeyComparison, compare_servers
@@ -19,7 +19,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@subcommand()
 @click.argument("source", type=ServerUrl())
 @click.argument("copy", type=ServerUrl())
 @output_option
@@ -47,11 +47,10 @@ def compare(source: str, copy: str, form: str) -> None:
       130  interrupted
     """
     output = Output(form)
-    with exits("millstream compare"):
-        with output.progress({"compared": "comparing"}, unit="keys") as tell:
-            found = compare_servers(check_url(source), check_url(copy), tell)
-        _show(output, found)
-        sys.stdout.flush()
+    with output.progress({"compared": "comparing"}, unit="keys") as tell:
+        found = compare_servers(check_url(source), check_url(copy), tell)
+    _show(output, found)
+    sys.stdout.flush()
     sys.exit(FAILED if found.different else OK)
 
 

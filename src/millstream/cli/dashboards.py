@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Subcommand, Table, output_option
 from millstream.cli.shared.paths import LocalPath
 from millstream.dashboards.catalogue import FILES, find, write_all
 from millstream.texts import plural
@@ -35,7 +35,7 @@ def dashboards() -> None:
     """
 
 
-@dashboards.command()
+@dashboards.command(cls=Subcommand)
 @output_option
 def ls(form: str) -> None:
     """List the files: name, path written by `write`, and purpose.
@@ -45,12 +45,11 @@ def ls(form: str) -> None:
       millstream dashboards ls
       millstream dashboards ls -o json | jq -r '.[].name'
     """
-    with exits("millstream dashboards ls"):
-        rows = [[each.name, each.file, each.tool, each.about] for each in FILES]
-        Output(form).table(Table("files", _FILES, rows))
+    rows = [[each.name, each.file, each.tool, each.about] for each in FILES]
+    Output(form).table(Table("files", _FILES, rows))
 
 
-@dashboards.command()
+@dashboards.command(cls=Subcommand)
 @click.argument("name", metavar="NAME")
 def show(name: str) -> None:
     """Print the file NAME, as listed by `ls`, to standard output.
@@ -60,11 +59,10 @@ def show(name: str) -> None:
       millstream dashboards show streams > streams.json        to import into Grafana
       millstream dashboards show alerts
     """
-    with exits("millstream dashboards show"):
-        click.echo(find(name).text(), nl=False)
+    click.echo(find(name).text(), nl=False)
 
 
-@dashboards.command()
+@dashboards.command(cls=Subcommand)
 @click.argument("folder", metavar="DIR", type=LocalPath())
 @click.option("--force", is_flag=True, help="Replace existing files with different contents.")
 def write(folder: Path, force: bool) -> None:
@@ -79,10 +77,9 @@ def write(folder: Path, force: bool) -> None:
       millstream dashboards write monitoring --force           after an upgrade
       prometheus --config.file monitoring/prometheus/scrape.yml
     """
-    with exits("millstream dashboards write"):
-        written = write_all(folder, force=force)
-        same = len(FILES) - len(written)
-        Output().say(
-            f"Wrote {plural(len(written), 'file')} below {folder}"
-            + (f"; {same} {'is' if same == 1 else 'are'} there already." if same else ".")
-        )
+    written = write_all(folder, force=force)
+    same = len(FILES) - len(written)
+    Output().say(
+        f"Wrote {plural(len(written), 'file')} below {folder}"
+        + (f"; {same} {'is' if same == 1 else 'are'} there already." if same else ".")
+    )

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from millstream.cli.shared.asking import replies_of
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Table, output_option, subcommand
 from millstream.cli.shared.servers import ServerUrl
 from millstream.errors import UsageError
 from millstream.migrate.capabilities import VERSIONS
@@ -78,7 +78,7 @@ def _choices(command: Command) -> Command:
     return output_option(command)
 
 
-@click.command("import", epilog=EPILOG)
+@subcommand("import", epilog=EPILOG)
 @click.argument("source", type=ServerUrl(secret=True))
 @click.option(
     "--to",
@@ -105,13 +105,12 @@ def import_(source: str, target: str, db: int | None, form: str, **choices: Any)
       millstream import /var/lib/redis/dump.rdb --db 0 --to redis://127.0.0.1:6380
     """
     output = Output(form)
-    with exits("millstream import"):
-        report = _between(output, source, target, db, _chosen(**choices))
-        _show(output, report)
+    report = _between(output, source, target, db, _chosen(**choices))
+    _show(output, report)
     sys.exit(0 if report.ok else 1)
 
 
-@click.command(epilog=EPILOG)
+@subcommand(epilog=EPILOG)
 @click.argument("source", type=ServerUrl(secret=True))
 @click.argument("target", type=ServerUrl(secret=True))
 @click.option("--text", is_flag=True, help="Write a text file, one command a line, instead of RESP.")
@@ -140,17 +139,16 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
       millstream export file:///var/lib/millstream dump.rdb --for 7.2
     """
     output = Output(form)
-    with exits("millstream export"):
-        chosen = _chosen(**choices)
-        if "://" in target:
-            if text:
-                raise UsageError(f"--text is for a file; {target!r} is a server, which always gets plain commands")
-            report = _between(output, source, target, db, chosen)
-        else:
-            if "://" not in source:
-                raise UsageError(f"{source!r} is a file, and only `millstream import` reads files")
-            report = _file(output, source, target, db, chosen, text=text, version=version)
-        _show(output, report)
+    chosen = _chosen(**choices)
+    if "://" in target:
+        if text:
+            raise UsageError(f"--text is for a file; {target!r} is a server, which always gets plain commands")
+        report = _between(output, source, target, db, chosen)
+    else:
+        if "://" not in source:
+            raise UsageError(f"{source!r} is a file, and only `millstream import` reads files")
+        report = _file(output, source, target, db, chosen, text=text, version=version)
+    _show(output, report)
     sys.exit(0 if report.ok else 1)
 
 

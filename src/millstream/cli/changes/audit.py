@@ -5,7 +5,7 @@ from contextlib import aclosing
 import click
 
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.cli.shared.time_options import TIME_HELP, instant
 from millstream.client.line import Line
 from millstream.ops.audit import AuditEntry, entries
@@ -31,12 +31,11 @@ _CHANGES = (
 _TEXTS = ("action", "line", "commands")  # which may be empty; other facts without a text are null
 
 
-@click.command()
+@subcommand()
 @click.argument("stream", required=False)
 @click.option("--since", metavar="TIME", help=f"Show changes made at this time or later: {TIME_HELP}.")
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of changes shown.")
-@url_option
-@output_option
+@show_options
 def ls(stream: str | None, since: str | None, limit: int, url: str | None, form: str) -> None:
     """List changes, the newest first: of all streams, or of STREAM.
 
@@ -46,13 +45,12 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
       millstream audit ls orders --since 1h
       millstream audit ls -o jsonl | jq -r '[.who, .line] | @tsv'
     """
-    with exits("millstream audit ls"):
-        since_ms = instant("--since", since) or 0
-        found = ask(url, lambda line: _entries(line, stream, since_ms, limit + 1))
-        output = Output(form)
-        output.table(Table("changes", _CHANGES, map(_row, found[:limit]), empty="No changes."))
-        if len(found) > limit:
-            output.say(f"There are more; use --limit {limit * 10}.")
+    since_ms = instant("--since", since) or 0
+    found = ask(url, lambda line: _entries(line, stream, since_ms, limit + 1))
+    output = Output(form)
+    output.table(Table("changes", _CHANGES, map(_row, found[:limit]), empty="No changes."))
+    if len(found) > limit:
+        output.say(f"There are more; use --limit {limit * 10}.")
 
 
 async def _entries(line: Line, stream: str | None, since_ms: int, limit: int) -> list[AuditEntry]:

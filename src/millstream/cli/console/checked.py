@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from millstream.cli.shared.exposition import gauge
-from millstream.cli.shared.printing import in_one_line, json_text, shown
 from millstream.ops.findings.check import AGES, EXIT_CODES, CheckedFigure, CheckStatus, Measured, worst
-from millstream.texts import Kind
+from millstream.texts import Kind, in_one_line, json_text, shown
 
 _NAMED = 20  # figures that are not ok
 _DATA = 100  # figures of its performance data

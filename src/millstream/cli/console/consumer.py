@@ -3,20 +3,18 @@
 import click
 
 from millstream.cli.console.shown import consumer_table
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Output, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Output, subcommand
 from millstream.ops.streams.partitioned import all_consumers
 from millstream.ops.streams.status import ConsumerStatus
 
 
-@click.command()
+@subcommand()
 @click.argument("stream")
 @click.argument("group")
 @click.option("--sort", type=click.Choice(("pending", "idle", "name")), default="name", help="Order of the consumers.")
 @click.option("--limit", type=click.IntRange(1), default=1000, help="Maximum number of consumers shown.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(  # noqa: PLR0917 - click passes every option by name
     stream: str, group: str, sort: str, limit: int, watch: float | None, url: str | None, form: str
 ) -> None:
@@ -38,8 +36,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
         if len(found) > limit:
             output.say(f"There are {len(found)}; --limit {len(found)} shows all.")
 
-    with exits("millstream consumer ls"):
-        look(url, watch, lambda line: all_consumers(line, stream, group), show, form)
+    look(url, watch, lambda line: all_consumers(line, stream, group), show, form)
 
 
 def _sorted(found: list[ConsumerStatus], sort: str) -> list[ConsumerStatus]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import click
 
 from millstream.cli.console.shown import GROUPS, RATES, consumer_table, group_row, owner_table
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Column, Output, Table, subcommand
 from millstream.client.line import Line
 from millstream.ops.findings.advice import Advice, Case, advise
 from millstream.ops.findings.reading import read_case
@@ -29,14 +29,12 @@ _ADVICE = (
 _SORTS = ("lag", "age", "pending", "name")
 
 
-@click.command()
+@subcommand()
 @click.argument("stream", required=False)
 @click.option("--sort", type=click.Choice(_SORTS), default="lag", help="Sort order: by name, or the worst value first.")
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of groups shown.")
 @click.option("--all", "parts", is_flag=True, help="Show each partition of a partitioned stream. Default: their sum.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(  # noqa: PLR0917 - click passes every option by name
     stream: str | None, sort: str, limit: int, parts: bool, watch: float | None, url: str | None, form: str
 ) -> None:
@@ -62,8 +60,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
     def show(seen: StreamsSeen, before: StreamsSeen | None) -> None:
         _list(seen, before, sort, limit, form, many=stream is None or parts)
 
-    with exits("millstream group ls"):
-        look(url, watch, work, show, form)
+    look(url, watch, work, show, form)
 
 
 def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int, form: str, *, many: bool) -> None:
@@ -90,15 +87,13 @@ def _rank(group: GroupStatus, sort: str, now_ms: int) -> tuple[int, str, str]:
     return -by[sort], group.stream, group.name
 
 
-@click.command()
+@subcommand()
 @click.argument("stream")
 @click.argument("group")
 @click.option(
     "--count", type=click.IntRange(0), default=1000, help="Maximum number of entries to count if the lag is unknown."
 )
-@watch_option
-@url_option
-@output_option
+@watch_options
 def show(stream: str, group: str, count: int, watch: float | None, url: str | None, form: str) -> None:
     """Show GROUP of STREAM: its position, its lag or the reason why that is unknown, its consumers, and advice.
 
@@ -117,8 +112,7 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
         parts = await partition_owners(line, stream, group, if_any=True)
         return await read_case(line, stream, group, count=count), parts
 
-    with exits("millstream group show"):
-        look(url, watch, work, lambda seen, before: _whole(seen, None if before is None else before[0], form), form)
+    look(url, watch, work, lambda seen, before: _whole(seen, None if before is None else before[0], form), form)
 
 
 def _whole(found: tuple[Case, list[PartitionOwner]], before: Case | None, form: str) -> None:

@@ -7,9 +7,8 @@ from typing import TypeAlias
 import click
 
 from millstream.cli.changes.options import with_words
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.cli.shared.printing import in_one_line, shown
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Column, Output, Table, subcommand
 from millstream.client.line import Line
 from millstream.client.partitions.layout import logical
 from millstream.errors import UsageError
@@ -19,6 +18,7 @@ from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOr
 from millstream.ops.streams.status import PendingSummary
 from millstream.ops.workers.reading import read_workers
 from millstream.ops.workers.status import WorkersSeen
+from millstream.texts import in_one_line, shown
 
 _CUT = 80  # bytes of a value that people see in a list
 _SHOWN = 10  # fields of an entry
@@ -42,7 +42,7 @@ _PENDING = (
 
 
 @with_words(*CHOOSING, GONE)
-@click.command()
+@subcommand()
 @click.argument("stream")
 @click.argument("group")
 @click.option("--sort", type=click.Choice(("id", "idle", "deliveries")), default="id", help="Order of the entries.")
@@ -50,9 +50,7 @@ _PENDING = (
 @click.option("--scan", type=click.IntRange(1), default=10_000, help="Maximum number of entries to scan.")
 @click.option("--start", metavar="ID", help="First id of the page; the previous page prints it.")
 @click.option("--payload", is_flag=True, help="Show the fields of each entry too.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(
     stream: str,
     group: str,
@@ -82,12 +80,11 @@ def ls(
       millstream pending ls orders billing --sort deliveries --limit 10 --scan 1000000
       millstream pending ls orders billing --unowned -o jsonl | jq -r .id
     """
-    with exits("millstream pending ls"):
-        if start is not None and sort != "id":
-            raise UsageError("--start needs entries in the order of their ids: leave out --sort")
-        choice = choice_of({name: str(value) for name, value in chosen.items() if value not in {None, False}})
-        asked = _Asked(stream, group, choice, sort, limit, scan, start or "-", payload)
-        look(url, watch, asked.ask, lambda found, _: asked.show(found, form), form)
+    if start is not None and sort != "id":
+        raise UsageError("--start needs entries in the order of their ids: leave out --sort")
+    choice = choice_of({name: str(value) for name, value in chosen.items() if value not in {None, False}})
+    asked = _Asked(stream, group, choice, sort, limit, scan, start or "-", payload)
+    look(url, watch, asked.ask, lambda found, _: asked.show(found, form), form)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import click
 
 from millstream._version import __version__
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import FAILED, Output, Tell, exits, url_option
+from millstream.cli.shared.output import FAILED, Output, Tell, subcommand, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.client.line import Line
 from millstream.client.recorded.report import FORMAT
@@ -39,7 +39,7 @@ class Include:
     characters: int  # Maximum length of the unpacked file, in characters
 
 
-@click.command()
+@subcommand()
 @click.option(
     "-o",
     "--output",
@@ -81,20 +81,19 @@ def report(  # noqa: PLR0917 - click passes every option by name
       3  the server cannot be reached
       5  refused
     """
-    with exits("millstream report"):
-        seconds = span("--timeout", timeout, "s") / 1000
-        include = Include(payloads, addresses, max_size << 20)
-        name = file or f"millstream-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json.gz"
-        output = Output()
-        with _opened(name) as opened, output.progress(_DOING, unit="") as tell:
-            left_out, size = _write(opened, url, include, ReportBounds(limit, seconds), tell)
-        if name != "-":
-            print(name)  # noqa: T201 - the one line of facts
-        output.say(f"Wrote {size_text(size)}{' before compression' if name.endswith('.gz') else ''}; {_said(include)}.")
-        for what, why in list(left_out.items())[:_NAMED]:
-            output.say(f"Left out: {what}: {why}.")
-        if len(left_out) > _NAMED:
-            output.say(f"And {len(left_out) - _NAMED} more; the file has all, under left_out.")
+    seconds = span("--timeout", timeout, "s") / 1000
+    include = Include(payloads, addresses, max_size << 20)
+    name = file or f"millstream-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.json.gz"
+    output = Output()
+    with _opened(name) as opened, output.progress(_DOING, unit="") as tell:
+        left_out, size = _write(opened, url, include, ReportBounds(limit, seconds), tell)
+    if name != "-":
+        print(name)  # noqa: T201 - the one line of facts
+    output.say(f"Wrote {size_text(size)}{' before compression' if name.endswith('.gz') else ''}; {_said(include)}.")
+    for what, why in list(left_out.items())[:_NAMED]:
+        output.say(f"Left out: {what}: {why}.")
+    if len(left_out) > _NAMED:
+        output.say(f"And {len(left_out) - _NAMED} more; the file has all, under left_out.")
     sys.exit(FAILED if left_out else 0)
 
 

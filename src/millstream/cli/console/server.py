@@ -2,8 +2,8 @@
 
 import click
 
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Column, Output, Table, subcommand
 from millstream.ops.server.reading import server
 from millstream.ops.server.status import ServerStatus
 
@@ -35,11 +35,9 @@ _SLOW = (
 _CUT = 200  # characters of a command that people see
 
 
-@click.command()
+@subcommand()
 @click.option("--limit", type=click.IntRange(1), default=20, help="Maximum number of commands in the list of costs.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
     """Show the server: its version, memory, log, replicas, and the commands that took most of its time.
 
@@ -56,8 +54,7 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
         for one in found:
             _report(one, limit, form)
 
-    with exits("millstream server show"):
-        look(url, watch, server, every, form)
+    look(url, watch, server, every, form)
 
 
 def _report(one: ServerStatus, limit: int, form: str) -> None:
@@ -80,7 +77,7 @@ def _report(one: ServerStatus, limit: int, form: str) -> None:
             output.say(f"{name}: {one.missing[name]}")
 
 
-@click.command()
+@subcommand()
 @click.option("--limit", type=click.IntRange(1), default=20, help="Maximum number of commands.")
 @click.option(
     "--sort",
@@ -88,9 +85,7 @@ def _report(one: ServerStatus, limit: int, form: str) -> None:
     default="took",
     help="Order: `took` lists the longest first, `time` the latest first.",
 )
-@watch_option
-@url_option
-@output_option
+@watch_options
 def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str) -> None:
     """List the slow commands that the server keeps (SLOWLOG), the longest first.
 
@@ -125,5 +120,4 @@ def slow(limit: int, sort: str, watch: float | None, url: str | None, form: str)
                     f"this server does not list slow commands ({one.missing['slow'].strip()}); see `server show`"
                 )
 
-    with exits("millstream server slow"):
-        look(url, watch, server, every, form)
+    look(url, watch, server, every, form)

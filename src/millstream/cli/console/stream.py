@@ -3,8 +3,8 @@
 import click
 
 from millstream.cli.console.shown import GROUPS, RATES, group_row, lag_text
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.client.line import Line
 from millstream.client.partitions.layout import HIGHEST_ID
 from millstream.ops.groups.status import GroupRate, rates
@@ -38,14 +38,12 @@ _HITS = (Column("kind"), Column("stream"), Column("group"), Column("consumer"))
 _SORTS = ("key", "lag", "age", "pending", "length")
 
 
-@click.command()
+@subcommand()
 @click.argument("pattern", required=False)
 @click.option("--sort", type=click.Choice(_SORTS), default="key", help="Sort order: by key, or the worst value first.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of streams shown. Default: all.")
 @click.option("--all", "parts", is_flag=True, help="Show each partition of a partitioned stream. Default: their sum.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(
     *, pattern: str | None, sort: str, limit: int | None, parts: bool, watch: float | None, url: str | None, form: str
 ) -> None:
@@ -70,15 +68,13 @@ def ls(
     def show(seen: StreamsSeen, before: StreamsSeen | None) -> None:
         _list(seen, before, sort, limit, form)
 
-    with exits("millstream stream ls"):
-        look(url, watch, work, show, form)
+    look(url, watch, work, show, form)
 
 
-@click.command()
+@subcommand()
 @click.argument("text")
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of names.")
-@url_option
-@output_option
+@show_options
 def find(text: str, limit: int, url: str | None, form: str) -> None:
     """Find streams, groups and consumers with TEXT in their names, ignoring case.
 
@@ -103,8 +99,7 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
                 f"{limit} of {len(hits)} names {'is' if limit == 1 else 'are'} shown; --limit {len(hits)} shows all"
             )
 
-    with exits("millstream stream find"):
-        look(url, None, work, show, form)
+    look(url, None, work, show, form)
 
 
 def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int | None, form: str) -> None:
@@ -142,11 +137,9 @@ def _row(one: StreamStatus, now_ms: int, added: float | None, form: str) -> dict
     return {**stream_facts(one, now_ms, added), "lag": None if lag is None else lag_text(lag, form)}
 
 
-@click.command()
+@subcommand()
 @click.argument("stream")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
     """Show STREAM: its ids and counts, reasons for the unknown ones, and its groups.
 
@@ -156,8 +149,7 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
       millstream stream show orders --watch 5
       millstream stream show orders -o json | jq .groups
     """
-    with exits("millstream stream show"):
-        look(url, watch, lambda line: read_one(line, stream), lambda seen, before: _whole(seen, before, form), form)
+    look(url, watch, lambda line: read_one(line, stream), lambda seen, before: _whole(seen, before, form), form)
 
 
 def _whole(seen: StreamsSeen, before: StreamsSeen | None, form: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from millstream.cli.shared.asking import ask, ask_all
-from millstream.cli.shared.output import Output
+from millstream.cli.shared.output import Output, show_options
 from millstream.client.line import Line
 from millstream.errors import Disconnected
 
@@ -34,6 +34,11 @@ def watch_option(command: Command) -> Command:
         metavar="[SECONDS]",
         help=f"Refresh every SECONDS until Ctrl-C; every {_EVERY} seconds if no number is given.",
     )(command)
+
+
+def watch_options(command: Command) -> Command:
+    """The options of a command that shows facts of a server, once or again and again."""
+    return watch_option(show_options(command))
 
 
 def look(

@@ -2,7 +2,7 @@
 
 import click
 
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Subcommand, Table, output_option
 from millstream.cli.shared.servers import ServerChoice, ServerSource
 from millstream.printable import without_password
 
@@ -20,7 +20,7 @@ def config() -> None:
     """
 
 
-@config.command()
+@config.command(cls=Subcommand)
 @click.option("--url", help="Show the settings of a command with this --url.")
 @click.option("--context", metavar="NAME", help="Show the settings of a command with this --context.")
 @click.option(
@@ -45,13 +45,12 @@ def show(url: str | None, context: str | None, *, origin: bool, form: str) -> No
       0  done
       2  a file or the command line is invalid
     """
-    with exits("millstream config show"):
-        choice = ServerChoice(url, context)
-        rows = [row for at, source in enumerate(choice.sources()) for row in _rows(choice, source, used=at == 0)]
-        if not origin:
-            rows = [row for row in rows if row[-1]]
-        columns = _SETTINGS if origin else _SETTINGS[:2]
-        Output(form).table(Table("settings", columns, [row[: len(columns)] for row in rows]))
+    choice = ServerChoice(url, context)
+    rows = [row for at, source in enumerate(choice.sources()) for row in _rows(choice, source, used=at == 0)]
+    if not origin:
+        rows = [row for row in rows if row[-1]]
+    columns = _SETTINGS if origin else _SETTINGS[:2]
+    Output(form).table(Table("settings", columns, [row[: len(columns)] for row in rows]))
 
 
 def _rows(choice: ServerChoice, source: ServerSource, *, used: bool) -> list[tuple[object, ...]]:

@@ -8,7 +8,7 @@ import click
 
 from millstream.cli.shared import config_files
 from millstream.cli.shared.confirm import confirm
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Subcommand, Table, output_option
 from millstream.cli.shared.servers import ServerChoice
 from millstream.errors import UsageError
 
@@ -51,7 +51,7 @@ def context() -> None:
     """
 
 
-@context.command()
+@context.command(cls=Subcommand)
 @output_option
 def ls(form: str) -> None:
     """List the contexts.
@@ -64,15 +64,14 @@ def ls(form: str) -> None:
       millstream context ls
       millstream context ls -o json | jq -r '.[].context'
     """
-    with exits("millstream context ls"):
-        choice = ServerChoice()
-        used = choice.named()
-        rows = [_row(each, used) for each in choice.user.contexts.values()]
-        empty = "No contexts; `millstream context add NAME URL` adds one."
-        Output(form).table(Table("contexts", _CONTEXTS, [list(row.values()) for row in rows], empty=empty))
+    choice = ServerChoice()
+    used = choice.named()
+    rows = [_row(each, used) for each in choice.user.contexts.values()]
+    empty = "No contexts; `millstream context add NAME URL` adds one."
+    Output(form).table(Table("contexts", _CONTEXTS, [list(row.values()) for row in rows], empty=empty))
 
 
-@context.command()
+@context.command(cls=Subcommand)
 @click.argument("name", metavar="[NAME]", required=False)
 @output_option
 def show(name: str | None, form: str) -> None:
@@ -83,18 +82,17 @@ def show(name: str | None, form: str) -> None:
       millstream context show
       millstream context show prod -o json
     """
-    with exits("millstream context show"):
-        choice = ServerChoice()
-        used = choice.named()
-        found = used if name is None else choice.user.named(name)
-        if found is None:
-            raise config_files.NoContextError(
-                "no context is used; `millstream config show` shows the server in use, and its source"
-            )
-        Output(form).report(_row(found, used))
+    choice = ServerChoice()
+    used = choice.named()
+    found = used if name is None else choice.user.named(name)
+    if found is None:
+        raise config_files.NoContextError(
+            "no context is used; `millstream config show` shows the server in use, and its source"
+        )
+    Output(form).report(_row(found, used))
 
 
-@context.command()
+@context.command(cls=Subcommand)
 @click.argument("name", metavar="NAME")
 @click.argument("url", metavar="URL")
 @click.option("--user", metavar="USER", help="User of the server.")
@@ -116,30 +114,29 @@ def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool 
       millstream context add prod rediss://redis.example.org:6380/0 --user ops --password-file ~/.prod --production
       millstream context add away 'rediss://10.0.0.7:6380/2?ssl_ca_certs=/etc/ca.pem' --password-prompt
     """
-    with exits("millstream context add"):
-        path = config_files.user_path(os.environ)
-        if not config_files.NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a valid name: use up to 64 letters, digits, dots, - and _")
-        if (file := options["password_file"]) is not None:
-            options["password_file"] = str(Path(str(file)).expanduser().absolute())
-        entry = {word.replace("_", "-"): value for word, value in {"url": url, **options}.items() if value}
-        config_files.context_of(path, name, entry)
-        replaced = name in config_files.read_user(path).contexts
-        if replaced and not replace:
-            raise UsageError(f"there is a context {name} already: use --replace to replace it, or choose another name")
+    path = config_files.user_path(os.environ)
+    if not config_files.NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is not a valid name: use up to 64 letters, digits, dots, - and _")
+    if (file := options["password_file"]) is not None:
+        options["password_file"] = str(Path(str(file)).expanduser().absolute())
+    entry = {word.replace("_", "-"): value for word, value in {"url": url, **options}.items() if value}
+    config_files.context_of(path, name, entry)
+    replaced = name in config_files.read_user(path).contexts
+    if replaced and not replace:
+        raise UsageError(f"there is a context {name} already: use --replace to replace it, or choose another name")
 
-        def change(document: "TOMLDocument") -> None:
-            _contexts(document)[name] = entry
-            if use:
-                document["context"] = name
-
-        config_files.change_user(path, change)
-        Output().say(f"{'Replaced' if replaced else 'Added'} {name} in {path}.")
+    def change(document: "TOMLDocument") -> None:
+        _contexts(document)[name] = entry
         if use:
-            _say_used(name)
+            document["context"] = name
+
+    config_files.change_user(path, change)
+    Output().say(f"{'Replaced' if replaced else 'Added'} {name} in {path}.")
+    if use:
+        _say_used(name)
 
 
-@context.command()
+@context.command(cls=Subcommand)
 @click.argument("name", metavar="NAME")
 def use(name: str) -> None:
     """Use the context NAME for commands that do not name a server.
@@ -148,18 +145,17 @@ def use(name: str) -> None:
     Example:
       millstream context use staging
     """
-    with exits("millstream context use"):
-        path = config_files.user_path(os.environ)
-        config_files.read_user(path).named(name)
+    path = config_files.user_path(os.environ)
+    config_files.read_user(path).named(name)
 
-        def change(document: "TOMLDocument") -> None:
-            document["context"] = name
+    def change(document: "TOMLDocument") -> None:
+        document["context"] = name
 
-        config_files.change_user(path, change)
-        _say_used(name)
+    config_files.change_user(path, change)
+    _say_used(name)
 
 
-@context.command()
+@context.command(cls=Subcommand)
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rm(name: str, *, yes: bool) -> None:
@@ -169,19 +165,18 @@ def rm(name: str, *, yes: bool) -> None:
     Example:
       millstream context rm staging
     """
-    with exits("millstream context rm"):
-        path = config_files.user_path(os.environ)
-        user = config_files.read_user(path)
-        user.named(name)
-        confirm(f"Forget the context {name}?", "forget it", yes=yes)
+    path = config_files.user_path(os.environ)
+    user = config_files.read_user(path)
+    user.named(name)
+    confirm(f"Forget the context {name}?", "forget it", yes=yes)
 
-        def change(document: "TOMLDocument") -> None:
-            _contexts(document).pop(name, None)
-            if document.get("context") == name:
-                del document["context"]
+    def change(document: "TOMLDocument") -> None:
+        _contexts(document).pop(name, None)
+        if document.get("context") == name:
+            del document["context"]
 
-        config_files.change_user(path, change)
-        Output().say(f"Removed {name}." + (" No context is used now." if user.context == name else ""))
+    config_files.change_user(path, change)
+    Output().say(f"Removed {name}." + (" No context is used now." if user.context == name else ""))
 
 
 def _contexts(document: "TOMLDocument") -> Any:

@@ -14,7 +14,7 @@ from millstream.cli.changes.changing import write_down
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
-from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, show_options
 from millstream.client.capabilities import find
 from millstream.client.jsontext import parse_record
 from millstream.client.line import Command, Line
@@ -63,8 +63,7 @@ class NotAddedError(MillstreamError):
 @click.option("--idempotent", metavar="KEY", help="Add nothing if this key was used before (Redis 8.6).")
 @click.option("--idempotent-by", metavar="NAME", help="Use this field of each entry as its --idempotent key.")
 @click.option("--dry-run", is_flag=True, help="Read and check all entries, show the first ones, add nothing.")
-@url_option
-@output_option
+@show_options
 def add(
     stream: str,
     *,

@@ -3,7 +3,7 @@
 import click
 
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.ops.entries.reading import read_gaps
 from millstream.ops.entries.status import StreamGaps
 
@@ -11,11 +11,10 @@ _GAPS = (Column("after"), Column("before"), Column("missing", "count", "ids skip
 _PENDING = (Column("group"), Column("entries", "count", "pending and gone"), Column("first"), Column("last"))
 
 
-@click.command()
+@subcommand()
 @click.argument("stream")
 @click.option("--scan", type=click.IntRange(1), default=10_000, help="Maximum number of entries to scan, oldest first.")
-@url_option
-@output_option
+@show_options
 def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
     """Show gaps in STREAM: the number of trimmed or deleted entries, and their positions if known.
 
@@ -28,8 +27,7 @@ def gaps(stream: str, scan: int, url: str | None, form: str) -> None:
       millstream stream gaps orders
       millstream stream gaps orders --scan 1000000 -o json | jq .missing
     """
-    with exits("millstream stream gaps"):
-        _show(Output(form), ask(url, lambda line: read_gaps(line, stream, scan=scan)))
+    _show(Output(form), ask(url, lambda line: read_gaps(line, stream, scan=scan)))
 
 
 def _show(output: Output, found: StreamGaps) -> None:

@@ -8,7 +8,7 @@ import click
 from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.ops.asking import NotReadableError
 from millstream.ops.entries.reading import find
 from millstream.ops.entries.status import EntryFound
@@ -29,13 +29,12 @@ _GROUPS = (
 _STATES = {"undelivered": "not delivered yet", "pending": "pending", "passed": "acknowledged, or passed over"}
 
 
-@click.command()
+@subcommand()
 @click.argument("stream")
 @click.argument("id", metavar="ID")
 @decoding_option
 @click.option("--full", is_flag=True, help="Do not truncate long values on a terminal.")
-@url_option
-@output_option
+@show_options
 def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show the entry ID of STREAM in full, with decoded values, and its state in each group.
 
@@ -49,22 +48,21 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
       millstream stream get orders 1763721600000-0 -o json | jq .groups
       millstream stream get orders 1763721600000-0 --as hex
     """
-    with exits("millstream stream get"):
-        whole = entry_id(id)
-        found = ask(url, lambda line: find(line, stream, whole))
-        if found.entry is None and not found.pending:
-            gaps = shell_line(command_words("stream gaps", stream))
-            raise NotReadableError(
-                f"the stream {stream!r} has no entry {whole}; `{gaps}` shows what was deleted or trimmed"
-            )
-        cut = None if full or form != "table" or not sys.stdout.isatty() else 2000
-        output = Output(form)
-        payload = choice_of(decoding).payload(found.entry or EntryView(stream, whole, ()))
-        _show(output, found, payload, cut)
-        if found.entry is None:
-            output.say("The entry is gone from the stream (deleted or trimmed) and still pending.")
-        if found.refused is not None:
-            output.say(f"The groups are not known: {found.refused}")
+    whole = entry_id(id)
+    found = ask(url, lambda line: find(line, stream, whole))
+    if found.entry is None and not found.pending:
+        gaps = shell_line(command_words("stream gaps", stream))
+        raise NotReadableError(
+            f"the stream {stream!r} has no entry {whole}; `{gaps}` shows what was deleted or trimmed"
+        )
+    cut = None if full or form != "table" or not sys.stdout.isatty() else 2000
+    output = Output(form)
+    payload = choice_of(decoding).payload(found.entry or EntryView(stream, whole, ()))
+    _show(output, found, payload, cut)
+    if found.entry is None:
+        output.say("The entry is gone from the stream (deleted or trimmed) and still pending.")
+    if found.refused is not None:
+        output.say(f"The groups are not known: {found.refused}")
 
 
 def _show(output: Output, found: EntryFound, payload: EntryPayload, cut: int | None) -> None:

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from millstream.cli.shared.output import FORMATS, Column, Output, Table
-from millstream.cli.shared.printing import in_one_line, json_text, size_text, time_text
 from millstream.ops.payloads.choice import EntryChoice, row_of, values_of
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.words import EntryView
 from millstream.printable import printable
+from millstream.texts import in_one_line, json_text, size_text, time_text
 
 ENTRY_FORMATS = (*FORMATS, "raw")
 

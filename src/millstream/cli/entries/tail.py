@@ -8,7 +8,7 @@ import click
 from millstream.cli.entries.choosing import SYNTAX, choice_of, choosing_options
 from millstream.cli.entries.shown import ENTRY_FORMATS, EntryOutput, flushed
 from millstream.cli.shared.asking import ask_repeatedly
-from millstream.cli.shared.output import Output, exits, url_option
+from millstream.cli.shared.output import Output, subcommand, url_option
 from millstream.cli.shared.time_options import TIME_HELP, instant
 from millstream.client.line import Line
 from millstream.client.ranges import behind
@@ -23,7 +23,7 @@ from millstream.ops.words import NEVER, EntryView
 _DEFAULT = 10
 
 
-@click.command(epilog=SYNTAX)
+@subcommand(epilog=SYNTAX)
 @click.argument("streams", metavar="STREAM...", nargs=-1, required=True)
 @click.option("-f", "--follow", is_flag=True, help="Also show new entries as they are added, until Ctrl-C.")
 @click.option(
@@ -83,24 +83,23 @@ def tail(
       millstream stream tail orders --since 2026-03-01T12:00:00 --until 2026-03-01T12:05:00 -o csv --field amount
       millstream stream tail orders -f -o jsonl | jq .fields.amount
     """
-    with exits("millstream stream tail"):
-        if follow and until is not None:
-            raise UsageError("--follow and --until exclude each other: give one of them")
-        begins = [name for name, given in (("--since", since), ("--after", after), ("--group", group)) if given]
-        if len(begins) > 1:
-            raise UsageError(f"{' and '.join(begins)} each set the start: give one of them")
-        wanted = TailRange(
-            tuple(dict.fromkeys(streams)),
-            choice_of(decoding, where, grep),
-            count=_DEFAULT if count is None and not begins else count,
-            since=instant("--since", since),
-            until=instant("--until", until),
-            after=None if after is None else entry_id(after),
-            group=group,
-            follow=follow,
-        )
-        shown = EntryOutput(form, wanted.choice, names, streams=wanted.streams, whole=full)
-        shown.show(_entries(url, wanted))
+    if follow and until is not None:
+        raise UsageError("--follow and --until exclude each other: give one of them")
+    begins = [name for name, given in (("--since", since), ("--after", after), ("--group", group)) if given]
+    if len(begins) > 1:
+        raise UsageError(f"{' and '.join(begins)} each set the start: give one of them")
+    wanted = TailRange(
+        tuple(dict.fromkeys(streams)),
+        choice_of(decoding, where, grep),
+        count=_DEFAULT if count is None and not begins else count,
+        since=instant("--since", since),
+        until=instant("--until", until),
+        after=None if after is None else entry_id(after),
+        group=group,
+        follow=follow,
+    )
+    shown = EntryOutput(form, wanted.choice, names, streams=wanted.streams, whole=full)
+    shown.show(_entries(url, wanted))
 
 
 @dataclass(frozen=True, slots=True)

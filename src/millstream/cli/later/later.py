@@ -2,11 +2,11 @@
 
 import click
 
-from millstream.cli.console.watching import look, watch_option
+from millstream.cli.console.watching import look, watch_options
 from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, exits, show_options
 from millstream.client.line import Line
 from millstream.ops.asking import NotReadableError
 from millstream.ops.later import status
@@ -41,9 +41,7 @@ _SHOWN = 10  # fields of an entry in a list
 @click.argument("stream", required=False)
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of schedules shown.")
 @decoding_option
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: str | None, form: str) -> None:
     """List the schedules of STREAM, the first due first; without STREAM, the streams that have some.
 
@@ -100,8 +98,7 @@ def _row(one: status.ScheduleStatus, now_ms: int, choice: EntryChoice, form: str
 @click.argument("stream")
 @click.argument("schedule", metavar="ID")
 @decoding_option
-@url_option
-@output_option
+@show_options
 def show(stream: str, schedule: str, decoding: str, url: str | None, form: str) -> None:
     """Show the schedule ID of STREAM in full: its time, and its decoded entry.
 

@@ -2,8 +2,8 @@
 
 import click
 
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Column, Output, Table, subcommand
 from millstream.ops.limits.reading import LimitsSeen, read_limits
 from millstream.ops.limits.status import limit_facts
 
@@ -24,11 +24,9 @@ _LIMITS = (
 )
 
 
-@click.command(context_settings={"max_content_width": 110})
+@subcommand(context_settings={"max_content_width": 110})
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of limits shown.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
     """List the limits of the fleet, with the use that living workers reported in the last five seconds.
 
@@ -40,8 +38,7 @@ def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
       millstream limit ls
       millstream limit ls -o json | jq '.[] | select(.waiting > 0)'
     """
-    with exits("millstream limit ls"):
-        look(url, watch, lambda line: read_limits(line, limit), lambda seen, _: _show(seen, form), form)
+    look(url, watch, lambda line: read_limits(line, limit), lambda seen, _: _show(seen, form), form)
 
 
 def _show(seen: LimitsSeen, form: str) -> None:

@@ -2,11 +2,11 @@
 
 import click
 
-from millstream.cli.console.watching import look, watch_option
+from millstream.cli.console.watching import look, watch_options
 from millstream.cli.entries.choosing import choice_of, decoding_option
 from millstream.cli.entries.shown import fields_table
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.ops.schedules.reading import named_recurring, read_recurring
 from millstream.ops.schedules.status import MOST_MISSED, SchedulesSeen, entry_view, recurring_facts, table_facts
 
@@ -32,11 +32,9 @@ _OPTIONS = (
 _TIMES = (Column("at_ms", "time", "next times"),)
 
 
-@click.command()
+@subcommand()
 @click.option("--limit", type=click.IntRange(1), default=100, help="Maximum number of schedules shown.")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
     """List the recurring schedules: their times, delays and missed firings.
 
@@ -49,8 +47,7 @@ def ls(limit: int, watch: float | None, url: str | None, form: str) -> None:
       millstream schedule ls
       millstream schedule ls -o json | jq '.[] | select(.declared_by == "nobody")'
     """
-    with exits("millstream schedule ls"):
-        look(url, watch, lambda line: read_recurring(line, limit), lambda seen, _: _show(seen, form), form)
+    look(url, watch, lambda line: read_recurring(line, limit), lambda seen, _: _show(seen, form), form)
 
 
 def _show(seen: SchedulesSeen, form: str) -> None:
@@ -63,11 +60,10 @@ def _show(seen: SchedulesSeen, form: str) -> None:
         output.say(f"{len(rows)} shown of {seen.found}; --limit {seen.found} shows all.")
 
 
-@click.command()
+@subcommand()
 @click.argument("schedule", metavar="NAME")
 @decoding_option
-@url_option
-@output_option
+@show_options
 def show(schedule: str, decoding: str, url: str | None, form: str) -> None:
     """Show the recurring schedule NAME: its timetable, its next times, and the entry that it adds.
 
@@ -76,14 +72,13 @@ def show(schedule: str, decoding: str, url: str | None, form: str) -> None:
       millstream schedule show nightly
       millstream schedule show nightly -o json | jq .times
     """
-    with exits("millstream schedule show"):
-        one, now = ask(url, lambda line: named_recurring(line, schedule))
-        facts = recurring_facts(one, now)
-        times: list[tuple[int]] = []
-        if one.table is not None:
-            facts |= table_facts(one.table)
-            times = [(at,) for at in one.ahead(now)]
-        tables = [Table("times", _TIMES, times), fields_table(choice_of(decoding).payload(entry_view(one)), form)]
-        if form == "table":
-            facts = {name: value for name, value in facts.items() if value is not None}
-        Output(form).report(facts, tables, (*_SCHEDULES, *_OPTIONS))
+    one, now = ask(url, lambda line: named_recurring(line, schedule))
+    facts = recurring_facts(one, now)
+    times: list[tuple[int]] = []
+    if one.table is not None:
+        facts |= table_facts(one.table)
+        times = [(at,) for at in one.ahead(now)]
+    tables = [Table("times", _TIMES, times), fields_table(choice_of(decoding).payload(entry_view(one)), form)]
+    if form == "table":
+        facts = {name: value for name, value in facts.items() if value is not None}
+    Output(form).report(facts, tables, (*_SCHEDULES, *_OPTIONS))

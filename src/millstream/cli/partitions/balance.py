@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import click
 
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Column, Output, Table, subcommand
 from millstream.ops.streams.balance import PartitionLoad, StreamBalance, read_balance
 from millstream.ops.streams.status import refused_lines
 
@@ -21,11 +21,9 @@ _NODES = (Column("node"), Column("partitions", "count"), *_LOADS)
 _MOVES = (Column("slot"), Column("from"), Column("to"), Column("partitions"))
 
 
-@click.command(context_settings={"max_content_width": 110})
+@subcommand(context_settings={"max_content_width": 110})
 @click.argument("stream")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def balance(stream: str, watch: float | None, url: str | None, form: str) -> None:
     """Show the partitions of STREAM by node: shares of entries, lag, bytes, skew, and slot moves.
 
@@ -40,8 +38,7 @@ def balance(stream: str, watch: float | None, url: str | None, form: str) -> Non
       millstream stream balance orders
       millstream stream balance orders -o json | jq '.moves[].slot'
     """
-    with exits("millstream stream balance"):
-        look(url, watch, lambda line: read_balance(line, stream), lambda seen, _: _show(seen, form), form)
+    look(url, watch, lambda line: read_balance(line, stream), lambda seen, _: _show(seen, form), form)
 
 
 def _show(seen: StreamBalance, form: str) -> None:

@@ -3,18 +3,16 @@
 import click
 
 from millstream.cli.console.shown import owner_table
-from millstream.cli.console.watching import look, watch_option
-from millstream.cli.shared.output import Output, exits, output_option, url_option
+from millstream.cli.console.watching import look, watch_options
+from millstream.cli.shared.output import Output, subcommand
 from millstream.ops.groups.owners import PartitionOwner, partition_owners
 from millstream.texts import plural
 
 
-@click.command(context_settings={"max_content_width": 110})
+@subcommand(context_settings={"max_content_width": 110})
 @click.argument("stream")
 @click.argument("group")
-@watch_option
-@url_option
-@output_option
+@watch_options
 def owners(stream: str, group: str, watch: float | None, url: str | None, form: str) -> None:
     """List the partitions of STREAM and who owns each of them in GROUP.
 
@@ -34,5 +32,4 @@ def owners(stream: str, group: str, watch: float | None, url: str | None, form: 
         if free := sum(one.owner is None for one in found):
             output.say(f"{free} of {plural(len(found), 'partition')} {'has' if free == 1 else 'have'} no owner.")
 
-    with exits("millstream group owners"):
-        look(url, watch, lambda line: partition_owners(line, stream, group), show, form)
+    look(url, watch, lambda line: partition_owners(line, stream, group), show, form)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from millstream.cli.server.log import TITLES
-from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
+from millstream.cli.shared.output import Column, Output, context_option, output_option, subcommand
 from millstream.cli.shared.servers import server_and_rest
 from millstream.errors import UsageError
 from millstream.maintenance.backup.backup import back_up
@@ -15,7 +15,7 @@ _FACTS = ("source", "made_ms", "snapshot_last", "records", "last", "last_ms")
 DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
-@click.command()
+@subcommand()
 @click.argument("source", required=False)
 @click.argument("dest", required=False)
 @context_option
@@ -50,25 +50,24 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
       4    no context has that name
       130  interrupted
     """
-    with exits("millstream backup"):
-        found, rest = server_and_rest(tuple(word for word in (source, dest) if word is not None))
-        if len(rest) != 1:
-            raise UsageError("give SOURCE (or --context) and DEST")
-        output, target = Output(form), Path(rest[0])
-        directory = _directory(found)
-        for partial in leftovers(target.absolute()):
-            output.say(f"{partial} was left by an unfinished backup (or one is running); remove it if none runs.")
-        with output.progress(DOING) as tell:
-            made = back_up(directory, target, tell=tell)
-        shown = {
-            "backup": made.path,
-            **{name: getattr(made.facts, name) for name in _FACTS},
-            "files": len(made.facts.files),
-            "bytes": made.bytes,
-            "left_out_bytes": made.left_out,
-        }
-        titles = (Column("made_ms", "time", "state of"), Column("left_out_bytes", "bytes", "unfinished, left out"))
-        output.report(shown, (), (*titles, *TITLES))
+    found, rest = server_and_rest(tuple(word for word in (source, dest) if word is not None))
+    if len(rest) != 1:
+        raise UsageError("give SOURCE (or --context) and DEST")
+    output, target = Output(form), Path(rest[0])
+    directory = _directory(found)
+    for partial in leftovers(target.absolute()):
+        output.say(f"{partial} was left by an unfinished backup (or one is running); remove it if none runs.")
+    with output.progress(DOING) as tell:
+        made = back_up(directory, target, tell=tell)
+    shown = {
+        "backup": made.path,
+        **{name: getattr(made.facts, name) for name in _FACTS},
+        "files": len(made.facts.files),
+        "bytes": made.bytes,
+        "left_out_bytes": made.left_out,
+    }
+    titles = (Column("made_ms", "time", "state of"), Column("left_out_bytes", "bytes", "unfinished, left out"))
+    output.report(shown, (), (*titles, *TITLES))
 
 
 def _directory(source: str) -> Path:

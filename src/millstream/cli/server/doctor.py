@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, Tell, exits, output_option
+from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, Tell, output_option, subcommand
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.errors import UsageError
@@ -27,7 +27,7 @@ _FINDINGS = (
 _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 
 
-@click.command()
+@subcommand()
 @click.argument("target", required=False, type=ServerUrl(), metavar="[DIR|URL]")
 @click.option(
     "--pending-older",
@@ -78,18 +78,17 @@ def doctor(target: str | None, pending_older: str, streams: int, replicas: tuple
       2  the command line is invalid
       3  problems
     """
-    with exits("millstream doctor"):
-        output = Output(form)
-        with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
-            findings = list(_findings(target, span("--pending-older", pending_older), streams, replicas, tell))
-        # sentences with names of any bytes in them, which are not to become base64 as a whole
-        rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
-        if form == "table":
-            _show(output, findings)
-        else:
-            output.table(Table("findings", _FINDINGS, rows))
-        sys.stdout.flush()
-        sys.exit(_CODES[worst(findings)])
+    output = Output(form)
+    with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
+        findings = list(_findings(target, span("--pending-older", pending_older), streams, replicas, tell))
+    # sentences with names of any bytes in them, which are not to become base64 as a whole
+    rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
+    if form == "table":
+        _show(output, findings)
+    else:
+        output.table(Table("findings", _FINDINGS, rows))
+    sys.stdout.flush()
+    sys.exit(_CODES[worst(findings)])
 
 
 def _findings(

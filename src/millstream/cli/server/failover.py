@@ -8,7 +8,7 @@ import click
 
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
-from millstream.cli.shared.output import Output, exits
+from millstream.cli.shared.output import Output, subcommand
 from millstream.cli.shared.servers import ServerUrl
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.client.discovery.sentinel import parse_service
@@ -29,7 +29,7 @@ _SENTINEL_PORT = 26379
 _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who needs +psync +replconf +ping)"
 
 
-@click.command()
+@subcommand()
 @click.argument("url", type=ServerUrl())
 @click.option("--to", metavar="HOST:PORT", help="Replica to promote. Default: one that has caught up.")
 @click.option(
@@ -64,21 +64,20 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
       130  interrupted; the server continues: see `millstream replicas`
     """
     output = Output()
-    with exits("millstream failover"):
-        wait = span("--timeout", timeout)
-        words = _words(to, wait)
-        _refuse_watched(url)
-        if ask(url, _may_be_shut_out):
-            output.say(
-                f"{_shown(url)} asks for a password and has no masterauth: a replica that asks for one too does not "
-                f"let it follow, and then does not lead. Before that, {_LETS_IN}"
-            )
-        confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
+    wait = span("--timeout", timeout)
+    words = _words(to, wait)
+    _refuse_watched(url)
+    if ask(url, _may_be_shut_out):
+        output.say(
+            f"{_shown(url)} asks for a password and has no masterauth: a replica that asks for one too does not "
+            f"let it follow, and then does not lead. Before that, {_LETS_IN}"
+        )
+    confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
 
-        async def work(line: Line) -> str:
-            return await _hand_over(line, words, wait / 1000, output)
+    async def work(line: Line) -> str:
+        return await _hand_over(line, words, wait / 1000, output)
 
-        output.say(f"{ask(url, work)} is the primary now")
+    output.say(f"{ask(url, work)} is the primary now")
 
 
 def _refuse_watched(url: str) -> None:

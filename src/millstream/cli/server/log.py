@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from millstream.cli.shared.output import FAILED, OK, USAGE, Column, Output, Table, exits, output_option
-from millstream.cli.shared.printing import in_one_line, time_text
+from millstream.cli.shared.output import FAILED, OK, USAGE, Column, Output, Subcommand, Table, output_option
 from millstream.errors import UsageError
 from millstream.maintenance.log.cut import CutReport
 from millstream.maintenance.log.cut import cut as make_cut
@@ -23,7 +22,7 @@ from millstream.maintenance.log.records import LogRecord
 from millstream.maintenance.log.walk import records_behind
 from millstream.persistence.disk import RealDisk, disk_error
 from millstream.persistence.frozen_view import FrozenView
-from millstream.texts import plural
+from millstream.texts import in_one_line, plural, time_text
 
 
 class DataDirectory(click.Path):
@@ -84,7 +83,7 @@ def log() -> None:
     """See ``help``."""
 
 
-@log.command()
+@log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
 @output_option
 def check(directory: Path, form: str) -> None:
@@ -117,16 +116,15 @@ def check(directory: Path, form: str) -> None:
       1  damage, or DIR cannot be read or has no log
       2  the command line is invalid
     """
-    with exits("millstream log check"):
-        output = Output(form)
-        with output.progress(_DOING) as tell:
-            found = examine_directory(directory, tell=tell)
-        steps = advice(found)
-        _show_check(output, found, steps)
-        if form == "table":
-            _conclude(output, found, steps)
-        sys.stdout.flush()
-        sys.exit(OK if found.report.ok else FAILED)
+    output = Output(form)
+    with output.progress(_DOING) as tell:
+        found = examine_directory(directory, tell=tell)
+    steps = advice(found)
+    _show_check(output, found, steps)
+    if form == "table":
+        _conclude(output, found, steps)
+    sys.stdout.flush()
+    sys.exit(OK if found.report.ok else FAILED)
 
 
 def _show_check(output: Output, found: Examination, steps: list[str]) -> None:
@@ -224,7 +222,7 @@ def _loss_sentence(losses: DataLoss | None) -> str:
     return f"After the first: {count} (positions {losses.first} to {losses.last}{span})."
 
 
-@log.command()
+@log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--from", "start", metavar="PLACE", help="Position or time of the first record.")
 @click.option("--to", "end", metavar="PLACE", help="Position or time of the last record.")
@@ -266,16 +264,15 @@ def dump(  # noqa: PLR0917 - click passes every option by name
       2    the command line is invalid
       141  the reader of the output ended
     """
-    with exits("millstream log dump"):
-        now = time.time_ns() // 1_000_000
-        places = [ANY if word is None else parse_moment(word, now) for word in (start, end)]
-        records = found(directory, Choice(places[0], places[1], key, streams, past_damage))
-        if form == "text":
-            for record in records:
-                _show_record(record)
-            return
-        columns = (Column("position"), Column("wall_ms", "time"), Column("bytes", "bytes"), Column("changes"))
-        Output("jsonl").table(Table("records", columns, _rows(records)))
+    now = time.time_ns() // 1_000_000
+    places = [ANY if word is None else parse_moment(word, now) for word in (start, end)]
+    records = found(directory, Choice(places[0], places[1], key, streams, past_damage))
+    if form == "text":
+        for record in records:
+            _show_record(record)
+        return
+    columns = (Column("position"), Column("wall_ms", "time"), Column("bytes", "bytes"), Column("changes"))
+    Output("jsonl").table(Table("records", columns, _rows(records)))
 
 
 def _rows(records: Iterator[LogRecord]) -> Iterator[tuple[object, ...]]:
@@ -291,7 +288,7 @@ def _show_record(record: LogRecord) -> None:
         lead = " " * len(lead)
 
 
-@log.command()
+@log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="New end of the log: a byte of a file.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -314,21 +311,20 @@ def cut(directory: Path, place: str, yes: bool) -> None:
       1  the log was not cut
       2  the command line is invalid
     """
-    with exits("millstream log cut"):
-        name, colon, offset = place.rpartition(":")
-        if not colon or not offset.isdecimal():
-            raise UsageError(f"{place!r} is invalid: give FILE:OFFSET as `millstream log check` shows it")
-        output, directory = Output(), directory.absolute()
-        try:
-            with FrozenView(RealDisk(), directory) as view:
-                losses = data_loss_in(records_behind(view, directory, Path(name).name, int(offset)))
-        except OSError as error:
-            raise disk_error(f"cannot cut the log in {directory}", error) from error
-        _show_loss(output, losses)
-        if not yes and not _agreed(losses):
-            output.say("Nothing was cut.")
-            sys.exit(FAILED)
-        _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
+    name, colon, offset = place.rpartition(":")
+    if not colon or not offset.isdecimal():
+        raise UsageError(f"{place!r} is invalid: give FILE:OFFSET as `millstream log check` shows it")
+    output, directory = Output(), directory.absolute()
+    try:
+        with FrozenView(RealDisk(), directory) as view:
+            losses = data_loss_in(records_behind(view, directory, Path(name).name, int(offset)))
+    except OSError as error:
+        raise disk_error(f"cannot cut the log in {directory}", error) from error
+    _show_loss(output, losses)
+    if not yes and not _agreed(losses):
+        output.say("Nothing was cut.")
+        sys.exit(FAILED)
+    _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
 
 
 def _show_loss(output: Output, losses: DataLoss) -> None:

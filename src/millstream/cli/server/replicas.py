@@ -6,7 +6,7 @@ import click
 
 from millstream.cli.console.servers import servers
 from millstream.cli.console.watching import look_at_all, watch_option
-from millstream.cli.shared.output import FAILED, Column, Output, Table, context_option, exits, output_option
+from millstream.cli.shared.output import FAILED, Column, Output, Table, context_option, output_option, subcommand
 from millstream.errors import Disconnected
 from millstream.ops.server.reading import followers
 from millstream.ops.server.replicas import ReplicationPlace
@@ -30,7 +30,7 @@ _COLUMNS = (
 _ID = 8  # digits of a history's name that people see
 
 
-@click.command()
+@subcommand()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @watch_option
 @context_option
@@ -77,8 +77,7 @@ def replicas(urls: tuple[str, ...], watch: float | None, form: str) -> None:
         if found and len(failed) == len(found) and watch is None:
             raise Disconnected(f"{failed[0].address} {failed[0].problem}")
 
-    with exits("millstream replicas"):
-        look_at_all(servers(urls), watch, followers, every, form)
+    look_at_all(servers(urls), watch, followers, every, form)
     if failed:
         sys.exit(FAILED)
 

@@ -7,12 +7,12 @@ import click
 
 from millstream.cli.server.backup import DOING
 from millstream.cli.server.log import TITLES, DataDirectory
-from millstream.cli.shared.output import Column, Output, exits, output_option
+from millstream.cli.shared.output import Column, Output, output_option, subcommand
 from millstream.maintenance.backup.restore import restore as make
 from millstream.maintenance.log.moment import parse_moment
 
 
-@click.command()
+@subcommand()
 @click.argument("backup", type=DataDirectory(path_type=Path))
 @click.argument("directory", metavar="DIR", type=DataDirectory(path_type=Path))
 @click.option("--until", metavar="PLACE", help="Leave out records after this time or position.")
@@ -43,12 +43,11 @@ def restore(backup: Path, directory: Path, until: str | None, *, force: bool, fo
       2    the command line is invalid
       130  interrupted
     """
-    with exits("millstream restore"):
-        output = Output(form)
-        moment = parse_moment(until, time.time_ns() // 1_000_000) if until is not None else None
-        with output.progress(DOING) as tell:
-            made = make(backup, directory, until=moment, force=force, tell=tell)
-        rest = ("made_ms", "snapshot_last", "records", "last", "last_ms", "left_out_records", "set_aside", "bytes")
-        shown = {"directory": made.directory, "backup": made.source, **{name: getattr(made, name) for name in rest}}
-        titles = (Column("made_ms", "time", "backup of"), Column("left_out_records", title="later, left out"))
-        output.report(shown, (), (*titles, *TITLES))
+    output = Output(form)
+    moment = parse_moment(until, time.time_ns() // 1_000_000) if until is not None else None
+    with output.progress(DOING) as tell:
+        made = make(backup, directory, until=moment, force=force, tell=tell)
+    rest = ("made_ms", "snapshot_last", "records", "last", "last_ms", "left_out_records", "set_aside", "bytes")
+    shown = {"directory": made.directory, "backup": made.source, **{name: getattr(made, name) for name in rest}}
+    titles = (Column("made_ms", "time", "backup of"), Column("left_out_records", title="later, left out"))
+    output.report(shown, (), (*titles, *TITLES))

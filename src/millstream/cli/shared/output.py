@@ -22,10 +22,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from millstream.cli.shared.extras import advice
-from millstream.cli.shared.printing import Kind, csv_cell, in_one_line, json_text, shown
 from millstream.errors import MillstreamError
 from millstream.printable import printable, without_secrets
 from millstream.scales import GAP, Need, fit
+from millstream.texts import Kind, csv_cell, in_one_line, json_text, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,6 +108,11 @@ def url_option(command: Command) -> Command:
         "--url", callback=_of("given_url"), help="URL of the server.  [default: see `millstream config show`]"
     )
     return context_option(url(command))
+
+
+def show_options(command: Command) -> Command:
+    """The options of a command that shows facts of a server: ``url_option`` and ``output_option``."""
+    return url_option(output_option(command))
 
 
 def context_option(command: Command) -> Command:
@@ -352,6 +357,28 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(INTERRUPTED)
+
+
+class Subcommand(click.Command):
+    """A command that ends as :func:`exits` has it, under the name that was typed."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; what it wrote is on its way before the process ends with a code of its own."""
+        names, at, code = list[str](), ctx, None
+        while at.parent is not None:
+            names.insert(0, at.info_name or "")
+            at = at.parent
+        with exits(" ".join(["millstream", *names])):
+            try:
+                return super().invoke(ctx)
+            except SystemExit as end:
+                code = end.code
+        sys.exit(code)
+
+
+def subcommand(name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command of this class, as ``click.command`` makes others."""
+    return click.command(name, cls=Subcommand, **options)
 
 
 def _cell(value: object, kind: Kind) -> str:

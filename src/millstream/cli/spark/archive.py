@@ -10,7 +10,7 @@ import millstream.spark
 from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.extras import check_extra
 from millstream.cli.shared.output import FORMATS as SHOWN
-from millstream.cli.shared.output import Column, Output, Table, context_option, exits
+from millstream.cli.shared.output import Column, Output, Table, context_option, subcommand
 from millstream.cli.shared.paths import ArchivePlace
 from millstream.cli.shared.servers import server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
@@ -46,7 +46,7 @@ _OUTLOOK = (
 )
 
 
-@click.command()
+@subcommand()
 @click.argument("url", required=False)
 @click.argument("streams", nargs=-1)
 @click.option(
@@ -169,36 +169,35 @@ def archive(
       4  the named object does not exist
       5  refused
     """
-    with exits("millstream archive"):
-        server, streams = server_and_rest(() if url is None else (url, *streams))
-        seconds = span("--every", every, "s") / 1000
-        _check((streams, pattern, partitioned), seconds, batch, file_size)
-        if kind in FORMATS[1:]:
-            check_extra("lake", f"--format {kind}")
-        from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - needs Arrow, an extra
+    server, streams = server_and_rest(() if url is None else (url, *streams))
+    seconds = span("--every", every, "s") / 1000
+    _check((streams, pattern, partitioned), seconds, batch, file_size)
+    if kind in FORMATS[1:]:
+        check_extra("lake", f"--format {kind}")
+    from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - needs Arrow, an extra
 
-        names = None if fields is None else tuple(name.strip() for name in fields.split(","))
-        shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
-        wanted = Wanted(None if shown else kind, fields=names, **{name: given.pop(name) for name in _SHAPED})
+    names = None if fields is None else tuple(name.strip() for name in fields.split(","))
+    shown = kind if kind in SHOWN else None  # what --format was for, before an archive had formats
+    wanted = Wanted(None if shown else kind, fields=names, **{name: given.pop(name) for name in _SHAPED})
 
-        keep_ms = None if keep is None else span("--keep", keep)
-        settings = ArchiveSettings(
-            server,
-            streams,
-            to,
-            pattern=pattern,
-            every=seconds,
-            per_batch=batch,
-            keep=Keep(keep_ms, keep_entries, keep or ""),
-            target_bytes=file_size << 20,
-            wanted=wanted,
-            partitioned=partitioned,
-            **given,
-        )
-        if dry_run:
-            _look(settings, Output(shown or form))
-        else:
-            _run(settings, master, Output(shown or form))
+    keep_ms = None if keep is None else span("--keep", keep)
+    settings = ArchiveSettings(
+        server,
+        streams,
+        to,
+        pattern=pattern,
+        every=seconds,
+        per_batch=batch,
+        keep=Keep(keep_ms, keep_entries, keep or ""),
+        target_bytes=file_size << 20,
+        wanted=wanted,
+        partitioned=partitioned,
+        **given,
+    )
+    if dry_run:
+        _look(settings, Output(shown or form))
+    else:
+        _run(settings, master, Output(shown or form))
 
 
 def _check(which: tuple[tuple[str, ...], str | None, str | None], every: float, batch: int, file_size: int) -> None:

@@ -7,7 +7,7 @@ import click
 
 from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.exposition import gauge
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, output_option, show_options, subcommand, url_option
 from millstream.errors import UsageError
 from millstream.spark.monitoring.store import find, look
 
@@ -49,7 +49,7 @@ _RECENT = (
 _LAST = 10  # batches that people see
 
 
-@click.command()
+@subcommand()
 @url_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as -o json does.")
 @output_option
@@ -75,15 +75,14 @@ def ls(url: str, as_json: bool, form: str) -> None:
       3  the server cannot be reached
       5  refused
     """
-    with exits("millstream spark ls"):
-        if as_json and form not in ("table", "json"):
-            raise UsageError(f"--json and -o {form} are both given: leave one out")
-        form = "json" if as_json else form
-        with replies_of(url):
-            rows = look(url)
-        if form == "table":  # the beginning of an id is enough for the eye
-            rows = [{**row, "id": str(row["id"])[:8], "run": str(row["run"])[:8]} for row in rows]
-        Output(form).table(Table("queries", _QUERIES, rows, empty="No query has reported to this server."))
+    if as_json and form not in ("table", "json"):
+        raise UsageError(f"--json and -o {form} are both given: leave one out")
+    form = "json" if as_json else form
+    with replies_of(url):
+        rows = look(url)
+    if form == "table":  # the beginning of an id is enough for the eye
+        rows = [{**row, "id": str(row["id"])[:8], "run": str(row["run"])[:8]} for row in rows]
+    Output(form).table(Table("queries", _QUERIES, rows, empty="No query has reported to this server."))
 
 
 _METRICS = (
@@ -96,7 +95,7 @@ _METRICS = (
 """The names of what `millstream run` exports, so that the same dashboards and alerts fit."""
 
 
-@click.command()
+@subcommand()
 @url_option
 def metrics(url: str) -> None:
     """Print the reports of queries to this server in Prometheus format, for a textfile collector.
@@ -117,27 +116,25 @@ def metrics(url: str) -> None:
       3  the server cannot be reached
       5  refused
     """
-    with exits("millstream spark metrics"):
-        with replies_of(url):
-            rows = look(url)
-        rows = list({_label_of(row): row for row in reversed(rows)}.values())  # the last that reported under a name
-        up = [({"pipeline": _label_of(row)}, float(row["state"] == "running")) for row in rows]
-        lines = gauge("millstream_pipeline_up", "1 while its query runs.", up)
-        for name, field, unit, text in _METRICS:
-            known = [row for row in rows if row[field] is not None]
-            lines += gauge(name, text, [({"pipeline": _label_of(row)}, row[field] / unit) for row in known])
-        for line in lines:
-            click.echo(line)
+    with replies_of(url):
+        rows = look(url)
+    rows = list({_label_of(row): row for row in reversed(rows)}.values())  # the last that reported under a name
+    up = [({"pipeline": _label_of(row)}, float(row["state"] == "running")) for row in rows]
+    lines = gauge("millstream_pipeline_up", "1 while its query runs.", up)
+    for name, field, unit, text in _METRICS:
+        known = [row for row in rows if row[field] is not None]
+        lines += gauge(name, text, [({"pipeline": _label_of(row)}, row[field] / unit) for row in known])
+    for line in lines:
+        click.echo(line)
 
 
 def _label_of(row: Mapping[str, Any]) -> str:
     return str(row["name"] or row["id"])
 
 
-@click.command()
+@subcommand()
 @click.argument("query")
-@url_option
-@output_option
+@show_options
 def show(query: str, url: str, form: str) -> None:
     """Show QUERY: its rates, the time of each phase of its last batch, its positions, its last batches.
 
@@ -158,14 +155,13 @@ def show(query: str, url: str, form: str) -> None:
       4  no query has that name
       5  refused
     """
-    with exits("millstream spark show"):
-        with replies_of(url):
-            facts = find(url, query)
-        phases = [*(facts["phases"] or {}).items()]
-        recent = (facts["recent"] or [])[-_LAST if form == "table" else 0 :]
-        tables = [
-            Table("phases", _PHASES, phases, empty="No batch is finished yet."),
-            Table("places", _PLACES, facts["places"] or (), empty="It does not read a stream itself."),
-            Table("recent", _RECENT, recent, empty="No batch is finished yet."),
-        ]
-        Output(form).report({column.name: facts[column.name] for column in _QUERIES}, tables, _QUERIES)
+    with replies_of(url):
+        facts = find(url, query)
+    phases = [*(facts["phases"] or {}).items()]
+    recent = (facts["recent"] or [])[-_LAST if form == "table" else 0 :]
+    tables = [
+        Table("phases", _PHASES, phases, empty="No batch is finished yet."),
+        Table("places", _PLACES, facts["places"] or (), empty="It does not read a stream itself."),
+        Table("recent", _RECENT, recent, empty="No batch is finished yet."),
+    ]
+    Output(form).report({column.name: facts[column.name] for column in _QUERIES}, tables, _QUERIES)

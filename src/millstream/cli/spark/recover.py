@@ -7,12 +7,12 @@ import click
 import millstream.spark
 from millstream.cli.shared.asking import replies_of
 from millstream.cli.shared.confirm import confirm
-from millstream.cli.shared.output import Output, exits, output_option, url_option
+from millstream.cli.shared.output import Output, show_options, subcommand
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.errors import UsageError
 
 
-@click.command()
+@subcommand()
 @click.argument("stream")
 @click.option("--group", required=True, help="Group of the pending entries.")
 @click.option("--min-idle", required=True, metavar="SPAN", help=f"Minimum idle time of an entry: {SPAN_HELP}.")
@@ -24,8 +24,7 @@ from millstream.errors import UsageError
 @click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
 @click.option("--slice", "size", type=click.IntRange(1), default=50_000, help="Number of entries in a claim.")
 @click.option("--yes", is_flag=True, help="Do not ask before acknowledging everything.")
-@url_option
-@output_option
+@show_options
 def recover(  # noqa: PLR0917 - click passes every option by name
     stream: str,
     group: str,
@@ -72,35 +71,32 @@ def recover(  # noqa: PLR0917 - click passes every option by name
       5    refused
       130  interrupted
     """
-    with exits("millstream recover"):
-        from millstream.spark.recovery.user_function import load_function  # noqa: PLC0415 - needs PySpark, an extra
+    from millstream.spark.recovery.user_function import load_function  # noqa: PLC0415 - needs PySpark, an extra
 
-        if (verdict is None) == (function is None):
-            raise UsageError("give either --verdict ack|release|dead or --function module:name")
-        if reason and verdict != "dead":
-            raise UsageError("--reason is for --verdict dead; a function gives reasons in a column of that name")
-        idle_ms = span("--min-idle", min_idle)
-        if verdict == "ack":
-            question = (
-                f"Acknowledge every entry of {group!r} that was idle for {min_idle}, so that no worker handles it?"
-            )
-            confirm(question, "acknowledge", yes=yes)
-        else:
-            confirm(f"Settle every entry of {group!r} that was idle for {min_idle}?", "settle them", yes=True)
-        called = None if function is None else load_function(function)
-        # one decision for all entries needs no Java
-        spark = (
-            None
-            if called is None
-            else millstream.spark.session("millstream recover", quiet=True, spark__log__level="ERROR")
-        )
-        output = Output(form)
-        own = replies_of(url) if called is None else nullcontext()  # of the user's function the traceback says more
-        with own, output.progress({"recover": "Settling"}, unit="entries") as tell:
-            outcome = millstream.spark.recover(
-                spark, url, stream, group, idle_ms, called,
-                verdict=verdict, reason=reason, dead=key, slice_size=size,
-                progress=lambda done, total: tell("recover", done, total),
-            )  # fmt: skip
-        names = ("acked", "released", "dead", "unjudged", "deleted", "taken")
-        output.report({name: getattr(outcome, name) for name in names})
+    if (verdict is None) == (function is None):
+        raise UsageError("give either --verdict ack|release|dead or --function module:name")
+    if reason and verdict != "dead":
+        raise UsageError("--reason is for --verdict dead; a function gives reasons in a column of that name")
+    idle_ms = span("--min-idle", min_idle)
+    if verdict == "ack":
+        question = f"Acknowledge every entry of {group!r} that was idle for {min_idle}, so that no worker handles it?"
+        confirm(question, "acknowledge", yes=yes)
+    else:
+        confirm(f"Settle every entry of {group!r} that was idle for {min_idle}?", "settle them", yes=True)
+    called = None if function is None else load_function(function)
+    # one decision for all entries needs no Java
+    spark = (
+        None
+        if called is None
+        else millstream.spark.session("millstream recover", quiet=True, spark__log__level="ERROR")
+    )
+    output = Output(form)
+    own = replies_of(url) if called is None else nullcontext()  # of the user's function the traceback says more
+    with own, output.progress({"recover": "Settling"}, unit="entries") as tell:
+        outcome = millstream.spark.recover(
+            spark, url, stream, group, idle_ms, called,
+            verdict=verdict, reason=reason, dead=key, slice_size=size,
+            progress=lambda done, total: tell("recover", done, total),
+        )  # fmt: skip
+    names = ("acked", "released", "dead", "unjudged", "deleted", "taken")
+    output.report({name: getattr(outcome, name) for name in names})

@@ -3,7 +3,7 @@
 import click
 
 from millstream.cli.shared.asking import replies_of
-from millstream.cli.shared.output import Column, Output, context_option, exits, output_option
+from millstream.cli.shared.output import Column, Output, context_option, output_option, subcommand
 from millstream.cli.shared.servers import ServerUrl, server_and_rest
 from millstream.cli.shared.signals import ended_by_signal
 from millstream.cli.shared.time_options import instant
@@ -22,7 +22,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@subcommand()
 @click.argument("source", type=ServerUrl(secret=True))
 @click.argument("stream")
 @click.option(
@@ -91,41 +91,40 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 
     Needs millstream[spark], without Java. docs/archive.md lists the promises.
     """
-    with exits("millstream replay"):
-        if ids == "keep" and id_field is not None:
-            raise UsageError("--id-field is for --ids new: with --ids keep the entries keep their ids")
-        for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
-            if value == "":
-                raise UsageError(f"{option} is empty: give it a value, or leave it out")
-        to, _ = server_and_rest(() if target is None else (target,))
-        first, end = instant("--since", since, fixed=True), instant("--until", until, fixed=True)
-        if first is not None and end is not None and first >= end:
-            raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
-        what = Replay(
-            _source(source),
-            stream,
-            to,
-            into or stream,
-            since_ms=first,
-            until_ms=end,
-            where=tuple(_pair(each) for each in where),
-            speed=_speed(speed),
-            ids="keep" if ids == "keep" else "new",
-            id_field=None if id_field is None else id_field.encode(),
-            name=name,
+    if ids == "keep" and id_field is not None:
+        raise UsageError("--id-field is for --ids new: with --ids keep the entries keep their ids")
+    for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
+        if value == "":
+            raise UsageError(f"{option} is empty: give it a value, or leave it out")
+    to, _ = server_and_rest(() if target is None else (target,))
+    first, end = instant("--since", since, fixed=True), instant("--until", until, fixed=True)
+    if first is not None and end is not None and first >= end:
+        raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
+    what = Replay(
+        _source(source),
+        stream,
+        to,
+        into or stream,
+        since_ms=first,
+        until_ms=end,
+        where=tuple(_pair(each) for each in where),
+        speed=_speed(speed),
+        ids="keep" if ids == "keep" else "new",
+        id_field=None if id_field is None else id_field.encode(),
+        name=name,
+    )
+    done = _run(what, Output(form))
+    facts = {name: getattr(done, name) for name in ("read", "skipped", "written", "resumed_after", "last")}
+    Output(form).report(facts, columns=_COLUMNS)
+    if not done.finished:
+        Output().say("millstream replay: stopped; run the same command again to continue")
+        raise KeyboardInterrupt
+    if done.before:
+        Output().say(
+            "millstream replay: this replay was done before: its "
+            f"{plural(done.written, 'entry is', 'entries are')} in {what.into!r}, and "
+            "nothing was written now; to replay them once more give it a --name"
         )
-        done = _run(what, Output(form))
-        facts = {name: getattr(done, name) for name in ("read", "skipped", "written", "resumed_after", "last")}
-        Output(form).report(facts, columns=_COLUMNS)
-        if not done.finished:
-            Output().say("millstream replay: stopped; run the same command again to continue")
-            raise KeyboardInterrupt
-        if done.before:
-            Output().say(
-                "millstream replay: this replay was done before: its "
-                f"{plural(done.written, 'entry is', 'entries are')} in {what.into!r}, and "
-                "nothing was written now; to replay them once more give it a --name"
-            )
 
 
 def _run(what: Replay, output: Output) -> ReplayResult:

@@ -2,11 +2,11 @@
 
 import click
 
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
-from millstream.cli.shared.printing import Kind
+from millstream.cli.shared.output import Column, Output, Table, output_option, subcommand, url_option
+from millstream.texts import Kind
 
 
-@click.command()
+@subcommand()
 @click.argument("query")
 @url_option
 @click.option("--stream", metavar="KEYS", help="Streams to query: one key, or several with commas.")
@@ -48,17 +48,16 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
       5    refused
       130  interrupted
     """
-    with exits("millstream sql"):
-        from millstream.spark.sessions.sql import run  # noqa: PLC0415 - needs PySpark, an extra
+    from millstream.spark.sessions.sql import run  # noqa: PLC0415 - needs PySpark, an extra
 
-        options = {"url": url}
-        if stream is not None:
-            options["stream"] = stream
-        if stream_pattern is not None or stream is None:
-            options["streamPattern"] = stream_pattern or "*"
-        found = run(query, options)
-        columns = [Column(name, _kind(name, kind), name) for name, kind in found.columns]
-        Output(form).table(Table("rows", columns, found.rows, empty="No rows."))
+    options = {"url": url}
+    if stream is not None:
+        options["stream"] = stream
+    if stream_pattern is not None or stream is None:
+        options["streamPattern"] = stream_pattern or "*"
+    found = run(query, options)
+    columns = [Column(name, _kind(name, kind), name) for name, kind in found.columns]
+    Output(form).table(Table("rows", columns, found.rows, empty="No rows."))
 
 
 def _kind(name: str, kind: str) -> Kind:

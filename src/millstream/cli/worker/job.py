@@ -4,7 +4,7 @@ import click
 
 from millstream.cli.entries.shown import value_text
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.ops.jobs.reading import read_job
 from millstream.ops.jobs.status import group_facts
 from millstream.ops.parameters import entry_id
@@ -22,11 +22,10 @@ _GROUPS = (
 )
 
 
-@click.command(context_settings={"max_content_width": 110})
+@subcommand(context_settings={"max_content_width": 110})
 @click.argument("stream")
 @click.argument("entry", metavar="ID")
-@url_option
-@output_option
+@show_options
 def show(stream: str, entry: str, url: str | None, form: str) -> None:
     """Show the job ID of STREAM: its state, its progress and its result in each group.
 
@@ -39,15 +38,14 @@ def show(stream: str, entry: str, url: str | None, form: str) -> None:
       millstream job show orders 1763721600000-0
       millstream job show orders 1763721600000-0 -o json | jq '.groups[].value'
     """
-    with exits("millstream job show"):
-        whole = entry_id(entry)
-        seen = ask(url, lambda line: each_part(line, stream, lambda key: read_job(line, key, whole)))[0]
-        rows = []
-        for one in seen.groups:
-            facts = group_facts(one)
-            if form == "table":
-                texts = ("progress", "value", "error")
-                facts |= {name: None if facts[name] is None else value_text(facts[name], 500) for name in texts}
-            rows.append(tuple(facts[column.name] for column in _GROUPS))
-        about: dict[str, object] = {"stream": seen.stream, "id": seen.id, "keep_ms": seen.keep_ms}
-        Output(form).report(about, [Table("groups", _GROUPS, rows, empty="No groups.")], _FACTS)
+    whole = entry_id(entry)
+    seen = ask(url, lambda line: each_part(line, stream, lambda key: read_job(line, key, whole)))[0]
+    rows = []
+    for one in seen.groups:
+        facts = group_facts(one)
+        if form == "table":
+            texts = ("progress", "value", "error")
+            facts |= {name: None if facts[name] is None else value_text(facts[name], 500) for name in texts}
+        rows.append(tuple(facts[column.name] for column in _GROUPS))
+    about: dict[str, object] = {"stream": seen.stream, "id": seen.id, "keep_ms": seen.keep_ms}
+    Output(form).report(about, [Table("groups", _GROUPS, rows, empty="No groups.")], _FACTS)

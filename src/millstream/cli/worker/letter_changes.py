@@ -12,7 +12,6 @@ from millstream.cli.changes.commands import TypedChange, command_of
 from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table
-from millstream.cli.shared.printing import in_one_line
 from millstream.cli.worker.dead import export_one, place_of, places_of
 from millstream.cli.worker.editor import edited
 from millstream.client.dead_letter.put_back import PutBackOutcome
@@ -22,6 +21,7 @@ from millstream.ops.letters import changes as letters
 from millstream.ops.letters import reading
 from millstream.ops.making import Prepared
 from millstream.ops.payloads.editing import Pairs, difference, document_of, fields_from
+from millstream.texts import in_one_line
 
 _OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
 _MISSING = "not in {}: put back, removed or trimmed before"

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.console.watching import look, watch_option
+from millstream.cli.console.watching import look, watch_options
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
+from millstream.cli.shared.output import Column, Output, Table, show_options, subcommand
 from millstream.client.line import Line
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.registry import lookup, protocol
@@ -65,10 +65,8 @@ _TIMES = (
 )
 
 
-@click.command()
-@watch_option
-@url_option
-@output_option
+@subcommand()
+@watch_options
 def ls(watch: float | None, url: str | None, form: str) -> None:
     """List the workers that are alive, and the handlers that are paused.
 
@@ -78,24 +76,22 @@ def ls(watch: float | None, url: str | None, form: str) -> None:
       millstream worker ls --watch
       millstream worker ls -o json | jq '.workers[] | select(.state != "running")'
     """
-    with exits("millstream worker ls"):
 
-        def show(seen: "_Everything", _: object) -> None:
-            found, strange, paused = seen
-            workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
-            Output(form).report({"alive": len(found)}, [workers, Table("pauses", _PAUSES, paused)])
-            for key in strange:
-                Output().say(
-                    f"{key} is not a record of a worker: another program wrote it. Delete the key if nothing needs it"
-                )
+    def show(seen: "_Everything", _: object) -> None:
+        found, strange, paused = seen
+        workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
+        Output(form).report({"alive": len(found)}, [workers, Table("pauses", _PAUSES, paused)])
+        for key in strange:
+            Output().say(
+                f"{key} is not a record of a worker: another program wrote it. Delete the key if nothing needs it"
+            )
 
-        look(url, watch, _everything, show, form)
+    look(url, watch, _everything, show, form)
 
 
-@click.command()
+@subcommand()
 @click.argument("id", metavar="ID")
-@url_option
-@output_option
+@show_options
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show one worker: its subscribers, their running entries with the time of each run, its last error.
 
@@ -105,23 +101,22 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
     Example:
       millstream worker show web-1-4711
     """
-    with exits("millstream worker show"):
-        facts = ask(url, lambda line: _one(line, id))
-        error = facts["last_error"] or {}
-        whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
-        whole["blocked"] = _blocked(facts)
-        whole["last_error"] = error.get("error")
-        whole["last_error_ms"] = error.get("at_ms")
-        whole["last_error_entry"] = error.get("entry")
-        subscribers = [{**sub, "partitions": _partitions(sub.get("partitions"))} for sub in facts["subscribers"]]
-        rows = [[sub.get(column.name) for column in _SUBSCRIBERS] for sub in subscribers]
-        jobs = [
-            [sub["handler"], sub["stream"], job["id"], job["since_ms"], _for(facts, job), job["deliveries"]]
-            for sub in facts["subscribers"]
-            for job in sub["jobs"]
-        ]
-        tables = [Table("subscribers", _SUBSCRIBERS, rows), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
-        Output(form).report(whole, tables, _TIMES)
+    facts = ask(url, lambda line: _one(line, id))
+    error = facts["last_error"] or {}
+    whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
+    whole["blocked"] = _blocked(facts)
+    whole["last_error"] = error.get("error")
+    whole["last_error_ms"] = error.get("at_ms")
+    whole["last_error_entry"] = error.get("entry")
+    subscribers = [{**sub, "partitions": _partitions(sub.get("partitions"))} for sub in facts["subscribers"]]
+    rows = [[sub.get(column.name) for column in _SUBSCRIBERS] for sub in subscribers]
+    jobs = [
+        [sub["handler"], sub["stream"], job["id"], job["since_ms"], _for(facts, job), job["deliveries"]]
+        for sub in facts["subscribers"]
+        for job in sub["jobs"]
+    ]
+    tables = [Table("subscribers", _SUBSCRIBERS, rows), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
+    Output(form).report(whole, tables, _TIMES)
 
 
 def _partitions(numbers: object) -> str | None:
