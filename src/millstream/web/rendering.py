@@ -31,6 +31,8 @@ _REST = b'<div id="notice"'  # where the part of a page begins that is not of th
 _COMMANDS = 40  # raw commands that a page shows
 _LONG = 400  # letters of one of them
 
+_WORDS = ("name", "brief", "lines", "count", "rate", "span", "ago", "idle", "micros", "size")  # filters by these names
+
 SECTIONS = (
     ("/", "Overview", "o"),
     ("/dead", "Dead letters", "d"),
@@ -84,23 +86,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    shown = (
-        words.name,
-        words.brief,
-        words.lines,
-        words.count,
-        words.rate,
-        words.span,
-        words.ago,
-        words.idle,
-        words.micros,
-        words.size,
-        moment,
-        button,
-    )
-    made.filters.update({function.__name__: function for function in shown})
-    made.filters["stamp"] = time_text
-    made.filters["json"] = json_text
+    made.filters.update({name: getattr(words, name) for name in _WORDS})
+    made.filters.update(moment=moment, button=button, stamp=time_text, json=json_text)
     made.globals.update(
         plural=plural, static=lambda name: f"/static/{name}?v={version(name)}", form_word=links.form_word
     )

@@ -1,6 +1,7 @@
 """The pages of a change: its form and preview, its outcome, a job at work, the correction of a dead letter."""
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from millstream.client.dead_letter.letter import dead_key
@@ -24,6 +25,7 @@ PATIENCE = 2.0
 """Seconds after which a change that is under way has a page of its own."""
 
 _SHOWN = 20  # raw commands, and entries that were left alone
+_ADDING = ("stream add", "dead retry", "dead edit")
 
 
 async def change_page(asked: Asked) -> WebPage:
@@ -112,9 +114,7 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
         "outcome": None,
     }
     facts: Facts = {"action": action.name, "applied": False, "digest": plan.digest, **_facts(plan)}
-    return WebPage(
-        "change", action.name, facts, view, [asked.watch.server.command_line(*plan.words[1:])], at_ms=at_ms, live=False
-    )
+    return _page(asked, plan, facts, view, at_ms)
 
 
 def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome) -> WebPage:
@@ -140,24 +140,14 @@ def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome
         "undo_form": _undo_form(asked, plan, outcome),
         "again": asked.link("/change", **job.words) if outcome.stopped else "",
         "entries": job.prepared.entries,
-        "added": [result.why or result.reply for result in outcome.of("done")][:_SHOWN] if _is_adding(plan) else [],
+        "added": [result.why or result.reply for result in outcome.of("done") if plan.action in _ADDING][:_SHOWN],
     }
-    status = 200 if outcome.whole else 409
-    return WebPage(
-        "change",
-        action.name,
-        facts,
-        view,
-        [asked.watch.server.command_line(*plan.words[1:])],
-        at_ms=_now(),
-        live=False,
-        status=status,
-    )
+    return _page(asked, plan, facts, view, _now(), 200 if outcome.whole else 409)
 
 
-def _is_adding(plan: ChangePlan) -> bool:
-    """True if entries are added, whose ids a person may want to know."""
-    return plan.action in {"stream add", "dead retry", "dead edit"}
+def _page(asked: Asked, plan: ChangePlan, facts: Facts, view: dict[str, Any], at_ms: int, status: int = 200) -> WebPage:
+    shell = [asked.watch.server.command_line(*plan.words[1:])]
+    return WebPage("change", plan.action, facts, view, shell, at_ms=at_ms, live=False, status=status)
 
 
 def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
@@ -201,7 +191,7 @@ def _facts(plan: ChangePlan) -> Facts:
         "stream": plan.stream,
         "group": plan.group or None,
         "question": plan.question,
-        "before_after": [{"fact": row.fact, "before": row.before, "after": row.after} for row in plan.table],
+        "before_after": [asdict(row) for row in plan.table],
         "notes": list(plan.notes),
         "raw": [raw_line(command) for command in plan.commands[:_SHOWN]],
         "undo_raw": [raw_line(command) for command in joined(plan.undo.commands)[:_SHOWN]],
@@ -218,7 +208,7 @@ async def job_page(asked: Asked) -> WebPage:
     job = _job(asked)
     if job.outcome is not None:
         return result_page(asked, job)
-    plan, now_ms = job.prepared.plan, time.time_ns() // 1_000_000
+    plan, now_ms = job.prepared.plan, _now()
     facts = {
         "action": plan.action,
         "running": job.running,

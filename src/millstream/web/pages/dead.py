@@ -32,13 +32,7 @@ async def dead_page(asked: Asked) -> WebPage:
     facts: Facts = {
         "letters": seen.letters,
         "streams": [
-            {
-                "key": one.key,
-                "letters": one.letters,
-                "streams": list(one.streams),
-                "first_ms": one.first_ms,
-                "last_ms": one.last_ms,
-            }
+            {name: getattr(one, name) for name in ("key", "letters", "streams", "first_ms", "last_ms")}
             for one in seen.streams[:_STREAMS]
         ],
         "streams_found": len(seen.streams),
@@ -62,10 +56,7 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
         "looked_at": len(letters),
         "classes": [
             {
-                "reason": one.reason,
-                "error": one.error,
-                "group": one.group,
-                "letters": one.letters,
+                **{name: getattr(one, name) for name in ("reason", "error", "group", "letters")},
                 "newest": one.newest.id,
                 "newest_ms": None if one.newest.letter is None else one.newest.letter.died_ms,
             }
@@ -101,16 +92,7 @@ def _class_words(key: str, one: ErrorClass) -> list[tuple[str, str]]:
 
 
 def _letter_facts(one: StoredLetter) -> Facts:
-    letter = one.letter
-    return {
-        "id": one.id,
-        "stream": None if letter is None else letter.stream,
-        "entry": None if letter is None else letter.id,
-        "group": None if letter is None else letter.group,
-        "consumer": None if letter is None else letter.consumer,
-        "reason": None if letter is None else letter.reason,
-        "error": None if letter is None else letter.error,
-        "deliveries": None if letter is None else letter.deliveries,
-        "died_ms": None if letter is None else letter.died_ms,
-        "fields": payload_facts(letter_payload(one)),
-    }
+    names = ("stream", "group", "consumer", "reason", "error", "deliveries", "died_ms")
+    facts: Facts = {"id": one.id, "entry": None if one.letter is None else one.letter.id}
+    facts |= {name: getattr(one.letter, name, None) for name in names}
+    return facts | {"fields": payload_facts(letter_payload(one))}

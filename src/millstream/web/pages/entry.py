@@ -18,6 +18,7 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 
 _STATES = {"passed": "done"}
+_HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # facts of an entry that is pending
 """The word of the JSON twin, which keeps it."""
 
 
@@ -48,10 +49,7 @@ async def entry_page(asked: Asked) -> WebPage:
             {
                 "group": one.group,
                 "state": _STATES.get(one.state, one.state),
-                "consumer": one.pending.consumer if one.pending else None,
-                "idle_ms": one.pending.idle_ms if one.pending else None,
-                "due_in_ms": one.pending.due_in_ms if one.pending else None,
-                "deliveries": one.pending.deliveries if one.pending else None,
+                **{name: getattr(one.pending, name, None) for name in _HELD},
             }
             for one in stands
         ],

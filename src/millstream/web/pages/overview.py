@@ -1,6 +1,6 @@
 """The first page, with all streams and the problems; and the search by name."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from markupsafe import Markup
 
@@ -99,13 +99,7 @@ async def search_page(asked: Asked) -> WebPage:
     reading = await questions.everything(asked.watch)
     every = search(reading.value, wanted)
     found = every[:_MOST]
-    facts = {
-        "query": wanted,
-        "found": len(every),
-        "hits": [
-            {"kind": hit.kind, "stream": hit.stream, "group": hit.group, "consumer": hit.consumer} for hit in found
-        ],
-    }
+    facts = {"query": wanted, "found": len(every), "hits": [asdict(hit) for hit in found]}
     view = {"hits": found, "every": len(every), "wanted": wanted}
     shell = [command_line(asked, "stream find", wanted)]
     title = f"Find {name(wanted)}" if wanted else "Find"

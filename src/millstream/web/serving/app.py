@@ -62,7 +62,7 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
     files = _Form("/stream", stream_page, settings, watches, live)
     routes += [Route(f"/stream.{kind}", files.file, methods=["GET"]) for kind in KINDS]
     lost = _Form("/", _nowhere, settings, watches, live)
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost})
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: lost.lost, AddressError: _wrong_address})
     return WebGuard(_below(settings.base, app), settings.access)
 
 
@@ -92,10 +92,7 @@ class _Form:
 
     async def page(self, request: Request) -> Response:
         """Answer with a page as HTML, or as the events that keep it live."""
-        try:
-            asked = self._asked(request)
-        except AddressError as error:
-            return PlainTextResponse(f"{error}\n", 400)
+        asked = self._asked(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return LiveResponse(self._live, lambda: self._made(asked), asked)
         headers = {"vary": "accept"}
@@ -116,10 +113,7 @@ class _Form:
                     return PlainTextResponse("The form is too long.\n", 413)
         except ClientDisconnect:
             return PlainTextResponse("The form is cut.\n", 400)  # the client has left and cannot read it
-        try:
-            asked = self._asked(request, body)
-        except AddressError as error:
-            return PlainTextResponse(f"{error}\n", 400)
+        asked = self._asked(request, body)
         page = await self._made(asked)
         if page.location:
             return RedirectResponse(page.location, 303)
@@ -127,19 +121,13 @@ class _Form:
 
     async def twin(self, request: Request) -> Response:
         """Answer with a page as JSON."""
-        try:
-            asked = self._asked(request)
-        except AddressError as error:
-            return PlainTextResponse(f"{error}\n", 400)
+        asked = self._asked(request)
         page = await self._made(asked)
         return Response(rendering.twin(page, asked), page.status, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
         """The entries of a page as a file, or the page that says why there is none."""
-        try:
-            asked = self._asked(request)
-        except AddressError as error:
-            return PlainTextResponse(f"{error}\n", 400)
+        asked = self._asked(request)
         try:
             with asked.watch.replies():
                 return await entries_file(asked, request.url.path.rpartition(".")[2])
@@ -149,7 +137,10 @@ class _Form:
 
     async def lost(self, request: Request, _: Exception) -> Response:
         """An address that no page has."""
-        return await self.page(request)
+        try:
+            return await self.page(request)
+        except AddressError as error:  # a handler's own errors have no handler
+            return await _wrong_address(request, error)
 
     def _asked(self, request: Request, form: bytes = b"") -> Asked:
         query = request.scope["query_string"]
@@ -217,6 +208,10 @@ def trouble(title: str, words: str, status: int, back: str | None = None) -> Web
 
 async def _nowhere(asked: Asked) -> WebPage:  # noqa: ARG001 - every maker's signature
     raise NoPageError("The console has no page at this address.")
+
+
+async def _wrong_address(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 400)
 
 
 async def _static(request: Request) -> Response:
