@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -16,15 +16,16 @@ from millstream.ops.pending import reading as pending
 from millstream.ops.pending.choosing import CHOOSING, GONE, choice_of
 from millstream.ops.pending.status import PendingChoice, PendingEntry, PendingOrder, PendingPage, pending_facts
 from millstream.ops.streams.status import PendingSummary
-from millstream.ops.workers.reading import read_workers
-from millstream.ops.workers.status import WorkersSeen
 from millstream.texts import in_one_line, shown
+
+if TYPE_CHECKING:
+    from millstream.ops.workers.status import WorkersSeen
 
 _CUT = 80  # bytes of a value that people see in a list
 _SHOWN = 10  # fields of an entry
 _HELD = 10  # keys that are held up
 
-_Answer: TypeAlias = tuple[PendingSummary, PendingPage, WorkersSeen | None]
+_Answer: TypeAlias = "tuple[PendingSummary, PendingPage, WorkersSeen | None]"
 
 _PENDING = (
     Column("stream", rank=6),
@@ -109,7 +110,11 @@ class _Asked:
         )  # fmt: skip
         total, page = await pending.read_wanted(line, wanted)
         parted = logical(self.stream) or any(entry.stream != self.stream for entry in page.entries)
-        return total, page, await read_workers(line) if parted else None
+        if not parted:
+            return total, page, None
+        from millstream.ops.workers.reading import read_workers  # noqa: PLC0415 - a plain stream does not wait for it
+
+        return total, page, await read_workers(line)
 
     def show(self, found: _Answer, form: str) -> None:
         """One answer."""
