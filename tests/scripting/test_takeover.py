@@ -121,7 +121,7 @@ def test_a_fault_of_ours_ends_the_script_and_is_reported(
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(world.node), "run", broken)
+        patch.setattr(world.node.scripts, "_run_command", broken)
         answer = run(client, "local ok, e = pcall(redis.call, 'echo', 'k') return type(e)")
     assert answer == Error("ERR internal error in 'eval'; the server's log has the details")
     assert "a defect" in caplog.text
@@ -137,7 +137,7 @@ def test_an_interrupt_is_the_callers_and_not_the_scripts(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(world.node), "run", interrupted)
+        patch.setattr(world.node.scripts, "_run_command", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(client, "while true do pcall(redis.call, 'echo', 'k') end")
     assert run(client, "return 1") == 1
