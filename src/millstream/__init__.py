@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.worker.model.answers import Nack as Nack
     from millstream.worker.model.answers import PayloadError as PayloadError
     from millstream.worker.model.answers import Reject as Reject
+    from millstream.worker.model.errors import FatalError as FatalError
     from millstream.worker.model.lifecycle import AlreadySettledError as AlreadySettledError
     from millstream.worker.model.limit import Limit as Limit
     from millstream.worker.model.retry import Retry as Retry
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from millstream.worker.pipelines import Source as Source
     from millstream.worker.router import Router as Router
     from millstream.worker.subscriber.batching import BatchError as BatchError
-    from millstream.worker.subscriber.group_setup import FatalError as FatalError
 
 _NAMES = {
     "errors": "Disconnected",
@@ -49,7 +49,7 @@ _NAMES = {
     "worker.model.lifecycle": "AlreadySettledError",
     "worker.app": "App",
     "worker.handlers.message": "EntryLostError Message",
-    "worker.subscriber.group_setup": "FatalError",
+    "worker.model.errors": "FatalError",
     "worker.model.limit": "Limit",
     "worker.model.answers": "Nack PayloadError Reject JobCancelledError JobDeadError",
     "worker.later.declaring": "Fire",

@@ -204,7 +204,7 @@ FAULTS = (
     Fault(
         "partition-read-without-a-watch",
         "Only the owner of a partition reads it.",
-        "worker/partitions/read_fence.py",
+        "worker/settlement/read_fence.py",
         "ReadFence.__init__",
         "self._watch: tuple[Command, ...] = (('WATCH', lease.key), ('GET', lease.key))",
         "self._watch: tuple[Command, ...] = (('PING',), ('GET', lease.key))",

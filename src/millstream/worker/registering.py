@@ -7,8 +7,8 @@ entry. Nothing is connected, and nothing of Spark is loaded.
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol, TypeAlias, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, TypeVar
 
 from millstream import times
 from millstream.client.later.recurring import Recurring, prefixed
@@ -36,23 +36,6 @@ _SECOND = 1_000  # milliseconds
 Hook: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
-class Parts(NamedTuple):
-    """The declarations of a router."""
-
-    subscriptions: Sequence[Subscription]
-    recurring: Sequence[Recurring]
-    hooks: Mapping[str, list[Hook]]  # By the decorator that registered them
-    idle: Sequence[tuple[str, object]]  # Functions' names and their publishers, of functions without a subscriber
-
-
-@runtime_checkable
-class Includable(Protocol):
-    """A :class:`millstream.Router`."""
-
-    def declarations(self) -> Parts:
-        """Its declarations; from now on it takes no others."""
-
-
 class Registering:
     """The part of an app that knows its subscribers, pipelines and hooks.
 
@@ -68,7 +51,7 @@ class Registering:
         self._prefix = ""  # Begins the key of each stream
         self._around: tuple[Middleware, ...] = ()  # Around the runs of each handler
         self._closed = False  # A router that is included
-        self._routers: list[Includable] = []
+        self._routers: list[Registering] = []
         self._private: Line | None = None  # while the app runs
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
@@ -203,7 +186,7 @@ class Registering:
 
         return register
 
-    def include(self, router: Includable, prefix: str = "") -> None:
+    def include(self, router: "Registering", prefix: str = "") -> None:
         """Take over the subscribers, publishers, schedules and hooks of a router.
 
         Args:
@@ -215,7 +198,7 @@ class Registering:
             ConfigError: it is not a router, or it is included already.
             UsageError: the app runs already.
         """
-        if not isinstance(router, Includable):
+        if not isinstance(router, Registering) or router._server is not None:  # noqa: SLF001 - of this class
             raise ConfigError(f"include({router!r}) is invalid: it takes a Router. Write Router(prefix=...).")
         if not isinstance(prefix, str):
             raise ConfigError(f'include(prefix={prefix!r}) is invalid: it must be a text. Write prefix="shop.".')
@@ -225,19 +208,26 @@ class Registering:
             raise UsageError("include(router) is invalid: the app runs already. Include it before the app starts.")
         self._check_open("the router")
         self._routers.append(router)
-        subscriptions, recurring, hooks, idle = router.declarations()
+        subscriptions, (recurring, hooks, idle) = router.subscriptions, router._given_up()  # noqa: SLF001 - of this class
         self._decorations += idle
         full = self._prefix + prefix
         for schedule in recurring:
             self._add_recurring(schedule.prefixed(full))
         # A function may have many subscriptions, and is published for once
-        for handler, publishers in {id(one.handler): (one.handler, one.publishers) for one in subscriptions}.values():
+        for handler, publishers in {
+            id(one.handler): (one.handler, one.publishers) for one in router.subscriptions
+        }.values():
             for publisher in publishers:
                 add_publisher(handler, self, publisher.included(self, full))
         for one in subscriptions:
             self._adopt(one, full)
         for moment, more in hooks.items():
             self._hooks[moment] += more
+
+    def _given_up(self) -> tuple[list[Recurring], dict[str, list[Hook]], list[tuple[str, object]]]:
+        """Schedules, hooks and idle publishers for an app that includes this router; it takes no others."""
+        self._closed = True
+        return list(self._recurring.values()), self._hooks, self._idle
 
     def _adopt(self, one: Subscription, prefix: str) -> None:
         """Register a router's subscription as one of this app's."""

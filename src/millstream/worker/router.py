@@ -13,7 +13,6 @@ from millstream.worker.app import App
 from millstream.worker.handlers.middleware import Middleware, checked
 from millstream.worker.later.declaring import Declaring
 from millstream.worker.publishing import Publisher
-from millstream.worker.registering import Parts
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
@@ -38,11 +37,6 @@ class Router(Declaring):
         super().__init__({App: _without_app, Redis: _without_app}, None)
         self._prefix = prefix
         self._around = tuple(checked(middlewares))
-
-    def declarations(self) -> Parts:
-        """The declarations, for an app that includes it; from now on it takes no others."""
-        self._closed = True
-        return Parts(self._subscriptions, list(self._recurring.values()), self._hooks, self._idle)
 
     @property
     def dependencies(self) -> "Provider":

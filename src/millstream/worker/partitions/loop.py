@@ -19,15 +19,15 @@ from millstream.client.partitions.lease import PartitionLease
 from millstream.errors import ConfigError
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.limits.limiter import Limiter
+from millstream.worker.model.errors import FatalError
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.partitions.ownership import Ownership
-from millstream.worker.partitions.read_fence import ReadFence
 from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.read_fence import ReadFence
 from millstream.worker.settlement.running import Work
-from millstream.worker.subscriber.group_setup import FatalError
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, membership, threads_for
 from millstream.worker.subscriber.places import CommonPlaces, Owned, SharedPlaces
 

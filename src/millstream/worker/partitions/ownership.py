@@ -21,10 +21,10 @@ from millstream.client.partitions.drained import to_read
 from millstream.client.partitions.layout import MOST, PartitionLayout
 from millstream.client.partitions.lease import PartitionLease
 from millstream.errors import MillstreamError
+from millstream.worker.model.errors import LeaseLost
 from millstream.worker.partitions.division import Division
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.subscriber.loop import SubscriberLoop
-from millstream.worker.subscriber.parts import LeaseLost
 from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")

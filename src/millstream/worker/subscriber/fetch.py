@@ -23,8 +23,9 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement import spare
 from millstream.worker.settlement.consumer import Held, hold
+from millstream.worker.settlement.read_fence import ReadFence
 from millstream.worker.subscriber.key_ordering import HoldingOrder
-from millstream.worker.subscriber.parts import Common, FencedReads, SubscriberPart
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -52,7 +53,7 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
 class Fetcher(SubscriberPart):
     """Reads for one subscriber."""
 
-    def __init__(self, common: Common, line: Line, owned: FencedReads | None = None) -> None:
+    def __init__(self, common: Common, line: Line, owned: ReadFence | None = None) -> None:
         super().__init__(common)
         self.line = line
         self._owned = owned  # None where other consumers read the stream as well

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from millstream.client import capabilities
 from millstream.client.delays import due
 from millstream.client.line import Command, Line, Reply, passes
-from millstream.errors import MillstreamError
+from millstream.worker.model.errors import FatalError
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.subscriber.parts import Common, SubscriberPart
 
@@ -20,13 +20,6 @@ log = logging.getLogger("millstream.worker")
 
 #: Other groups of the stream that the warning of a new group names.
 _NAMES_SHOWN = 10
-
-
-class FatalError(MillstreamError):
-    """The subscriber cannot go on: wrong kind of key, no permission, wrong password.
-
-    What to do: correct what the text names and start the worker again.
-    """
 
 
 class GroupSetup(SubscriberPart):

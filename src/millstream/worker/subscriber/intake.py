@@ -16,13 +16,14 @@ from redis.exceptions import ResponseError
 from millstream.client.dead_letter.letter import meant_for
 from millstream.client.line import AccessDenied, Disconnected, Reply, passes
 from millstream.worker.limits.limiter import Limiter
+from millstream.worker.model.errors import FatalError, LeaseLost
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Trailed
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
-from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
+from millstream.worker.subscriber.group_setup import GroupSetup
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import Common, LeaseLost, SubscriberPart
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 from millstream.worker.tasks import set_within
 
 log = logging.getLogger("millstream.worker")

@@ -1,10 +1,7 @@
 """The common state of one subscriber's parts: the owner of its entries, and the store for their outcomes."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from millstream.client.line import Command, Reply
-from millstream.errors import MillstreamError
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.settlement.acks import PendingAcks
@@ -14,24 +11,6 @@ from millstream.worker.settlement.delays import EntryDelays
 from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.subscriber.apart import Apart
-
-
-class LeaseLost(MillstreamError):  # noqa: N818 - a state of the server
-    """The partition is another's by now.
-
-    What to do: nothing; its new owner goes on.
-    """
-
-
-class FencedReads(Protocol):
-    """Reads and claims of a partition that the server runs for its owner only."""
-
-    async def calls(self, before: Sequence[Command], commands: Sequence[Command], within: float | None) -> list[Reply]:
-        """The replies to ``before``, sent ahead and unfenced, and to commands that may deliver."""
-        ...
-
-    async def take_over(self) -> list[bytes]:
-        """Take every pending entry from the owners before; all of them."""
 
 
 class Common(NamedTuple):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from millstream.client.line import Line
 from millstream.client.partitions.lease import PartitionLease
 from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.read_fence import ReadFence
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.parts import FencedReads
 
 
 class LanePlaces:
@@ -98,5 +98,5 @@ class Owned(NamedTuple):
     member: Membership  # Member of the whole stream, with the name and the counters of every loop
     places: LanePlaces
     threads: ThreadPoolExecutor | None
-    reads: Callable[[Line], FencedReads]
+    reads: Callable[[Line], ReadFence]
     renew: Callable[[], Awaitable[None]]  # Renews the lease now

@@ -14,8 +14,7 @@ from millstream.client import emulate
 from millstream.client.line import Command, Line, Reply, Withheld
 from millstream.client.partitions.lease import PartitionLease
 from millstream.client.ranges import behind
-from millstream.worker.subscriber.group_setup import FatalError
-from millstream.worker.subscriber.parts import LeaseLost
+from millstream.worker.model.errors import FatalError, LeaseLost
 
 _PAGE = 500
 
