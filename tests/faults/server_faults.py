@@ -20,8 +20,8 @@ FAULTS = (
     Fault(
         "turn-answers-before-its-commit",
         "What was run together in a turn is answered when it is where the fsync mode promises.",
-        "server/app.py",
-        "Server.end_turn",
+        "server/serving.py",
+        "Serving.end_turn",
         "return barrier, VOID < barrier <= gate.released and not gate.holders and self.failure is None",
         "return 0, True",
         "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable[XLEN-alone]",
@@ -30,8 +30,8 @@ FAULTS = (
     Fault(
         "failed-disk-goes-on",
         "A failed disk ends the server.",
-        "server/app.py",
-        "Server.fail",
+        "server/serving.py",
+        "Serving.fail",
         "self.stopping.set()",
         "",
         "tests/server/process/test_process.py::test_failed_disk_ends_the_server",
