@@ -168,3 +168,34 @@ def test_schedules_are_one_list(orders: ServerProcess, client: redis.Redis) -> N
     facts(orders, "later", "cancel", "orders", "job-0", "job-1", "--yes")
     assert facts(orders, "later", "ls", "orders") == []
     assert "job-9" in run(orders, "later", "cancel", "orders", "job-9", "--yes", code=4).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        (["billing", "--pending", "3"], 2, "CRITICAL - orders{2}/billing pending 3"),
+        (["--pending", "4"], 0, "OK - 3 figures"),
+        (["--pending", "off", "--lag", "1"], 0, "OK - 3 figures"),
+        (["--dead", "1"], 2, "CRITICAL - orders{1}:dead dead 1"),
+        (["--overdue", "1h"], 2, "CRITICAL - orders{2}"),
+        (["bill", "--lag", "1"], 3, "the stream 'orders' has no group 'bill'; its groups are: billing"),
+    ],
+)
+def test_a_check_of_the_name_checks_each_partition(
+    orders: ServerProcess, client: redis.Redis, words: list[str], code: int, shown: str
+) -> None:
+    """Monitoring that names a partitioned stream is never OK because the sealed key itself is empty."""
+    add_letter(client, key="orders{1}:dead", stream="orders{1}")
+    client.zadd("millstream:{2}:later:orders{2}:due", {"x": 1})
+    off = ["--behind", "off", "--pending-age", "off"]
+    done = CliRunner().invoke(main, ["check", "orders", *words, *off, "--url", orders.url])
+    assert (done.exit_code, shown in done.stdout) == (code, True), done.stdout
+
+
+def test_the_undo_note_of_a_rewind_is_about_the_partitions_that_moved(
+    orders: ServerProcess, client: redis.Redis
+) -> None:
+    """A partition whose group keeps its place does not make the note of the whole say that there is nothing to undo."""
+    client.xgroup_setid("orders{0}", "billing", "0-0")
+    shown = run(orders, "group", "rewind", "orders", "billing", "--to", "start", "--yes").stdout
+    assert ("undo of its own" in shown, "nothing to undo" in shown) == (True, False)

@@ -19,7 +19,8 @@ from millstream.ops.findings.check import AGES, CheckBounds, Figure, Measured
 from millstream.ops.findings.reading import count_undecided
 from millstream.ops.later.reading import read_counts, scheduled_streams
 from millstream.ops.letters.reading import letter_streams
-from millstream.ops.streams.reading import overview, read_one
+from millstream.ops.streams.partitioned import parts_of
+from millstream.ops.streams.reading import overview, read, read_one
 from millstream.printable import printable
 from millstream.times import span
 
@@ -83,7 +84,8 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
 
     A threshold is one value (critical), or two with a comma (warning,critical); `off` disables the check. A lag that
     the server does not know is assessed by its minimum and maximum. If they do not decide, the command counts entries
-    by reading them, up to --count. If that does not decide either, the state is unknown.
+    by reading them, up to --count. If that does not decide either, the state is unknown. Each partition of a
+    partitioned stream is checked alone.
 
     \b
     Examples:
@@ -114,16 +116,22 @@ async def _measure(
     line: Line, stream: str | None, group: str | None, bounds: dict[Figure, CheckBounds], count: int
 ) -> list[Measured]:
     """The figures."""
-    seen = await (overview(line) if stream is None else read_one(line, stream))
+    parts = () if stream is None else await parts_of(line, stream)
+    keys = parts or (() if stream is None else (stream,))
+    if stream is None:
+        seen = await overview(line)
+    else:
+        seen = await (read(line, parts) if parts else read_one(line, stream))
     if "lag" in bounds:
         seen = await count_undecided(line, seen, group, bounds["lag"], count)
-    found = model.measure(seen, group, (await letter_streams(line)).of(stream) if "dead" in bounds else None, stream)
+    found = model.measure(seen, group, (await letter_streams(line)).of(*keys) if "dead" in bounds else None, stream)
     if "overdue" in bounds:
-        names = await scheduled_streams(line) if stream is None else [stream]
+        names = await scheduled_streams(line) if stream is None else [*keys]
         found += model.overdue(await read_counts(line, names), stream)
     if stream is not None and group is not None and not any(one.group == group for one in found):
-        known = ", ".join(one.name for one in seen.streams[0].groups) or "it has none"
-        raise MillstreamError(f"the stream {stream!r} has no group {group!r}; its groups: {known}")
+        known = ", ".join(sorted({one.name for part in seen.streams for one in part.groups}))
+        has = f"its groups are: {known}" if known else "it has no groups"
+        raise MillstreamError(f"the stream {stream!r} has no group {group!r}; {has}")
     return found
 
 

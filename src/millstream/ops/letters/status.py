@@ -27,11 +27,11 @@ class LettersSeen:
         """The number of letters in all of them."""
         return sum(one.letters for one in self.streams)
 
-    def of(self, stream: str | None) -> "LettersSeen":
-        """Only what died in one stream; everything where that is None."""
-        if stream is None:
+    def of(self, *streams: str) -> "LettersSeen":
+        """Only the letters of these streams; all letters if none is named."""
+        if not streams:
             return self
-        return replace(self, streams=tuple(one for one in self.streams if stream in (one.key, *one.streams)))
+        return replace(self, streams=tuple(one for one in self.streams if {one.key, *one.streams} & {*streams}))
 
 
 _CLASS = 80  # letters of what an error is called
