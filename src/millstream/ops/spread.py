@@ -75,8 +75,9 @@ def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]
     if all(one == settled[0] for one in settled):  # A fact that was looked up may be the same for all
         texts = {name: text for name, text in texts.items() if name in {"key", "ids", "id"}} | settled[0]
     held = tuple(each for plan in plans for each in plan.undo.held)
-    notes = dict.fromkeys(plan.undo.note for plan in plans if plan.undo.note)
-    if any(plan.undo.words for plan in plans):
+    undone = any(plan.undo.words for plan in plans)  # Then a partition that did not change needs no note
+    notes = dict.fromkeys(plan.undo.note for plan in plans if plan.undo.note and (plan.undo.words or not undone))
+    if undone:
         notes["Each partition has an undo of its own: `millstream audit ls` shows them."] = None
     undo = Undo((), tuple(word for plan in plans for word in plan.undo.commands), held, plans[0].undo.now,
                 " ".join(notes))  # fmt: skip
