@@ -11,6 +11,7 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
+from cli.test_dead import add_letter
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import DeadLetter, meant_for, pack, take_history
 from millstream.worker.handlers.publish import fields_of
@@ -148,3 +149,17 @@ def test_what_is_no_letter_is_not_edited(server: ServerProcess, client: redis.Re
     client.execute_command("XADD", "orders:dead", "99999999999999-0", "a", "b")
     done = edit(server, "orders", "99999999999999-0", "--print")
     assert (done.exit_code, "not a dead letter" in done.stderr) == (2, True)
+
+
+def test_a_missing_file_and_an_existing_one_are_named_without_the_number_of_an_error(
+    server: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Corrected fields that are not there, and an export that would overwrite a file, are usage errors in words."""
+    letter = add_letter(client, "orders:dead")
+    gone = edit(server, "orders", letter, "--from", str(tmp_path / "gone.json"), "--yes")
+    assert (gone.exit_code, "does not exist" in gone.stderr, "Errno" in gone.stderr) == (2, True, False)
+    there = tmp_path / "dead.jsonl"
+    there.write_text("mine")
+    words = ["dead", "export", "--url", server.url, "orders", "--to", str(there)]
+    refused = CliRunner().invoke(main, words)
+    assert (refused.exit_code, "exists already" in refused.stderr, there.read_text()) == (2, True, "mine")

@@ -95,7 +95,7 @@ def test_filters_look_into_values(server: ServerProcess, client: redis.Redis) ->
     assert ids(server, "s", "--grep", "FAILED", "--where", "amount<200") == ["2-0"]
     refused = tail(server, "s", "--where", "amount>")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "--where 'amount>': a value behind > is missing at its end" in refused.stderr
+    assert "--where 'amount>': the value after > is missing at its end" in refused.stderr
 
 
 def test_each_form_shows_decoded_values(server: ServerProcess, client: redis.Redis) -> None:

@@ -57,7 +57,7 @@ def test_it_does_not_hold(text: str) -> None:
     ("text", "why"),
     [
         ("", "the name of a field is missing"),
-        ("amount>", "a value behind > is missing"),
+        ("amount>", "the value after > is missing"),
         (">5", "the name of a field is missing before '>'"),
         ("a=1 b=2", "join conditions by and, or"),
         ("(a=1", "a parenthesis is not closed"),

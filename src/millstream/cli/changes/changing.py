@@ -64,7 +64,7 @@ class Ask:
 
 def change_options(command: Command) -> Command:
     """The options that all changes have; they come as ``url``, ``form``, ``dry_run`` and ``yes``."""
-    asked = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+    asked = click.option("--yes", is_flag=True, help="Skip the confirmation.")
     return preview_option(asked(url_option(output_option(command))))
 
 

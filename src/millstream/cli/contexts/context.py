@@ -157,7 +157,7 @@ def use(name: str) -> None:
 
 @context.command(cls=Subcommand)
 @click.argument("name", metavar="NAME")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 def rm(name: str, *, yes: bool) -> None:
     """Remove the context NAME; its server is not changed.
 

@@ -38,7 +38,7 @@ _LETS_IN = "`CONFIG SET masterauth PASSWORD` at this server (and masteruser, who
     metavar="SPAN",
     help=f"Maximum time that writers wait until a replica has caught up ({SPAN_HELP}); after it, nothing is changed.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     """Promote a replica of the primary at URL without losing data: FAILOVER of Redis 6.2 and newer.
 

@@ -291,7 +291,7 @@ def _show_record(record: LogRecord) -> None:
 @log.command(cls=Subcommand)
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="New end of the log: a byte of a file.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 def cut(directory: Path, place: str, yes: bool) -> None:
     """Cut a damaged log at a chosen byte, and keep the rest next to it.
 

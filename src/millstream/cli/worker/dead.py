@@ -15,6 +15,7 @@ from millstream.cli.worker.letters import readable, users_part
 from millstream.client.dead_letter.admin import DeadLetterStream, LetterFilter, dead_letter_streams, locate
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.client.line import Line
+from millstream.errors import UsageError
 from millstream.ops.letters.changes import FITTING, fitting
 from millstream.ops.letters.reading import admin_of, parts_of_letters
 from millstream.ops.parameters import entry_id
@@ -151,7 +152,11 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
         if file is None:
             ask(url, lambda line: _export(line, places, choice, sys.stdout))
             return
-        with file.open("x", encoding="utf-8") as out:
+        try:
+            opened = file.open("x", encoding="utf-8")
+        except FileExistsError:
+            raise UsageError(f"{file} exists already, and is not overwritten: give another name with --to") from None
+        with opened as out:
             count = ask(url, lambda line: _export(line, places, choice, out))
         Output().say(f"{plural(count, 'letter is', 'letters are')} in {file}.")
 

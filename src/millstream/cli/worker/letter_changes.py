@@ -172,7 +172,7 @@ COMMANDS = {
         more=(
             click.Option(
                 ["--from", "file"],
-                type=click.Path(allow_dash=True),
+                type=click.Path(exists=True, dir_okay=False, allow_dash=True),
                 help="File with the corrected fields, instead of an editor.",
             ),
             click.Option(["--print", "only_print"], is_flag=True, help="Print the editable fields as JSON, and exit."),

@@ -56,4 +56,4 @@ def _descriptors() -> Finding:
             "each client needs one: a server started here takes fewer clients than the 10,000 it would",
             "raise the limit: `ulimit -Hn 65536`, or LimitNOFILE= in the service's unit",
         )
-    return Finding("ok", "descriptors", f"{soft} open files at first, {'any' if hard < 0 else hard} if asked for")
+    return Finding("ok", "descriptors", f"{soft} open files at first, {'no limit' if hard < 0 else hard} at most")

@@ -115,8 +115,8 @@ async def retry(
     without running it. With --all-groups every group runs it. Other readers, Spark or your own programs, get it either
     way.
 
-    STREAM is the stream or its dead-letter stream. Name letters by ID, choose them by options, or use --all, which asks
-    first. After an interruption, the same command line continues with the letters that are left.
+    STREAM is the stream or its dead-letter stream. Name letters by ID, choose them by options, or use --all: without
+    IDs the command prompts first. After an interruption, the same command line continues with the letters left.
 
     \b
     Examples:
@@ -143,9 +143,9 @@ async def edit(
     """Correct the entry of one letter in your editor, put it back for the group that gave up, and remove the letter.
 
     VISUAL or EDITOR opens its fields as JSON. JSON, MessagePack and the workers' envelope are decoded, other bytes are
-    {"base64": ...}, and unchanged values keep their bytes. Then the command shows the difference and asks. The entry is
-    put back as `retry` does, in one transaction with the letter's removal, and its history records the edit. If
-    the editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
+    {"base64": ...}, and unchanged values keep their bytes. Then the command shows the difference and prompts. The
+    entry is put back as `retry` does, in one transaction with the letter's removal, and its history records the edit.
+    If the editor fails, or the entry cannot be put back, the letter stays, and the text is kept in a file.
 
     STREAM is the stream or its dead-letter stream, ID the letter's own id from `ls`.
 
@@ -169,7 +169,7 @@ async def edit(
 
 @action("dead rm", "Delete dead letters for good.", "XDEL", loses=True, parts=_PARTS)
 async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
-    """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
+    """Delete letters for good. `millstream dead export` keeps a copy.
 
     STREAM is the stream or its dead-letter stream. Name letters by ID, choose them by options, or use --all.
 

@@ -141,7 +141,7 @@ class _Parser:
         if operator is None or operator.kind != "sign" or operator.text not in OPERATORS:
             return lambda payload: bool(payload.at(name.text))
         self._at += 1
-        return _compared(name.text, operator.text, self._text(f"a value behind {operator.text}"))
+        return _compared(name.text, operator.text, self._text(f"the value after {operator.text}"))
 
     def _text(self, what: str) -> Token:
         if self._at == len(self._words):

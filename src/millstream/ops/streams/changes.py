@@ -335,7 +335,7 @@ def plan_partition(layout: PartitionLayout) -> ChangePlan:
     undo = Undo(
         commands=(("DEL", key), ("DEL", stream)), note="Remove the partitions too, once nothing needs their entries."
     )
-    question = f"Make {stream!r} of {plural(len(keys), 'partition')}?"
+    question = f"Divide {stream!r} into {plural(len(keys), 'partition')}?"
     steps = (Step(commands, (no_stream_check(stream), key_check(key, there=False))),)
     facts: dict[str, object] = {"partitions": len(keys), "by": layout.by}
     table = (BeforeAfter("partitions", 0, len(keys)),)

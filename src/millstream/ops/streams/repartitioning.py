@@ -117,7 +117,7 @@ async def prepared_repartition(change: ActionCall, name: str, stream: str, to: i
     *_, old, new = wanted.layout.generations if len(wanted.layout.generations) > 1 else (None, None)
     now = len(wanted.before.keys) if wanted.before else 0
     plan = ChangePlan(
-        name, stream, "", f"Make {stream!r} of {plural(to, 'partition')}?", (BeforeAfter("partitions", now, to),),
+        name, stream, "", f"Divide {stream!r} into {plural(to, 'partition')}?", (BeforeAfter("partitions", now, to),),
         _notes(wanted.layout), () if wanted.nothing or old is None or new is None else (Step(
             (("SET", descriptor_key(stream), described(wanted.layout)),
              *(("XSETID", key, HIGHEST_ID) for key in old.keys))),),
