@@ -154,12 +154,12 @@ def test_what_is_no_letter_is_not_edited(server: ServerProcess, client: redis.Re
 def test_a_missing_file_and_an_existing_one_are_named_without_the_number_of_an_error(
     server: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Corrected fields that are not there, and an export that would overwrite a file, are usage errors in words."""
+    """Corrected fields that are not there, and an export that would overwrite a file, fail in words."""
     letter = add_letter(client, "orders:dead")
     gone = edit(server, "orders", letter, "--from", str(tmp_path / "gone.json"), "--yes")
-    assert (gone.exit_code, "does not exist" in gone.stderr, "Errno" in gone.stderr) == (2, True, False)
+    assert (gone.exit_code, "does not exist" in gone.stderr, "Errno" in gone.stderr) == (1, True, False)
     there = tmp_path / "dead.jsonl"
     there.write_text("mine")
     words = ["dead", "export", "--url", server.url, "orders", "--to", str(there)]
     refused = CliRunner().invoke(main, words)
-    assert (refused.exit_code, "exists already" in refused.stderr, there.read_text()) == (2, True, "mine")
+    assert (refused.exit_code, "exists already" in refused.stderr, there.read_text()) == (1, True, "mine")

@@ -15,7 +15,6 @@ from millstream.cli.worker.letters import readable, users_part
 from millstream.client.dead_letter.admin import DeadLetterStream, LetterFilter, dead_letter_streams, locate
 from millstream.client.dead_letter.put_back import StoredLetter
 from millstream.client.line import Line
-from millstream.errors import UsageError
 from millstream.ops.letters.changes import FITTING, fitting
 from millstream.ops.letters.reading import admin_of, parts_of_letters
 from millstream.ops.parameters import entry_id
@@ -155,7 +154,9 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
         try:
             opened = file.open("x", encoding="utf-8")
         except FileExistsError:
-            raise UsageError(f"{file} exists already, and is not overwritten: give another name with --to") from None
+            raise FileExistsError(
+                f"{file} exists already and is not overwritten. Give another name with --to."
+            ) from None
         with opened as out:
             count = ask(url, lambda line: _export(line, places, choice, out))
         Output().say(f"{plural(count, 'letter is', 'letters are')} in {file}.")

@@ -114,7 +114,11 @@ def _corrected(document: str, before: Pairs, file: str | None) -> tuple[str, Pat
 
     if file is None:
         return edited(document, read)
-    with click.open_file(file, "rb") as given:
+    try:
+        opened = click.open_file(file, "rb")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} does not exist. Give the file with the corrected fields to --from.") from None
+    with opened as given:
         try:
             return read(given.read().decode("utf-8-sig")), None
         except ValueError as reason:
@@ -172,7 +176,7 @@ COMMANDS = {
         more=(
             click.Option(
                 ["--from", "file"],
-                type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+                type=click.Path(allow_dash=True),
                 help="File with the corrected fields, instead of an editor.",
             ),
             click.Option(["--print", "only_print"], is_flag=True, help="Print the editable fields as JSON, and exit."),
