@@ -219,7 +219,7 @@ def test_keys_lead_everywhere(browser: "Browser", filled: ConsoleThread) -> None
     context = browser.new_context()
     page, _ = opened(context, filled, "/")
     page.keyboard.press("?")
-    assert page.locator("dialog").is_visible()
+    page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
     for _ in range(2):
         page.keyboard.press("j")
@@ -247,15 +247,20 @@ def test_pages_are_whole_without_scripts(browser: "Browser", filled: ConsoleThre
     page.goto(filled.address + "/")
     assert page.locator("button:visible").count() == 0
     page.click("table a:text-is('billing')")  # findings of one kind are folded, and may be of this group
+    page.wait_for_url("**/group?*")
     page.fill("input[name=consumer][placeholder]", "web-1")
     page.click("form:has(input[name=consumer][placeholder]) button")
+    page.wait_for_url("**consumer=web-1**")  # which waits until the new page is loaded
     assert page.locator("#pending tbody tr").count() == 19
     page.goto(filled.address + "/stream?key=orders&count=10")
+    older = page.locator("a", has_text="Older").get_attribute("href")
     page.click("text=Older")
+    page.wait_for_url(lambda url: url.endswith(str(older)))
     assert page.locator("#entries tbody th").first.inner_text() == "49-0"
     page.goto(filled.address + f"/stream?key={quote(HOSTILE, safe='')}")
     page.fill("input[name=from]", "1h ago")
     page.click("text=Show")
+    page.wait_for_url("**from=1h**")
     assert page.locator("h1").inner_text() == HOSTILE
     context.close()
 
