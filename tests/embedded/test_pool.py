@@ -1,16 +1,20 @@
 """The pool below redis-py's client: what users see of redis-py is as with its own pool."""
 
 import os
+import socket
 import threading
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool
 from redis.retry import Retry
 
 import millstream
+from millstream.embedded.aio import async_pool
+from millstream.embedded.place import parse_place
 from millstream.embedded.sync import StorePool
 from millstream.errors import UsageError
 
@@ -145,6 +149,22 @@ def test_threads_share_a_client() -> None:
         assert not pool._in_use_connections  # noqa: SLF001 - redis-py shows its pool nowhere else
         assert len(pool._available_connections) == pool._created_connections  # noqa: SLF001 - redis-py shows its pool nowhere else
     assert wrong == []
+
+
+async def test_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection within the process sends nothing to a name server, which may take seconds to answer."""
+    asked: list[object] = []
+
+    def looked_up(*names: object, **_: object) -> list[object]:
+        asked.append(names)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    with millstream.connect("memory://quiet") as client:
+        assert client.ping()
+    async with redis.asyncio.Redis.from_pool(async_pool(parse_place("memory://quiet"))) as aclient:
+        assert await aclient.ping()
+    assert asked == []
 
 
 def test_messages_are_no_replies() -> None:

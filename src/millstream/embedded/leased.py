@@ -32,6 +32,10 @@ class LeasedConnection:
         """The pieces of redis-py's ``repr``."""
         return [("url", self._lease.place.url), ("db", self.db)]
 
+    def get_resolved_ip(self) -> None:
+        """Return no address: redis-py would look up the name of the host by DNS for each connection."""
+        return
+
     def _host_error(self) -> str:
         return self._lease.place.url
 
