@@ -12,6 +12,7 @@ import pytest
 
 from millstream.cli.worker.run import kill_limit
 from millstream.errors import UsageError
+from millstream.worker.process.supervisor import Supervisor
 from millstream.worker.process.voice import Voice, grace_of
 from support.groups import pending
 from support.ports import free_port
@@ -402,3 +403,25 @@ async def test_a_process_that_has_not_reported_its_grace_delays_no_stop() -> Non
     assert grace_of(voices[1:]) == 30.0
     for voice in voices:
         voice.close()
+
+
+async def test_a_sleep_of_the_supervisor_is_no_silence_of_its_processes() -> None:
+    """They slept too, as with the machine: an urge before their first report has them count the sleep as their own."""
+    reports, writing = os.pipe()
+    script = f"printf 'ready\\nruns\\n' >/dev/fd/{writing}; exec sleep 60"
+    process = await asyncio.create_subprocess_exec("sh", "-c", script, pass_fds=(writing,), start_new_session=True)
+    os.close(writing)
+    voice = Voice(process, reports)
+    await aeventually(voice.spoke.is_set)
+    supervisor = Supervisor("app:app", 1, kill_after=0.4)
+    supervisor._processes[1], supervisor._voices[1] = process, voice  # noqa: SLF001 - as its start leaves them
+    watching = asyncio.create_task(supervisor._listen())  # noqa: SLF001 - the part that looks at them
+    await asyncio.sleep(0)
+    time.sleep(0.6)  # noqa: ASYNC251 - the sleep of the whole process
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert voice.silent == 0.0
+    watching.cancel()
+    process.kill()
+    await process.wait()
+    voice.close()

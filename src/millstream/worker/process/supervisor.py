@@ -51,6 +51,8 @@ _BACKOFF_LIMIT = 30.0
 _CHARGED_LIMIT = 4.0
 #: The same for the spare after a kill by an unknown sender: its entry may be the cause, and holds up no worker.
 _SPARE_LIMIT = 15.0
+#: Seconds by which a look at the workers may be late; beyond that this process or the machine slept.
+_SLEPT = 0.5
 _DRIVER = 0  # The slot of the process that runs the pipelines; workers are numbered from 1
 
 # The slot of the spare process, see :mod:`millstream.worker.settlement.spare`; started when a worker calls for it.
@@ -178,9 +180,13 @@ class Supervisor:
         while True:
             before = loop.time()
             await asyncio.sleep(tick(limit))
-            ran = min(loop.time() - before, 2 * tick(limit))  # more than two ticks are a machine that slept
+            ran = loop.time() - before
+            if ran > tick(limit) + _SLEPT:  # the workers slept too: each first gets its time to report
+                for voice in self._voices.values():
+                    voice.silent = min(voice.silent, 0.0)
+                continue
             for slot, voice in self._voices.items():
-                action = voice.listen(ran, limit)
+                action = voice.listen(min(ran, 2 * tick(limit)), limit)
                 if action == "warn" and voice.stopped:
                     log.warning(
                         "%s (process %d) has been stopped, by SIGSTOP, for %.1f s; it is killed in %.1f s. Continue it "
