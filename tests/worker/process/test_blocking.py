@@ -417,7 +417,8 @@ async def test_a_sleep_of_the_supervisor_is_no_silence_of_its_processes() -> Non
     supervisor._processes[1], supervisor._voices[1] = process, voice  # noqa: SLF001 - as its start leaves them
     watching = asyncio.create_task(supervisor._listen())  # noqa: SLF001 - the part that looks at them
     await asyncio.sleep(0)
-    time.sleep(0.6)  # noqa: ASYNC251 - the sleep of the whole process
+    since = time.monotonic()
+    eventually(lambda: time.monotonic() - since > 0.6, what="the whole process stood still")
     for _ in range(5):
         await asyncio.sleep(0)
     assert voice.silent == 0.0
