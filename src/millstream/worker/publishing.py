@@ -6,11 +6,10 @@ the thread behind ``publish_sync`` (:mod:`millstream.worker.background`).
 
 import asyncio
 import functools
-import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 
@@ -39,19 +38,8 @@ _LATER = (
     "for something that its handler writes."
 )
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-
-
-def _blocking(publish: Callable[_P, Awaitable[_T]]) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
-    """Give a function that blocks the parameters of the coroutine function that it calls."""
-
-    def decorated(blocking: Callable[..., _T]) -> Callable[_P, _T]:
-        blocking.__signature__ = inspect.signature(publish)  # type: ignore[attr-defined] # any function takes it
-        return blocking
-
-    return decorated
 
 
 class Publisher:
@@ -272,8 +260,26 @@ class Publishing:
             lambda name, work: self._in_background("job", name, lambda sender: work(sender.replies)),
         )
 
-    @_blocking(publish)
-    def publish_sync(self, *given: Any, **options: Any) -> Job:  # noqa: D417 - the parameters are those of publish
+    def publish_sync(
+        self,
+        stream: str,
+        content: Any,
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: str | None = None,
+        headers: dict[str, str] | None = None,
+        retry: float | str | None = None,
+        at: datetime | str | int | None = None,
+        delay: float | str | None = None,
+        id: str | None = None,  # noqa: A002 - the word for it everywhere
+        replace: bool = False,
+        expires: float | str | None = None,
+        unique: str | None = None,
+        within: float | str | None = None,
+        key: str | bytes | float | None = None,
+        result: float | str | None = None,
+    ) -> Job:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
         The first call starts a thread with a connection for all of them; :meth:`close_sync`, or the end of the
@@ -300,12 +306,11 @@ class Publishing:
         Raises:
             UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
         """
-
-        async def publish(sender: Sender) -> Job:
-            self._senders[asyncio.get_running_loop()] = sender
-            return await self.publish(*given, **options)
-
-        return self._in_background("app", "publish_sync", publish)
+        later, single = _later(at, delay, id, replace, expires, unique), _unique(unique, within)
+        how = _how(trimming(maxlen, minid), idempotent, retry, later, single, key=key, result=result)
+        publication = Publication(stream, content, headers)
+        ident = self._in_background("app", "publish_sync", lambda sender: self._publish(sender, publication, how))
+        return self._published(stream, ident, how)
 
     def _in_background(self, of: str, name: str, work: Callable[[Sender], Awaitable[_T]]) -> _T:
         """Do something with the connection for programs without an event loop."""

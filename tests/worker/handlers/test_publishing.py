@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
@@ -301,6 +302,20 @@ def test_publishing_from_threads_without_a_loop(sync_app: App, client: redis.Red
     sync_app.close_sync()
     sync_app.publish_sync("s", {"n": 201})
     assert client.xlen("s") == 202
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"delya": 1}, r"publish_sync\(\) got an .*delya"), ({"delay": "soon"}, "delay="), ({"id": "a"}, "at=")],
+)
+def test_a_wrong_option_is_refused_in_its_name_before_a_thread_starts(
+    sync_app: App, options: dict[str, Any], reason: str
+) -> None:
+    """A mistake of a program without an event loop costs no thread and no connection."""
+    before = threading.enumerate()
+    with pytest.raises((TypeError, MillstreamError), match=reason):
+        sync_app.publish_sync("s", {"n": 1}, **options)
+    assert "millstream-publish" not in [one.name for one in threading.enumerate() if one not in before]
 
 
 async def test_publishing_so_within_a_loop_says_what_to_do(sync_app: App, client: redis.Redis) -> None:
