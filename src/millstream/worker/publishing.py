@@ -403,30 +403,32 @@ class Publishing:
                 "list of them: write [...] around it, or publish()."
             )
         trim, contents = trimming(maxlen, minid), list(contents)
+        ids = [None if id is None else id(content) for content in contents]
+        laters = [_later(at, delay, ident, replace, expires, None) for ident in ids]
+        names = [None if idempotent is None else idempotent(content) for content in contents]
+        keys = [None if key is None else key(content) for content in contents]
         hows = [
-            _how(
-                trim,
-                None if idempotent is None else idempotent(content),
-                None,
-                _later(at, delay, None if id is None else id(content), replace, expires, None),
-                None,
-                key=None if key is None else key(content),
-                result=result,
-            )
-            for content in contents
+            _how(trim, name, None, later, None, key=chosen, result=result)
+            for name, later, chosen in zip(names, laters, keys, strict=True)
         ]
-        sender = self._sending()
         if idempotent is not None:
-            need_idmp(await sender.server())
+            need_idmp(await self._sending().server())
         if chain(self.middlewares, "publish", _plain) is not _plain:
-            each = [Publication(stream, one, None if headers is None else dict(headers)) for one in contents]
-            found = await asyncio.gather(*map(functools.partial(self._publish, sender), each, hows))
-        else:
-            rows = [fields_of(content, headers) for content in contents]
-            try:
-                found = await sender.add_batch(stream, rows, hows) if rows else []
-            except Disconnected as error:
-                raise unanswered(stream, sender.url, error) from error
+            one = functools.partial(self.publish, stream, maxlen=maxlen, minid=minid, at=at, delay=delay)
+            one = functools.partial(one, replace=replace, expires=expires, result=result)
+            each = zip(contents, ids, names, keys, strict=True)
+            return await asyncio.gather(
+                *(
+                    one(content, headers=None if headers is None else dict(headers), id=ident, idempotent=name, key=by)
+                    for content, ident, name, by in each
+                )
+            )
+        rows = [fields_of(content, headers) for content in contents]
+        sender = self._sending()
+        try:
+            found = await sender.add_batch(stream, rows, hows) if rows else []
+        except Disconnected as error:
+            raise unanswered(stream, sender.url, error) from error
         return [self._published(stream, ident, how) for ident, how in zip(found, hows, strict=True)]
 
     async def partition(self, stream: str, number: int, *, by: str | None = None) -> None:

@@ -318,6 +318,26 @@ def test_a_wrong_option_is_refused_in_its_name_before_a_thread_starts(
     assert "millstream-publish" not in [one.name for one in threading.enumerate() if one not in before]
 
 
+async def test_a_batch_with_a_middleware_goes_by_publish_for_each_entry(server: ServerProcess) -> None:
+    """An app's own publish sees them all; the functions of a batch are asked for all contents in turn."""
+    seen = list[object]()
+
+    class Own(App):
+        async def publish(self, stream: str, content: Any, **options: Any) -> Any:
+            seen.append((content["n"], options["key"], options["result"]))
+            return await super().publish(stream, content, **options)
+
+    def key(content: dict[str, int]) -> str:
+        seen.append(content["n"])
+        return str(content["n"])
+
+    async with Own(server.url, registry=False, middlewares=[Stamp()]) as app:
+        await app.partition("s", 2, by="n")
+        jobs = await app.publish_batch("s", [{"n": 1}, {"n": 2}], key=key, result="1m")
+        assert seen == [1, 2, (1, "1", "1m"), (2, "2", "1m")]
+        assert all(job.stream != "s" for job in jobs)
+
+
 async def test_publishing_so_within_a_loop_says_what_to_do(sync_app: App, client: redis.Redis) -> None:
     """In a coroutine it would stop everything: an error with the way out, which works."""
     with pytest.raises(UsageError, match=r"await app\.publish"):
