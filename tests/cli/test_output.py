@@ -120,6 +120,14 @@ def test_a_report() -> None:
     assert form("csv") == drawn("csv")
 
 
+@pytest.mark.parametrize(("empty", "expected"), [(None, ""), ("", "\n"), ("No rows.", "\nNo rows.\n")])
+def test_a_report_of_a_table_without_rows(empty: str | None, expected: str) -> None:
+    """People see its line, or the blank line before it, or no trace of it."""
+    out = io.StringIO()
+    Output("table", out).report({"ok": True}, [Table("rows", COLUMNS, [], empty)])
+    assert out.getvalue() == "ok  yes\n" + expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

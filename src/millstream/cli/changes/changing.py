@@ -175,7 +175,7 @@ def preview(output: Output, plan: ChangePlan) -> None:
     """Show what will happen."""
     facts = _facts(output, plan)
     facts["undo"] = _undo(plan)
-    tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table])]
+    tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table], empty="")]
     output.report({"applied": False, **facts} if output.form != "table" else facts, tables)
 
 
@@ -221,7 +221,7 @@ def _result(output: Output, plan: ChangePlan, outcome: ChangeOutcome) -> None:
         facts["undo"] = undo
     if plan.undo.note and output.form == "table":
         facts["undo_note"] = plan.undo.note
-    tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table])]
+    tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table], empty="")]
     output.report(facts, tables if outcome.whole or output.form != "table" else [])
     say_rest(output, outcome)
     if plan.if_moved and outcome.of("moved"):

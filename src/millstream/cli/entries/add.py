@@ -338,5 +338,7 @@ def _preview(output: Output, how: AddOptions, entries: Iterable[list[bytes]]) ->
             rows += [(count, name, value) for name, value in zip(flat[::2], flat[1::2], strict=True)]
             lines.append(raw_line(command))
     commands: object = "\n".join(value_text(line, _CUT) for line in lines) if output.form == "table" else lines
-    output.report({"stream": how.stream, "entries": count, "commands": commands}, [Table("fields", _PREVIEW, rows)])
+    output.report(
+        {"stream": how.stream, "entries": count, "commands": commands}, [Table("fields", _PREVIEW, rows, empty="")]
+    )
     output.say("Nothing was added (--dry-run).")

@@ -85,7 +85,7 @@ class Table:
     name: str  # Its field in JSON
     columns: Sequence[Column]  # In their order
     rows: Iterable[object]  # May be an iterator, which is read once
-    empty: str = ""  # The line for people when there are no rows; without it they do not see such a table
+    empty: str | None = None  # The line for people without rows; they see no trace of such a table if it is None
     hidden: Collection[str] = ()  # Names of further columns that people do not see
 
 
@@ -237,8 +237,8 @@ class Output:
         columns, rows = _for_people(table)
         first = next(rows, None)
         if first is None:
-            if table.empty:
-                self._line(lead + table.empty)
+            if table.empty is not None:
+                self._out.write(lead + (table.empty and table.empty + "\n"))
             return
         self._out.write(lead)
         rows, left_out = chain([first], rows), list[str]()

@@ -163,7 +163,7 @@ def _report(output: Output, key: str, outcome: PutBackOutcome, *, all_groups: bo
     titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("groups", title="for"))
     if output.form == "table":
         facts["groups"] = "every group" if all_groups else "the group that gave up (--all-groups: for every group)"
-    output.report(facts, (Table("letters", _OUTCOMES, rows),), titles)
+    output.report(facts, (Table("letters", _OUTCOMES, rows, empty=""),), titles)
     for stream, group in sorted(outcome.groupless):
         output.say(f"{stream} has no group {group!r} at present: the entries put back for it wait until it exists")
 

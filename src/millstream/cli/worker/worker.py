@@ -115,7 +115,7 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
         for sub in facts["subscribers"]
         for job in sub["jobs"]
     ]
-    tables = [Table("subscribers", _SUBSCRIBERS, rows), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
+    tables = [Table("subscribers", _SUBSCRIBERS, rows, empty=""), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
     Output(form).report(whole, tables, _TIMES)
 
 
