@@ -41,6 +41,8 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"minPartitions": "0"}, "option 'minPartitions' is '0': it must be a whole number of at least 1"),
         (GOOD | {"maxEntriesPerTrigger": "many"}, "option 'maxEntriesPerTrigger' is 'many'"),
         (GOOD | {"maxEntriesPerPartition": "1.5"}, "option 'maxEntriesPerPartition' is '1.5'"),
+        # Sizes are named before a wrong URL, as ever
+        (GOOD | {"url": "x", "minPartitions": "0"}, "option 'minPartitions' is '0'"),
         (GOOD | {"failOnDataLoss": "yes"}, "option 'failOnDataLoss' is 'yes': it must be true or false"),
         (GOOD | {"group": ""}, "option 'group' is '': it must not be empty"),
         (GOOD | {"fields": "a,fields"}, r"'fields' is a column of every entry; .*fields\['fields'\]"),

@@ -81,17 +81,19 @@ def parse(raw: Mapping[str, str]) -> Options:
     given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP, names.LOOKUP), "load()")
     which = _which(given)
+    sizes = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
+    max_entries, min_entries, min_partitions, max_per_partition = (read(given, name, positive) for name in sizes)
     archive, live_tail = _archive(given)
     found = replace(
         which,
         url=find_url(given) if live_tail else "",
         starting=_place(given, "starting", which),
         ending=_place(given, "ending", which) or "latest",
-        max_entries=read(given, "maxEntriesPerTrigger", positive),
-        min_entries=read(given, "minEntriesPerTrigger", positive),
+        max_entries=max_entries,
+        min_entries=min_entries,
         max_delay_ms=read(given, "maxTriggerDelay", duration) or DEFAULT_DELAY_MS,
-        min_partitions=read(given, "minPartitions", positive),
-        max_per_partition=read(given, "maxEntriesPerPartition", positive),
+        min_partitions=min_partitions,
+        max_per_partition=max_per_partition,
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
         skip_missing=read(given, "onMissingStream", one_of("fail", "skip")) == "skip",
         group=read(given, "group", not_empty),
