@@ -214,9 +214,7 @@ class Registering:
         for schedule in recurring:
             self._add_recurring(schedule.prefixed(full))
         # A function may have many subscriptions, and is published for once
-        for handler, publishers in {
-            id(one.handler): (one.handler, one.publishers) for one in router.subscriptions
-        }.values():
+        for handler, publishers in {id(one.handler): (one.handler, one.publishers) for one in subscriptions}.values():
             for publisher in publishers:
                 add_publisher(handler, self, publisher.included(self, full))
         for one in subscriptions:

@@ -21,8 +21,8 @@ from millstream.spark.archiving.trim import Keep
 
 FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONS = ("none", "month", "day", "hour")
-_SHAPED = ("partition", "raw", "schema", "catalog")  # options of the archive's form
 """As in ``spark.archiving.tables.shape``, which help does not wait for."""
+_SHAPED = ("partition", "raw", "schema", "catalog")  # Options of the archive's form
 
 if TYPE_CHECKING:
     from millstream.spark.archiving.job import Outlook

@@ -18,8 +18,8 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 
 _STATES = {"passed": "done"}
-_HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # facts of an entry that is pending
 """The word of the JSON twin, which keeps it."""
+_HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # Facts of an entry that is pending
 
 
 @dataclass(frozen=True, slots=True)
