@@ -41,6 +41,10 @@ HEADS = (
     b'#!lua flags="no-writes',
     b'#!lua flags="no-writes"x',
     b"#!lua 'flags=\\'",
+    b'#!lua"\\x00x"',
+    b'#!lua "flags=no-writes\\x00x"',
+    b'#!lua "flags=no-writes\\x00x,bogus\\x00x"',
+    b'#!lua "other\\x00x"',
 )
 
 

@@ -7,7 +7,7 @@ import re
 
 from millstream.errors import CommandError
 
-_FLAGS = frozenset({b"no-writes", b"allow-oom", b"allow-stale", b"no-cluster", b"allow-cross-slot-keys"})
+_FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
 _SPACE = re.compile(rb"[ \t\r\n\v\f]*")
 _WORD = re.compile(rb"""([^ \t\r\n"']*+)(?:"((?:\\.|[^"\\])*+)"|'((?:\\'|[^'])*+)')?(?=[ \t\r\n\v\f]|\Z)""", re.DOTALL)
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -22,17 +22,17 @@ def flags_of(source: bytes) -> set[str]:
     words = _split(line)
     if words is None:
         raise CommandError("ERR Invalid engine in script shebang")
-    if words[0] != b"#!lua":
+    if _text(words[0]) != "#!lua":
         raise CommandError(f"ERR Unexpected engine in script shebang: {_text(words[0])}")
     flags: set[str] = set()
     for word in words[1:]:
         if not word.startswith(b"flags="):
             raise CommandError(f"ERR Unknown lua shebang option: {_text(word)}")
         listed = word.removeprefix(b"flags=")
-        for flag in listed.split(b",") if listed else []:
+        for flag in map(_text, listed.split(b",") if listed else []):
             if flag not in _FLAGS:
-                raise CommandError(f"ERR Unexpected flag in script shebang: {_text(flag)}")
-            flags.add(flag.decode())
+                raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
+            flags.add(flag)
     return flags
 
 
@@ -57,4 +57,5 @@ def _unescaped(found: "re.Match[bytes]") -> bytes:
 
 
 def _text(word: bytes) -> str:
-    return word.decode("utf-8", "surrogateescape")
+    """A word as C reads it: up to a NUL, which an escape makes."""
+    return word.partition(b"\0")[0].decode("utf-8", "surrogateescape")
