@@ -125,12 +125,11 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         if _has_turn.get():
             return await super().execute_command(*args, **options)
-        turn = HeldTurn(self.turns)
-        await turn.take()
+        await self.turns.take()
         try:
             return await super().execute_command(*args, **options)
         finally:
-            turn.give()
+            self.turns.give()
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> _Pipeline:
         super().pipeline(transaction, shard_hint)  # refuses what it cannot do

@@ -68,12 +68,14 @@ class HeldTurn:
 
     def __init__(self, turns: Turns) -> None:
         self._turns, self._has_it = turns, False
+        self._taking = asyncio.Lock()  # Two tasks that use the object at once take one turn
 
     async def take(self) -> None:
         """Wait for the turn, unless the object has it."""
-        if not self._has_it:
-            await self._turns.take()
-            self._has_it = True
+        async with self._taking:
+            if not self._has_it:
+                await self._turns.take()
+                self._has_it = True
 
     def give(self) -> None:
         """End the turn, if the object has it."""
