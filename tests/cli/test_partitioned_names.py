@@ -192,6 +192,19 @@ def test_a_check_of_the_name_checks_each_partition(
     assert (done.exit_code, shown in done.stdout) == (code, True), done.stdout
 
 
+@pytest.mark.parametrize("key", ["orders", "orders{1}"])
+def test_a_check_sees_each_key_next_to_which_schedules_wait(
+    server: ServerProcess, client: redis.Redis, key: str
+) -> None:
+    """A recurring schedule's firing waits next to the name; another may be the first entry of its partition."""
+    partition(server.url, "orders", 3)
+    client.xadd("orders{0}", {"n": 1})
+    client.delete("orders{1}")
+    client.zadd(schedule.due_key(key), {"x": 1})
+    done = CliRunner().invoke(main, ["check", "orders", "--overdue", "1h", "--url", server.url])
+    assert (done.exit_code, f"CRITICAL - {key} overdue" in done.stdout) == (2, True), done.stdout
+
+
 def test_the_undo_note_of_a_rewind_is_about_the_partitions_that_moved(
     orders: ServerProcess, client: redis.Redis
 ) -> None:

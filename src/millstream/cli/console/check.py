@@ -17,7 +17,7 @@ from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.findings import check as model
 from millstream.ops.findings.check import AGES, CheckBounds, Figure, Measured
 from millstream.ops.findings.reading import count_undecided
-from millstream.ops.later.reading import read_counts, scheduled_streams
+from millstream.ops.later.reading import read_counts, scheduled_streams, scheduling_keys
 from millstream.ops.letters.reading import letter_streams
 from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.streams.reading import overview, read, read_one
@@ -126,7 +126,7 @@ async def _measure(
         seen = await count_undecided(line, seen, group, bounds["lag"], count)
     found = model.measure(seen, group, (await letter_streams(line)).of(*keys) if "dead" in bounds else None, stream)
     if "overdue" in bounds:
-        names = await scheduled_streams(line) if stream is None else [*keys]
+        names = await scheduled_streams(line) if stream is None else await scheduling_keys(line, stream) or [stream]
         found += model.overdue(await read_counts(line, names), stream)
     if stream is not None and group is not None and not any(one.group == group for one in found):
         known = ", ".join(sorted({one.name for part in seen.streams for one in part.groups}))
