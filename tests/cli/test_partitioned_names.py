@@ -212,3 +212,19 @@ def test_the_undo_note_of_a_rewind_is_about_the_partitions_that_moved(
     client.xgroup_setid("orders{0}", "billing", "0-0")
     shown = run(orders, "group", "rewind", "orders", "billing", "--to", "start", "--yes").stdout
     assert ("undo of its own" in shown, "nothing to undo" in shown) == (True, False)
+
+
+def test_a_lag_that_is_known_by_its_bounds_in_one_partition_is_shown_for_each(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """The preview of a rewind keeps the row of the lag, which has no sum then."""
+    partition(server.url, "orders", 2)
+    for at in range(2):
+        client.xgroup_create(f"orders{{{at}}}", "billing", "0", mkstream=True)
+        for number in range(6):
+            client.xadd(f"orders{{{at}}}", {"n": number}, id=f"{number + 1}-{at}")
+        client.xreadgroup("billing", "worker", {f"orders{{{at}}}": ">"}, count=2)
+    client.xdel("orders{1}", "4-1")
+    table = facts(server, "group", "rewind", "orders", "billing", "--to", "3-0", "--dry-run")["before_after"]
+    lags = {row["fact"]: (row["before"], row["after"]) for row in table if "lag" in row["fact"]}
+    assert lags == {"orders{0}: lag": (4, 3), "orders{1}: lag": (3, "2 to 3")}

@@ -129,12 +129,14 @@ def _table(plans: Sequence[ChangePlan]) -> list[BeforeAfter]:
     for plan in plans:
         for row in plan.table:
             sums.setdefault(row.fact, []).append(row)
-    rows = []
+    rows, texts = list[BeforeAfter](), set[str]()
     for fact, each in sums.items():
-        if all(isinstance(value, int | None) for row in each for value in (row.before, row.after)):
+        if any(isinstance(value, str) for row in each for value in (row.before, row.after)):
+            texts.add(fact)  # A lag may be a figure in one partition, and two bounds in another
+        else:
             rows.append(BeforeAfter(fact, _sum([row.before for row in each]), _sum([row.after for row in each])))
     for plan in plans[:_NAMED]:
-        rows += [replace(row, fact=f"{plan.stream}: {row.fact}") for row in plan.table if isinstance(row.before, str)]
+        rows += [replace(row, fact=f"{plan.stream}: {row.fact}") for row in plan.table if row.fact in texts]
     return rows
 
 
