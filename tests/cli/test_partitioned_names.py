@@ -1,5 +1,6 @@
 """One name for all partitions: dead letters, schedules, pending entries, groups and jobs of a partitioned stream."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -8,10 +9,12 @@ import redis
 from click.testing import CliRunner, Result
 
 from cli.test_dead import add_letter
+from millstream import App, StreamSub
 from millstream.cli.main import main
 from millstream.client.later import schedule
 from support.partitioned import partition
 from support.servers import ServerProcess
+from support.waiting import aeventually
 
 KEYS = [f"orders{{{at}}}" for at in range(3)]
 
@@ -95,6 +98,36 @@ def test_a_group_is_rewound_in_all_partitions(orders: ServerProcess, client: red
     assert all(client.xinfo_groups(key)[0]["last-delivered-id"] == b"0-0" for key in KEYS)
     assert client.xinfo_groups("orders{3}") == []
     assert [row["stream"] for row in facts(orders, "audit", "ls")] == KEYS[::-1]
+
+
+async def test_a_rewind_knows_the_workers_of_the_partitions(server: ServerProcess, client: redis.Redis) -> None:
+    """A living worker owns the partitions: the preview has it paused by the stream's name, and a pause is enough."""
+    app = App(server.url)
+    await app.partition("orders", 2, by="customer")
+
+    @app.subscriber(StreamSub("orders", group="billing"))
+    async def bill(n: int) -> None: ...
+
+    def note() -> str:
+        return " ".join(facts(server, "group", "rewind", "orders", "billing", "--to", "start", "--dry-run")["notes"])
+
+    async with app.running():
+        await app.publish_batch("orders", [{"customer": f"c{n}", "n": n} for n in range(8)])
+        await aeventually(
+            lambda: sum(one["lag"] for at in (0, 1) for one in client.xinfo_groups(f"orders{{{at}}}")) == 0
+        )
+        shown = await asyncio.to_thread(note)
+        assert ("worker pause orders billing" in shown, "no worker reports" in shown) == (True, False)
+        await asyncio.to_thread(run, server, "worker", "pause", "orders", "billing", "--reason", "rewind")
+        assert "is being read" not in await asyncio.to_thread(note)
+        wrong = await asyncio.to_thread(run, server, "worker", "pause", "orders{1}", "billing", "--reason", "r", code=2)
+        assert "Write `millstream worker pause orders billing --reason r`" in wrong.stderr
+        for at in (0, 1):
+            client.xgroup_createconsumer(f"orders{{{at}}}", "billing", "gone")
+        reaped = await asyncio.to_thread(
+            facts, server, "worker", "reap", "orders", "billing", "--idle", "0s", "--dry-run"
+        )
+        assert (reaped["partitions"], reaped["consumers"]) == (2, [["billing", "gone"]] * 2)
 
 
 def test_groups_are_sums(orders: ServerProcess) -> None:

@@ -57,6 +57,24 @@ def test_workers_are_read_with_what_they_have_in_hand(client: redis.Redis, look:
     assert seen.pause_of("orders", "billing").by == "me"
 
 
+def test_workers_are_found_by_a_partition_of_their_stream(client: redis.Redis, look: Look[Any]) -> None:
+    """A partition's reader and pause are those of its stream; a plain stream with braces has none but its own."""
+    second = {**SUBSCRIBER, "stream": "cart{7}", "consumer": "c2"}
+    client.set(protocol.worker_key("web-1"), json.dumps({**FACTS, "subscribers": [SUBSCRIBER, second]}))
+    client.zadd(protocol.INDEX, {"web-1": 1})
+    pause = json.dumps({"reason": "why", "by": "me", "at_ms": 5})
+    for stream in ("orders", "cart"):
+        client.hset(protocol.CONTROL, protocol.pause_field(stream, "billing"), pause)
+    seen = look(read_workers)
+    for key in ("orders{3}", "orders~2{3}"):
+        assert seen.named(key, "billing") == "orders"
+        assert seen.holder(key, "billing", "c1") is seen.workers[0]
+        assert seen.pause_of(key, "billing").reason == "why"
+        assert seen.named(key, "shipping") == key
+    assert seen.holder("cart{7}", "billing", "c2") is seen.workers[0]
+    assert seen.pause_of("cart{7}", "billing") is None
+
+
 def test_queries_are_read_with_what_their_drivers_say(client: redis.Redis, look: Look[Any]) -> None:
     """A query that should run and has no driver is gone."""
     for name, driver in (("a", "d1"), ("b", "d2")):

@@ -174,6 +174,8 @@ PURE = (
     "millstream.client.dead_letter.letter",
     "millstream.client.later.timetable",
     "millstream.client.limits.rate",
+    "millstream.client.partitions.layout",
+    "millstream.client.slots",
     "millstream.client.jsontext",
     "millstream.client.ranges",
     "millstream.spark.model.offsets",

@@ -128,7 +128,7 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
         evidence |= {"by": pause.by, "reason": pause.reason, "for_ms": max(case.seen.at_ms - pause.at_ms, 0)}
         says = f"the group is paused by {pause.by or 'somebody'}: {pause.reason}"
         yield case.about(
-            "paused", "warning", says, evidence=evidence, remedy=("worker", "resume", group.stream, group.name)
+            "paused", "warning", says, evidence=evidence, remedy=("worker", "resume", pause.stream, pause.group)
         )
         return
     quiet = min((one.idle_ms for one in consumers), default=None)
@@ -183,9 +183,13 @@ def _worker_reads(case: Case) -> bool:
 
 
 def _group_workers(case: Case) -> list[WorkerStatus]:
-    where = (case.seen.group.stream, case.seen.group.name)
-    workers = () if case.workers is None else case.workers.workers
-    return [worker for worker in workers if any((one.stream, one.group) == where for one in worker.subscribers)]
+    if case.workers is None:
+        return []
+    group = case.seen.group
+    where = (case.workers.named(group.stream, group.name), group.name)
+    return [
+        worker for worker in case.workers.workers if any((one.stream, one.group) == where for one in worker.subscribers)
+    ]
 
 
 def _stuck(case: Case) -> Iterable[Advice]:

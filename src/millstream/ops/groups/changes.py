@@ -194,6 +194,7 @@ def plan_rewind(
             "Use --to end."
         )
     name, back = group.name, order(there.id) < order(here.id)
+    named = read_by.stream or stream.key
     read = read_of(stream, there)
     flag = ("--even-if-moved",) if even_if_moved else ()
     moves = "delivered again" if back else "skipped"
@@ -218,7 +219,7 @@ def plan_rewind(
         notes = [_COUNTED if narrowed is None else _NARROWED] if steps else []
     notes += _notes(stream, there, between, back=back, read=read)
     if steps:
-        notes += [_MOVES_ON[back]] if even_if_moved else _is_read(stream.key, name, read_by)
+        notes += [_MOVES_ON[back]] if even_if_moved else _is_read(named, name, read_by)
     undo = _rewound_back(stream.key, group, here, there, flag)
     facts = {
         "again": between.entries if back else 0,
@@ -230,7 +231,7 @@ def plan_rewind(
     plan = replace(plan, live=bool(read_by.names))
     if even_if_moved:
         return replace(plan, moving=True, selection="back" if back else "on")
-    helps = f"Pause the group's workers first ({_hold(stream.key, name)}), stop other programs that read it, or add "
+    helps = f"Pause the group's workers first ({_hold(named, name)}), stop other programs that read it, or add "
     return replace(plan, if_moved=f"{helps}--even-if-moved.")
 
 

@@ -216,6 +216,7 @@ class GroupReaders:
 
     workers: tuple[str, ...] = ()  # Consumers of workers that are not paused
     others: tuple[str, ...] = ()  # Consumers of which no worker tells
+    stream: str | None = None  # The stream as their workers name it; None without any
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -236,4 +237,5 @@ def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
     names = [one.name for one in seen.consumers if one.reads and one.idle_ms < READING_MS]
     ours = [name for name in names if workers.holder(*where, name) is not None]
     paused = workers.pause_of(*where) is not None
-    return GroupReaders(() if paused else tuple(ours), tuple(name for name in names if name not in ours))
+    others = tuple(name for name in names if name not in ours)
+    return GroupReaders(() if paused else tuple(ours), others, workers.named(*where))

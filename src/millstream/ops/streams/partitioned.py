@@ -47,6 +47,12 @@ async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
     return tuple(key for key, found in zip(keys, there, strict=True) if found == 1)
 
 
+async def partition_of(line: Line, key: str) -> str | None:
+    """The stream of which a key is a partition; None if it is none."""
+    found = await read_layouts(line, candidates([key]))
+    return next((stream for stream, layout in found.items() if layout.has(key) and stream != key), None)
+
+
 async def each_part(
     line: Line, stream: str, read: Callable[[str], Awaitable[Found]], keys: Sequence[str] | None = None
 ) -> list[Found]:

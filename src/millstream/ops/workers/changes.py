@@ -8,7 +8,7 @@ from millstream import times
 from millstream.client.line import Line
 from millstream.clock import SystemClock
 from millstream.errors import UsageError
-from millstream.ops.actions import Word, action
+from millstream.ops.actions import Spread, Word, action
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Group, Stream, now_ms, number
 from millstream.ops.plan import (
@@ -23,9 +23,10 @@ from millstream.ops.plan import (
     counted,
     value_check,
 )
+from millstream.ops.streams.partitioned import partition_of, parts_of
 from millstream.ops.streams.reading import read_consumers
 from millstream.ops.streams.status import ConsumerStatus
-from millstream.ops.words import command_words
+from millstream.ops.words import command_words, shell_line
 from millstream.ops.workers.reading import PauseField, living_workers, pause_field
 from millstream.ops.workers.status import WorkersSeen, WorkerStatus
 from millstream.worker.model.pause import HandlerPause
@@ -139,8 +140,14 @@ async def pause(
     at_ms = min(now_ms() if at_ms is None else at_ms, 10**15)
     change.settle(at_ms=str(at_ms), by=None)
     new = HandlerPause(stream, group, reason, by or change.who, at_ms)
+    whole = await partition_of(change.line, stream)
+    if whole is not None:
+        line = shell_line(command_words("worker pause", whole, group, options=("--reason", reason)))
+        raise UsageError(
+            f"{stream!r} is a partition: a group is paused in all partitions of {whole!r}. Write `{line}`."
+        )
     if not ahead:
-        await lookup.require_group(change.line, stream, group)
+        await lookup.require_group(change.line, stream, group, await parts_of(change.line, stream))
     where, seen = await pause_field(change.line, stream, group), await living_workers(change.line)
     return plan_pause(where, new, protocol.pause_record(new), seen)
 
@@ -170,7 +177,7 @@ async def resume(
 
 
 @action("worker reap", "Remove consumers of processes that are gone, idle and holding nothing.",
-        "XGROUP DELCONSUMER")  # fmt: skip
+        "XGROUP DELCONSUMER", parts=Spread(parts_of))  # fmt: skip
 async def reap(
     change: ActionCall,
     stream: Stream,
@@ -196,7 +203,12 @@ async def reap(
         await lookup.require_group(change.line, stream, group)
     names = [group] if group is not None else await lookup.groups(change.line, stream)
     seen = await living_workers(change.line)
-    alive = {(sub.group, sub.consumer) for one in seen.workers for sub in one.subscribers if sub.stream == stream}
+    alive = {
+        (sub.group, sub.consumer)
+        for one in seen.workers
+        for sub in one.subscribers
+        if sub.stream == seen.named(stream, sub.group)
+    }
     found = {name: await read_consumers(change.line, stream, name) for name in names}
     return plan_reap(stream, found, idle_ms=idle, alive=alive)
 

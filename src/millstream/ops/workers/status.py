@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millstream.client.partitions.layout import logical
 from millstream.texts import span_text
 
 if TYPE_CHECKING:
@@ -111,9 +112,15 @@ class WorkersSeen:
     strange: tuple[str, ...] = ()  # Keys that do not hold a worker's record
     why: str | None = None  # The reason why nothing is known of workers; None when it is
 
+    def named(self, stream: str, group: str) -> str:
+        """The stream as workers name it: for a partition that they own, the partitioned stream."""
+        rows = [(one.stream, one.group) for worker in self.workers for one in worker.subscribers]
+        known, whole = {*rows, *((one.stream, one.group) for one in self.pauses)}, logical(stream)
+        return whole if whole and (stream, group) not in known and (whole, group) in known else stream
+
     def holder(self, stream: str, group: str, consumer: str) -> WorkerStatus | None:
         """The worker that a consumer belongs to; None when none says so."""
-        wanted = (stream, group, consumer)
+        wanted = (self.named(stream, group), group, consumer)
         for worker in self.workers:
             if any((one.stream, one.group, one.consumer) == wanted for one in worker.subscribers):
                 return worker
@@ -126,7 +133,8 @@ class WorkersSeen:
 
     def pause_of(self, stream: str, group: str) -> "HandlerPause | None":
         """The pause of a group; None when it is not paused."""
-        return next((pause for pause in self.pauses if (pause.stream, pause.group) == (stream, group)), None)
+        wanted = (self.named(stream, group), group)
+        return next((pause for pause in self.pauses if (pause.stream, pause.group) == wanted), None)
 
 
 def worker_status(facts: Mapping[str, Any], ordered: str | None = None) -> WorkerStatus:

@@ -35,9 +35,9 @@ async def groups(line: Line, stream: str) -> list[str]:
     return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]
 
 
-async def require_group(line: Line, stream: str, group: str) -> None:
-    """Raise unless a stream has a group."""
-    found = await groups(line, stream)
+async def require_group(line: Line, stream: str, group: str, keys: Sequence[str] = ()) -> None:
+    """Raise unless a stream, or one of its partitions ``keys``, has a group."""
+    found = list(dict.fromkeys([name for key in keys or (stream,) for name in await groups(line, key)]))
     if group not in found:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         has = f"its groups are: {', '.join(sorted(found)[:_SHOWN])}{more}" if found else "it has none"
