@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -115,6 +116,31 @@ async def test_a_delayed_row_waits_on_the_server(
         waiting = [one async for one in app.later.list("orders")]
         assert [one.fields for one in waiting if one.at_ms > database.now()] == [(b"n", b"1")]
         await aeventually(lambda: numbers(client) == [2])
+
+
+async def test_rows_go_to_the_partition_of_their_key(
+    engine: sqlalchemy.Engine, server: ServerProcess, client: redis.Redis
+) -> None:
+    """By ``key=``, else by the stream's field, also where they are delayed; a row with neither is put aside."""
+    app = App(server.url, registry=False)
+    await app.partition("orders", 8, by="customer")
+    with engine.begin() as connection:
+        for n in range(24):
+            outbox.add(connection, "orders", {"n": n}, key=f"c{n % 12}")
+            outbox.add(connection, "orders", {"n": n + 100, "customer": f"c{n % 12}"})
+        outbox.add(connection, "orders", {"n": 200}, key="c7", delay="1h")
+        outbox.add(connection, "orders", {"n": 300})
+        outbox.add(connection, "plain", {"n": 400}, key="c7")
+        columns = {"mark": "m", "stream": "plain", "added_ms": 1, "fields": b"1:n1:0"}
+        connection.execute(sqlalchemy.insert(outbox.table).values(**columns, entry_key=""))
+    async with relaying(engine, server) as relay:
+        await aeventually(lambda: left(engine) == 2 and relay.put_aside == 2)
+    for n in range(12):
+        key = f"orders{{{zlib.crc32(f'c{n}'.encode()) % 8}}}"
+        assert [row for row in numbers(client, key) if row % 100 % 12 == n] == [n, n + 100, n + 12, n + 112]
+    (waits,) = [one async for one in app.later.list(f"orders{{{zlib.crc32(b'c7') % 8}}}")]
+    assert (waits.fields, numbers(client, "plain")) == ((b"n", b"200"), [400])
+    await app.close()
 
 
 async def test_a_row_that_was_published_before_a_crash_is_not_added_again(

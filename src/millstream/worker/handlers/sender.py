@@ -88,6 +88,11 @@ class How(NamedTuple):
     key: str | bytes | float | None = None  # Chooses the partition; None for the stream's own field
     keep_ms: int | None = None  # Milliseconds that its result is kept; None for an entry without one
 
+    @property
+    def needs_partitions(self) -> bool:
+        """True if only a partitioned stream can take it. A row of an outbox keeps a key for any kind of stream."""
+        return self.key is not None and self.mark is None
+
 
 class PlacedId(str):
     """The id of an entry, or of a schedule, and the stream or partition that has it."""
@@ -136,7 +141,7 @@ class Sender:
         fields = self._wanting(fields, how)
         known = self._layouts.get(stream)
         # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
-        if known is None and (how.key is not None or how.later is not None):
+        if known is None and (how.needs_partitions or how.later is not None):
             known = await self._layout_for(stream, how)
         while True:
             refused: ResponseError | None = None
@@ -158,7 +163,7 @@ class Sender:
         deadline, pauses = asyncio.get_running_loop().time() + seconds, iter(_PAUSES)
         while True:
             try:
-                return await self.layout(stream, needed=how.key is not None)
+                return await self.layout(stream, needed=how.needs_partitions)
             except Disconnected:
                 if not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise

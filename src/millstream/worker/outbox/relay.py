@@ -122,7 +122,8 @@ class OutboxRelay:
         """Add the entry, unless an earlier try did."""
         check(row)
         later = None if row.at_ms is None else Later(row.mark, When(row.at_ms))
-        await self._sender().add(row.stream, fields_in(row.fields), How(retry=_TRY, later=later, mark=row.mark))
+        how = How(retry=_TRY, later=later, mark=row.mark, key=row.entry_key)
+        await self._sender().add(row.stream, fields_in(row.fields), how)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         def call() -> T:

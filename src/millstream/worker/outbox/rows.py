@@ -53,6 +53,7 @@ class Row(NamedTuple):
     fields: bytes  # Names and values in turn, each with its length before it
     at_ms: int | None  # When the entry is to be added, in milliseconds since 1970
     tries: int
+    entry_key: str | None = None  # Chooses the partition; a plain stream has no use for it
 
 
 def create(bind: Any) -> None:
@@ -182,7 +183,7 @@ def _check_name(option: str, given: object) -> None:
 
 def check(row: Row) -> None:
     """See that a row is one that :func:`add` wrote: anybody who may write to the table may have written it."""
-    kinds = {"mark": str, "stream": str, "fields": bytes | memoryview, "at_ms": int | None}
+    kinds = {"mark": str, "stream": str, "fields": bytes | memoryview, "at_ms": int | None, "entry_key": str | None}
     for name, kind in kinds.items():
         if not isinstance(getattr(row, name), kind) or getattr(row, name) == "":
             raise PayloadError(f"column {name} is not one that outbox.add wrote")
