@@ -6,6 +6,8 @@ import enum
 import functools
 import itertools
 import json
+import typing
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -219,6 +221,33 @@ def test_handlers_that_cannot_be_filled_are_refused_when_registered() -> None:
     for handler in (star, strange, unknown):
         with pytest.raises(ConfigError):
             Binder(handler)
+
+
+@dataclasses.dataclass
+class Task:
+    """A class that no entry can fill."""
+
+    done: typing.Callable[[int], None]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        typing.Callable, typing.Callable[[int], int], Callable, Callable[..., Any], type, type[int], typing.Type,  # noqa: UP006
+        list[type], dict[str, Callable[..., Any]], Callable[..., Any] | None, typing.Annotated[type, "a note"], Task,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("batch", [False, True])
+def test_functions_and_classes_are_refused_with_the_parameter(annotation: Any, *, batch: bool) -> None:
+    """No entry has one, also inside another type: it shows at import, and not as dead letters."""
+
+    def handle(n: int, then: Any) -> None: ...
+
+    handle.__annotations__ = {"n": int, "then": annotation}
+    if batch:
+        handle.__annotations__ = {one: list[kind] for one, kind in handle.__annotations__.items()}  # type: ignore[valid-type]
+    with pytest.raises(ConfigError, match=r"^handle: parameter then: .*an entry has data, and no functions or classes"):
+        Binder(handle, batch=batch)
 
 
 def test_the_message_is_given_wherever_it_stands() -> None:
