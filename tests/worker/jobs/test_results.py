@@ -256,6 +256,32 @@ async def test_bad_options_are_refused(options: dict[str, Any], text: str) -> No
     await app.close()
 
 
+async def test_a_result_that_cannot_come_is_not_waited_for(app: App, client: redis.Redis) -> None:
+    """An entry that was never there, trimmed, handled without a result, or whose result is gone ends the wait."""
+    done = await app.publish("orders", {"n": 7}, result="1h")
+    await done.result(20)
+    client.delete(record.result_key("orders", done.id))
+    plain = await app.publish("orders", {"n": 1})
+    lost = await app.publish("idle", {"n": 1}, result="1h")
+    client.xgroup_create("idle", "g", "$")
+    waits = await app.publish("idle", {"n": 2}, result="1h")
+    client.xdel("idle", lost.id)
+    for stream, ident in (("orders", "5-1"), ("none", "5-1"), ("orders", done.id), ("idle", lost.id)):
+        with pytest.raises(UsageError, match=f"{stream} {ident} has no result: there is no such entry"):
+            await app.job(stream, ident).result(20)
+    with pytest.raises(UsageError, match='result="1h"'):
+        await app.job("orders", plain.id).result(20)
+    with pytest.raises(UsageError, match="there is no such entry"):
+        await asyncio.to_thread(app.job("orders", "5-1").result_sync, 20)
+    with pytest.raises(TimeoutError):
+        await app.job("idle", waits.id).result(0.25)
+    # In the hands of a consumer, and gone from the stream
+    client.xreadgroup("g", "c", {"idle": ">"})
+    client.xdel("idle", waits.id)
+    with pytest.raises(TimeoutError):
+        await app.job("idle", waits.id).result(0.25)
+
+
 async def test_programs_without_an_event_loop_use_jobs_too(app: App) -> None:
     """A job of ``publish_sync`` has its result, its state and its cancellation, from any thread."""
     other = App(app.url)

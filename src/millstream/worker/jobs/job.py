@@ -98,7 +98,7 @@ class Job(str):
             JobDeadError: the entry is in the dead-letter stream.
             JobCancelledError: it was cancelled.
             TimeoutError: there was no result in that time; the job goes on.
-            UsageError: it was published without ``result=``.
+            UsageError: it was published without ``result=``, or neither the entry nor a result of it is there.
             Disconnected: the server cannot be reached.
         """
         if self._why_none is not None:
@@ -146,6 +146,9 @@ class Job(str):
                 try:
                     if (row := self._first(await self._rows(replies))) is not None:
                         return row
+                    # A usual result comes before this look, and need not pay for it
+                    if looks and (why := await self._why_never(replies)) is not None:
+                        raise UsageError(why)
                 except Disconnected:
                     if not looks:
                         raise
@@ -188,6 +191,23 @@ class Job(str):
             return "running"
         waits = not meant or any(order_of(last.get(group, b"0-0")) < order_of(ident.encode()) for group in meant)
         return "queued" if found and not isinstance(found, ResponseError) and waits else "unknown"
+
+    async def _why_never(self, replies: ReplyHints) -> str | None:
+        """The reason why no result can come; None while one may, or where the server does not tell."""
+        asked = (("XRANGE", self.stream, self.id, self.id), ("XINFO", "GROUPS", self.stream))
+        found, groups = await replies.line.calls(asked)
+        if any(isinstance(one, ResponseError) and "no such key" not in str(one) for one in (found, groups)):
+            return None
+        if found and record.take_trailer(found[0][1])[2] is None:
+            return no_job(self.stream, self.id)
+        # The result is looked for last: it comes in the step that ends the entry
+        if await self._place(replies) != "unknown" or self._first(await self._rows(replies)) is not None:
+            return None
+        return (
+            f"{self.stream} {self.id} has no result: there is no such entry that waits or runs, and nothing is kept of "
+            "its end. Check the stream and the id (of a partitioned stream, the partition: job.stream), or publish it "
+            "with a longer result=."
+        )
 
     async def cancel(self) -> bool:
         """Cancel it in its group, or in each group of its stream; True unless it had ended in all.
