@@ -122,7 +122,7 @@ class Storm:
     def nothing_waits(self) -> bool:
         """True when every delayed entry was added."""
         with self.server.client() as client:
-            return not list(client.scan_iter("millstream:*later:due"))
+            return not list(client.scan_iter("millstream:*later:*due"))
 
     def check(self) -> None:
         """Each committed one once, none that was rolled back, and a writer's in the order of its commits."""
