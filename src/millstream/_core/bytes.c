@@ -4,6 +4,13 @@
  */
 #include "bytes.h"
 
+Py_ssize_t counted;
+
+PyObject *stream_memory(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(nothing))
+{
+    return PyLong_FromSsize_t(counted);
+}
+
 int buf_grow(Buf *buf, Py_ssize_t more)
 {
     if (more > PY_SSIZE_T_MAX / 2 - buf->size) {

@@ -55,6 +55,43 @@ PyObject *id_to_int(Id id);
 Id id_from_bytes(const char *packed);               /* 16 bytes, big-endian */
 void id_to_bytes(Id id, char *packed);
 
+/* ---------------------------------------------------------------- bytes.c: memory that streams keep */
+
+/* Bytes that the streams of this process keep: each block of memory with what the allocator adds. One number for all
+ * streams: a change of one then costs an addition, and freeing a stream takes all of it back at once. */
+extern Py_ssize_t counted;
+
+/* Python's allocator rounds small blocks up to 16; malloc puts a head of 16 before a larger one */
+static inline Py_ssize_t block_size(size_t size)
+{
+    return (Py_ssize_t)(size <= 512 ? (size + 15) & ~(size_t)15 : size + 16);
+}
+
+static inline void *count_block(void *block, size_t size) /* of an allocation, which may have failed */
+{
+    if (block != NULL)
+        counted += block_size(size);
+    return block;
+}
+
+static inline void free_counted(void *block, size_t size)
+{
+    if (block != NULL)
+        counted -= block_size(size);
+    PyMem_Free(block);
+}
+
+/* As PyMem_Realloc, of a block that was counted with another size */
+static inline void *resize_counted(void *block, size_t before, size_t size)
+{
+    void *resized = PyMem_Realloc(block, size);
+    if (resized != NULL)
+        counted += block_size(size) - (block == NULL ? 0 : block_size(before));
+    return resized;
+}
+
+PyObject *stream_memory(PyObject *self, PyObject *nothing); /* see millstream.engine.streams.memory */
+
 /* ---------------------------------------------------------------- bytes.c: names of attributes, exceptions */
 
 typedef struct {

@@ -24,7 +24,7 @@ static int store_reserve(EntryStore *store, Py_ssize_t more)
     Py_ssize_t room = store->room ? store->room : 4;
     while (room < store->head + store->count + more)
         room *= 2;
-    Node **nodes = PyMem_Realloc(store->nodes, (size_t)room * sizeof(Node *));
+    Node **nodes = resize_counted(store->nodes, (size_t)store->room * sizeof(Node *), (size_t)room * sizeof(Node *));
     if (nodes == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -44,7 +44,7 @@ static void store_push(EntryStore *store, Node *node)
 {
     Node *before = last_node(store);
     if (before != NULL && before->room > before->size) {
-        char *data = PyMem_Realloc(before->data, (size_t)before->size);
+        char *data = resize_counted(before->data, (size_t)before->room, (size_t)before->size);
         if (data != NULL) {
             before->data = data;
             before->room = before->size;
@@ -561,7 +561,7 @@ static void dealloc(EntryStore *store)
 {
     for (Py_ssize_t index = 0; index < store->count; index++)
         node_free(STORE_NODE(store, index));
-    PyMem_Free(store->nodes);
+    free_counted(store->nodes, (size_t)store->room * sizeof(Node *));
     Py_TYPE(store)->tp_free((PyObject *)store);
 }
 
@@ -573,6 +573,15 @@ static PyObject *first_id(EntryStore *store, void *Py_UNUSED(closure))
 static PyObject *last_live_id(EntryStore *store, void *Py_UNUSED(closure))
 {
     return id_to_int(store_last_live(store));
+}
+
+/* What it counts for, see bytes.h, added up again */
+static PyObject *footprint(EntryStore *store, void *Py_UNUSED(closure))
+{
+    Py_ssize_t size = store->nodes == NULL ? 0 : block_size((size_t)store->room * sizeof(Node *));
+    for (Py_ssize_t index = 0; index < store->count; index++)
+        size += node_memory(STORE_NODE(store, index));
+    return PyLong_FromSsize_t(size);
 }
 
 static PyMethodDef methods[] = {
@@ -603,6 +612,7 @@ static PyMemberDef members[] = {
 static PyGetSetDef properties[] = {
     {"first_id", (getter)first_id, NULL, NULL, NULL},
     {"last_live_id", (getter)last_live_id, NULL, NULL, NULL},
+    {"footprint", (getter)footprint, NULL, NULL, NULL},
     {NULL},
 };
 

@@ -5,6 +5,10 @@
  */
 #include "pending.h"
 
+/* Python's objects of a group and of a consumer, by and large; a consumer's name comes on top */
+#define GROUP_SIZE 200
+#define CONSUMER_SIZE 155
+
 /* ---------------------------------------------------------------- the order of time */
 
 /* The moment of a time, made if need be: then without a record, and to be dropped if none comes */
@@ -16,14 +20,14 @@ static Moment *get_moment(Group *group, int64_t time)
         moment = (Moment *)index_get(&group->moments, key);
     if (moment != NULL)
         return moment;
-    moment = PyMem_Malloc(sizeof *moment);
+    moment = count_block(PyMem_Malloc(sizeof *moment), sizeof *moment);
     if (moment == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
     *moment = (Moment){.key = key};
     if (index_add(&group->moments, (Item *)moment) < 0) {
-        PyMem_Free(moment);
+        free_counted(moment, sizeof(Moment));
         return NULL;
     }
     return moment;
@@ -33,7 +37,7 @@ static void drop_moment(Group *group, Moment *moment)
 {
     if (moment->last == NULL) {
         index_remove(&group->moments, moment->key);
-        PyMem_Free(moment);
+        free_counted(moment, sizeof(Moment));
     }
 }
 
@@ -97,14 +101,14 @@ static void order_remove(Group *group, Record *record, const Moment *keep)
 /* A record of this id in the group's index; NULL with an exception */
 static Record *add_record(Group *group, Id id)
 {
-    Record *record = PyMem_Malloc(sizeof *record);
+    Record *record = count_block(PyMem_Malloc(sizeof *record), sizeof *record);
     if (record == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
     *record = (Record){.id = id};
     if (index_add(&group->records, (Item *)record) < 0) {
-        PyMem_Free(record);
+        free_counted(record, sizeof *record);
         return NULL;
     }
     return record;
@@ -134,7 +138,7 @@ static Record *own_record(Group *group, Id id, Consumer *consumer)
     if (index_add(&consumer->records, (Item *)record) < 0) {
         if (found == NULL) {
             index_remove(&group->records, id);
-            PyMem_Free(record);
+            free_counted(record, sizeof *record);
         }
         return NULL;
     }
@@ -213,7 +217,7 @@ int group_forget(Group *group, Id id)
         return 0;
     order_remove(group, record, NULL);
     disown(record);
-    PyMem_Free(record);
+    free_counted(record, sizeof *record);
     return 1;
 }
 
@@ -253,6 +257,7 @@ static PyObject *new_consumer(PyObject *name, long long seen)
         consumer->active = -1;
         consumer->of = NULL;
         consumer->records = (Index){0};
+        counted += CONSUMER_SIZE + PyBytes_GET_SIZE(name);
     }
     return (PyObject *)consumer;
 }
@@ -392,6 +397,7 @@ static Group *new_group(Id last_id, long long entries_read)
     group->last_id = last_id;
     group->entries_read = entries_read;
     group->consumers = consumers;
+    counted += GROUP_SIZE;
     return group;
 }
 
@@ -414,14 +420,15 @@ static void free_group(Group *group)
             index_clear(&record->consumer->records); /* it may outlive the group */
             Py_DECREF(record->consumer);
         }
-        PyMem_Free(record);
+        free_counted(record, sizeof *record);
     }
     IndexPlace place;
     for (Item *moment = index_seek(&group->moments, 0, &place); moment != NULL; moment = index_next(&group->moments, &place))
-        PyMem_Free(moment);
+        free_counted(moment, sizeof(Moment));
     index_clear(&group->moments);
     index_clear(&group->records);
     Py_XDECREF(group->consumers);
+    counted -= GROUP_SIZE;
     Py_TYPE(group)->tp_free((PyObject *)group);
 }
 
@@ -483,12 +490,19 @@ static PyObject *get_pending(Group *group, void *Py_UNUSED(closure))
     return index_view((PyObject *)group, &group->records);
 }
 
-/* With 200 and 170 bytes for what Python keeps of a group and of a consumer; a record is in two indexes */
+/* What it counts for, see bytes.h, added up again */
 static PyObject *footprint(Group *group, void *Py_UNUSED(closure))
 {
-    return PyLong_FromSsize_t(200 + 170 * PyDict_GET_SIZE(group->consumers)
-                              + group->records.size * (Py_ssize_t)(sizeof(Record) + 2 * sizeof(Item *))
-                              + group->moments.size * (Py_ssize_t)(sizeof(Moment) + sizeof(Item *)));
+    PyObject *name, *found;
+    Py_ssize_t at = 0, size = GROUP_SIZE + index_memory(&group->records) + index_memory(&group->moments)
+                              + group->records.size * block_size(sizeof(Record)) + group->moments.size * block_size(sizeof(Moment));
+    while (PyDict_Next(group->consumers, &at, &name, &found)) {
+        Consumer *consumer = get_consumer(found);
+        if (consumer == NULL)
+            return NULL;
+        size += CONSUMER_SIZE + PyBytes_GET_SIZE(consumer->name) + index_memory(&consumer->records);
+    }
+    return PyLong_FromSsize_t(size);
 }
 
 static PyMethodDef group_methods[] = {
@@ -548,6 +562,7 @@ static PyObject *make_consumer(PyTypeObject *Py_UNUSED(type), PyObject *args, Py
 static void free_consumer(Consumer *consumer)
 {
     index_clear(&consumer->records); /* a record would keep it alive: there is none */
+    counted -= CONSUMER_SIZE + PyBytes_GET_SIZE(consumer->name);
     Py_DECREF(consumer->name);
     PyObject_Free(consumer);
 }

@@ -91,10 +91,16 @@ Item *index_last(const Index *index)
     return piece->items[piece->count - 1];
 }
 
+static size_t piece_size(int room) { return sizeof(Piece) + (size_t)room * sizeof(Item *); }
+
+static void free_piece(Piece *piece) { free_counted(piece, piece_size(piece->room)); }
+
+static void free_slots(Index *index) { free_counted(index->slots, (size_t)index->room * sizeof(Slot)); }
+
 /* The piece with other room; NULL with MemoryError, and it is as it was */
 static Piece *piece_resize(Piece *piece, int room)
 {
-    Piece *resized = PyMem_Realloc(piece, sizeof(Piece) + (size_t)room * sizeof(Item *));
+    Piece *resized = resize_counted(piece, piece == NULL ? 0 : piece_size(piece->room), piece_size(room));
     if (resized == NULL) {
         PyErr_NoMemory();
         return NULL;
@@ -110,7 +116,7 @@ static Piece *add_slot(Index *index, Py_ssize_t at, int room)
 {
     if (index->count == index->room) {
         Py_ssize_t more = index->room + index->room / 2 + 1;
-        Slot *slots = PyMem_Realloc(index->slots, (size_t)more * sizeof(Slot));
+        Slot *slots = resize_counted(index->slots, (size_t)index->room * sizeof(Slot), (size_t)more * sizeof(Slot));
         if (slots == NULL) {
             PyErr_NoMemory();
             return NULL;
@@ -193,19 +199,19 @@ int index_add(Index *index, Item *item)
 
 static void drop_slot(Index *index, Py_ssize_t at)
 {
-    PyMem_Free(index->slots[at].piece);
+    free_piece(index->slots[at].piece);
     index->count--;
     memmove(index->slots + at, index->slots + at + 1, (size_t)(index->count - at) * sizeof(Slot));
     if (index->count * 4 > index->room)
         return;
     Py_ssize_t room = index->count * 2;
     if (room == 0) {
-        PyMem_Free(index->slots);
+        free_slots(index);
         index->slots = NULL;
         index->room = 0;
         return;
     }
-    Slot *slots = PyMem_Realloc(index->slots, (size_t)room * sizeof(Slot));
+    Slot *slots = resize_counted(index->slots, (size_t)index->room * sizeof(Slot), (size_t)room * sizeof(Slot));
     if (slots != NULL) {
         index->slots = slots;
         index->room = room;
@@ -231,7 +237,7 @@ Item *index_remove(Index *index, Id key)
     slot->last = piece->items[piece->count - 1]->key;
     if (piece->room > PIECE_MIN && piece->count * 4 <= piece->room) {
         int room = piece->room / 2;
-        piece = PyMem_Realloc(piece, sizeof(Piece) + (size_t)room * sizeof(Item *));
+        piece = resize_counted(piece, piece_size(piece->room), piece_size(room));
         if (piece != NULL) {
             piece->room = room;
             slot->piece = piece;
@@ -243,7 +249,15 @@ Item *index_remove(Index *index, Id key)
 void index_clear(Index *index)
 {
     for (Py_ssize_t at = 0; at < index->count; at++)
-        PyMem_Free(index->slots[at].piece);
-    PyMem_Free(index->slots);
+        free_piece(index->slots[at].piece);
+    free_slots(index);
     *index = (Index){.version = index->version + 1};
+}
+
+Py_ssize_t index_memory(const Index *index)
+{
+    Py_ssize_t size = index->slots == NULL ? 0 : block_size((size_t)index->room * sizeof(Slot));
+    for (Py_ssize_t at = 0; at < index->count; at++)
+        size += block_size(piece_size(index->slots[at].piece->room));
+    return size;
 }

@@ -25,6 +25,7 @@ static PyMethodDef functions[] = {
     {"pack_records", pack_records, METH_VARARGS, NULL},
     {"read_entries", read_entries, METH_VARARGS, NULL},
     {"read_records", read_records, METH_VARARGS, NULL},
+    {"stream_memory", stream_memory, METH_NOARGS, NULL},
     {"crc64", crc64, METH_VARARGS, NULL},
     {"decompress", decompress, METH_VARARGS, NULL},
     {"read_listpacks", read_listpacks, METH_O, NULL},

@@ -79,6 +79,8 @@ static int node_reserve(Node *node, Py_ssize_t more)
     Buf buf = {node->data, node->size, node->room};
     if (buf_reserve(&buf, more) < 0)
         return -1;
+    if (buf.room != node->room)
+        counted += block_size(buf.room) - (node->data == NULL ? 0 : block_size(node->room));
     node->data = buf.data;
     node->room = buf.room;
     return 0;
@@ -86,7 +88,7 @@ static int node_reserve(Node *node, Py_ssize_t more)
 
 Node *node_new(Id id, const View *words, Py_ssize_t count)
 {
-    Node *node = PyMem_Calloc(1, sizeof *node);
+    Node *node = count_block(PyMem_Calloc(1, sizeof *node), sizeof *node);
     if (node == NULL) {
         PyErr_NoMemory();
         return NULL;
@@ -111,17 +113,22 @@ Node *node_new(Id id, const View *words, Py_ssize_t count)
 
 void node_free(Node *node)
 {
-    PyMem_Free(node->data);
-    PyMem_Free(node);
+    free_counted(node->data, (size_t)node->room);
+    free_counted(node, sizeof *node);
+}
+
+Py_ssize_t node_memory(const Node *node)
+{
+    return block_size(sizeof *node) + (node->data == NULL ? 0 : block_size(node->room));
 }
 
 Node *node_copy(const Node *node)
 {
-    Node *twin = PyMem_Malloc(sizeof *twin);
-    char *data = PyMem_Malloc((size_t)node->size);
+    Node *twin = count_block(PyMem_Malloc(sizeof *twin), sizeof *twin);
+    char *data = count_block(PyMem_Malloc((size_t)node->size), (size_t)node->size);
     if (twin == NULL || data == NULL) {
-        PyMem_Free(twin);
-        PyMem_Free(data);
+        free_counted(twin, sizeof *twin);
+        free_counted(data, (size_t)node->size);
         PyErr_NoMemory();
         return NULL;
     }

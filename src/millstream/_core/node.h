@@ -62,6 +62,7 @@ Node *node_new(Id id, const View *words, Py_ssize_t count);            /* withou
 Node *node_copy(const Node *node);
 void node_free(Node *node);
 int node_put(Node *node, Id id, const View *words, Py_ssize_t count, int dead, int measure);
+Py_ssize_t node_memory(const Node *node);                              /* what it counts for, see bytes.h */
 int64_t node_size(const Node *node);                                   /* as Redis's listpack */
 int node_find(Node *node, Id id, Entry *entry);                        /* whether it is there and lives */
 void node_kill(Node *node, const Entry *entry);                        /* make a live entry a tombstone */

@@ -49,6 +49,7 @@ Item *index_before(const Index *index, Id key);                   /* the last be
 Item *index_last(const Index *index);
 int index_add(Index *index, Item *item);                          /* a key that is not there; -1: nothing is changed */
 Item *index_remove(Index *index, Id key);                         /* NULL: it was not there */
+Py_ssize_t index_memory(const Index *index);                      /* what it counts for without its items, see bytes.h */
 void index_clear(Index *index);                                   /* forgets the items, frees the rest */
 
 typedef struct Record Record;

@@ -5,7 +5,7 @@
 
 #define KEPT_MAX (1 << 20) /* bytes of a buffer that is kept for the next run */
 
-static PyObject *s_keys, *s_expires, *s_index, *s_node_max_bytes, *s_node_max_entries, *s_slow_from, *s_nothing;
+static PyObject *s_keys, *s_expires, *s_index, *s_node_max_bytes, *s_node_max_entries, *s_slow_from, *s_used, *s_nothing;
 static PyTypeObject RunType;
 
 /* Plain of a primary alone */
@@ -230,6 +230,8 @@ const char *obey_commands(Run *run, const char **whole, const char *end, int is_
 int open_run(Run *run, PyObject *database)
 {
     PyObject *index = PyObject_GetAttr(database, s_index);
+    run->begun = counted;
+    run->database = Py_NewRef(database);
     run->keys = PyObject_GetAttr(database, s_keys);
     run->expires = PyObject_GetAttr(database, s_expires);
     run->db = index == NULL ? 0 : PyLong_AsUnsignedLongLong(index);
@@ -242,8 +244,23 @@ int open_run(Run *run, PyObject *database)
     return get_limit(run->of->config, s_node_max_entries, &run->max_entries);
 }
 
+void settle_growth(Run *run)
+{
+    if (run->grown == 0)
+        return;
+    PyObject *old = PyObject_GetAttr(run->database, s_used);
+    long long used = old == NULL ? -1 : PyLong_AsLongLong(old);
+    PyObject *new = PyErr_Occurred() ? NULL : PyLong_FromLongLong(used + run->grown);
+    if (new == NULL || PyObject_SetAttr(run->database, s_used, new) < 0)
+        PyErr_Clear(); /* a count that is off by some bytes is less than a change without its record */
+    Py_XDECREF(old);
+    Py_XDECREF(new);
+    run->grown = 0;
+}
+
 void close_run(Run *run)
 {
+    Py_CLEAR(run->database);
     give_back(&run->of->replies);
     give_back(&run->of->steps);
     give_back(&run->of->words);
@@ -296,6 +313,7 @@ int runner_prepare(PyObject *module)
         {&s_node_max_bytes, "node_max_bytes"},
         {&s_node_max_entries, "node_max_entries"},
         {&s_slow_from, "slow_from"},
+        {&s_used, "used"},
     };
     if (intern_names(attributes, sizeof attributes / sizeof *attributes) < 0 || entries_prepare() < 0 || groups_prepare() < 0)
         return -1;

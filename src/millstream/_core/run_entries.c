@@ -121,17 +121,36 @@ int run_get(Run *run)
     return result;
 }
 
+/* What a key and its string count for in a database more with a new string; -1 where the old value is none that is whole.
+ * 90 is STRING_SIZE of millstream.engine.keyspace. */
+static int get_growth(Run *run, PyObject *old, Py_ssize_t size, Py_ssize_t *growth)
+{
+    *growth = size + PyBytes_GET_SIZE(run->key) + 90;
+    if (old == NULL)
+        return 0;
+    PyObject *data = Py_TYPE(old) == run->of->string_type ? get_data(old) : NULL;
+    if (data == NULL || !PyBytes_CheckExact(data)) {
+        Py_XDECREF(data);
+        return -1;
+    }
+    *growth = size - PyBytes_GET_SIZE(data);
+    Py_DECREF(data);
+    return 0;
+}
+
 int run_set(Run *run)
 {
     PyObject *old;
-    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
-        || reserve(run))
+    Py_ssize_t growth;
+    if (run->count != 3 || is_full(run) || !look_up(run, run->words[1], &old) || is_waited_for(run, run->of->waiting)
+        || get_growth(run, old, run->words[2].size, &growth) < 0 || reserve(run))
         return ORDINARY;
     PyObject *value = make_string(run, run->words[2]);
     int failed = value == NULL || PyDict_SetItem(run->keys, run->key, value) < 0;
     Py_XDECREF(value);
     if (failed)
         return ORDINARY;
+    run->grown += growth;
     if (run->of->records) {
         Buf *steps = &run->of->steps;
         char *at = put_op(steps->data + steps->size, run, 4, "set");
@@ -185,7 +204,7 @@ int run_xadd(Run *run)
 {
     PyObject *stream;
     Id wanted = 0;
-    if (run->count < 5 || !(run->count & 1))
+    if (run->count < 5 || !(run->count & 1) || is_full(run))
         return ORDINARY;
     if (run->obeys ? !get_id(run->words[2], &wanted) || wanted == 0 : !is_sign(run->words[2], '*'))
         return ORDINARY;

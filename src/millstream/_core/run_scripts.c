@@ -161,8 +161,10 @@ static int run_one(Runner *self, PyObject *data, Command *command)
     const char *at = PyBytes_AS_STRING(data), *end = at + PyBytes_GET_SIZE(data);
     if (split(run, at, end) != end || (*command = find_command(run->words[0])) == OTHER)
         return 0;
-    if (run_handler(run, *command) == DONE)
+    if (run_handler(run, *command) == DONE) {
+        settle_growth(run); /* a command that is not plain may come next, and SWAPDB exchanges the counts */
         return 1;
+    }
     PyErr_Clear();
     return 0;
 }

@@ -26,6 +26,7 @@ static PyObject *run_or_obey(Runner *self, PyObject *const *args, Py_ssize_t nar
                                                       : run_commands(&run, whole, data + size, &other, &count, &last);
         if (!obeys)
             whole = at;
+        settle_growth(&run);
         result = make_result(&run, at - data, other, count, last, whole - data);
     }
     close_run(&run);
@@ -87,6 +88,7 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->waiting = Py_NewRef(waiting);
     self->claiming = Py_NewRef(claiming);
     self->records = records;
+    self->room = LLONG_MAX;
     self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
     self->string_type = find_type("millstream.engine.keyspace", "StringValue");
     self->slow = PyList_New(0);
@@ -103,6 +105,7 @@ static int runner_traverse(Runner *self, visitproc visit, void *arg)
     Py_VISIT(self->stream_type);
     Py_VISIT(self->string_type);
     Py_VISIT(self->slow);
+    Py_VISIT(self->script.database);
     Py_VISIT(self->script.keys);
     Py_VISIT(self->script.expires);
     Py_VISIT(self->table);
@@ -144,6 +147,7 @@ static PyMethodDef runner_methods[] = {
 
 static PyMemberDef runner_members[] = {
     {"records", Py_T_INT, offsetof(Runner, records), 0, "See millstream.node.plain.PlainRunner."},
+    {"room", Py_T_LONGLONG, offsetof(Runner, room), 0, "See millstream.node.plain.PlainRunner."},
     {"slow", Py_T_OBJECT_EX, offsetof(Runner, slow), Py_READONLY, "See millstream.node.plain.PlainRunner."},
     {NULL},
 };

@@ -54,12 +54,13 @@ typedef struct Runner Runner;
 /* The run at work */
 typedef struct {
     Runner *of;
-    PyObject *keys, *expires; /* of the database, which outlives the run */
+    PyObject *database, *keys, *expires;
     PyObject *key;            /* the key last looked up; commands of one run are often about one */
     uint64_t db, wall;
     int resp, obeys; /* obeys: a primary says it; its replies go nowhere */
     int64_t max_bytes, max_entries, slow_from; /* slow_from: nanoseconds */
     Py_ssize_t changes, written, soft, hits, misses; /* written: steps of the record; one may be many changes */
+    Py_ssize_t begun, grown; /* bytes: streams counted when it began; keys and strings grew since the last settle_growth */
     PyObject *woken;
     View *words; /* of the command at work */
     Py_ssize_t count; /* words */
@@ -70,6 +71,7 @@ struct Runner {
     PyObject *config, *waiting, *claiming;
     PyTypeObject *stream_type, *string_type;
     int records;
+    long long room;      /* bytes that commands of clients may add; those that add more take the ordinary way */
     Buf replies, steps, words; /* words: a View of each */
     uint64_t calls[COMMANDS], nanoseconds[COMMANDS];
     PyObject *slow;      /* a list: the commands that took long, each as it was sent, with its nanoseconds */
@@ -139,6 +141,8 @@ int run_get(Run *run), run_ping(Run *run), run_set(Run *run), run_xadd(Run *run)
 EntryStore *get_entries(Run *run, View word, PyObject **stream);
 /* Whether somebody waits for the key at work, or waits to claim there; -1 on an error */
 int is_waited_for(Run *run, PyObject *places);
+/* Whether a command that adds must be refused, or seen to by the ordinary way; what a primary says is never refused */
+static inline int is_full(const Run *run) { return !run->obeys && counted - run->begun + run->grown > run->of->room; }
 int get_limit(PyObject *config, PyObject *name, int64_t *limit); /* -1 with an exception */
 /* Begins an array in replies, of which it is known behind them how many items it has; where they begin, or -1 */
 Py_ssize_t begin_array(Buf *replies);
@@ -162,6 +166,7 @@ int run_handler(Run *run, Command command);
 /* Makes a run ready for the keys of a database; -1 with an exception, and then it is to be closed, too */
 int open_run(Run *run, PyObject *database);
 void close_run(Run *run);
+void settle_growth(Run *run);         /* counts in the database what keys and strings have grown */
 /* Runs what is plain of a client; where it ended, with the words of a command that is not in *other */
 const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, Command *last);
 /* Runs what is plain of a primary from *whole on, in a transaction if it is open; where it ended. *whole is after the last

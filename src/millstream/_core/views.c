@@ -215,8 +215,8 @@ static PyObject *figure(Place *place, void *which)
         return PyLong_FromLongLong(node->stored);
     case SIZE:
         return PyLong_FromLongLong(node_size(node));
-    default: /* 16: what malloc keeps beside each of two blocks and the pointer to it */
-        return PyLong_FromSsize_t((Py_ssize_t)sizeof *node + node->room + 3 * 8);
+    default:
+        return PyLong_FromSsize_t(node_memory(node));
     }
 }
 

@@ -46,7 +46,7 @@ def _found(space: Keyspace, db: int, key: bytes, kind: type[C]) -> C:
     return value
 
 
-@transition("hset")
+@transition("hset", counts=True)
 def _hash_set(space: Keyspace, db: int, key: bytes, pairs: list[bytes]) -> None:
     """Set fields: field, value, field, value."""
     value = _made(space, db, key, HashValue)
@@ -54,7 +54,7 @@ def _hash_set(space: Keyspace, db: int, key: bytes, pairs: list[bytes]) -> None:
         value.put(pairs[at], pairs[at + 1])
 
 
-@transition("hdel")
+@transition("hdel", counts=True)
 def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> None:
     """Delete fields that exist."""
     value = _found(space, db, key, HashValue)
@@ -62,20 +62,20 @@ def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> N
         value.drop(field)
 
 
-@transition("zadd")
+@transition("zadd", counts=True)
 def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes, afresh: bool = False) -> None:
     """Set members' scores, new or not; ``afresh``: in place of the present value."""
     value = _made(space, db, key, ZSetValue, afresh=afresh)
     value.put_all(dict(zip(members, unpack_scores(scores), strict=True)), built=afresh)
 
 
-@transition("zrem")
+@transition("zrem", counts=True)
 def _zset_remove(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> None:
     """Delete members that exist."""
     _found(space, db, key, ZSetValue).drop_all(members)
 
 
-@transition("lpush")
+@transition("lpush", counts=True)
 def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: bool, afresh: bool = False) -> None:
     """Add elements at one end, one after another; ``afresh``: in place of the present value."""
     value = _made(space, db, key, ListValue, afresh=afresh)
@@ -83,38 +83,38 @@ def _list_push(space: Keyspace, db: int, key: bytes, items: list[bytes], left: b
         value.push(item, left=left)
 
 
-@transition("lpop")
+@transition("lpop", counts=True)
 def _list_pop(space: Keyspace, db: int, key: bytes, count: int, left: bool) -> list[bytes]:
     """Take elements from one end, at most as many as there are."""
     value = _found(space, db, key, ListValue)
     return [value.pop(left=left) for _ in range(count)]
 
 
-@transition("lset")
+@transition("lset", counts=True)
 def _list_set(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> None:
     """Put another element at a position that there is, counted from the head."""
     _found(space, db, key, ListValue).put(at, item)
 
 
-@transition("linsert")
+@transition("linsert", counts=True)
 def _list_insert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> None:
     """Add an element at a position, counted from the head."""
     _found(space, db, key, ListValue).insert(at, item)
 
 
-@transition("lrem")
+@transition("lrem", counts=True)
 def _list_remove(space: Keyspace, db: int, key: bytes, count: int, item: bytes) -> None:
     """Delete the first elements that are equal to one; with a negative count the last ones, with 0 all."""
     _found(space, db, key, ListValue).remove(count, item)
 
 
-@transition("ltrim")
+@transition("ltrim", counts=True)
 def _list_trim(space: Keyspace, db: int, key: bytes, first: int, behind: int) -> None:
     """Delete all but the elements from a position up to and without another."""
     _found(space, db, key, ListValue).trim(first, behind)
 
 
-@transition("sadd")
+@transition("sadd", counts=True)
 def _set_add(space: Keyspace, db: int, key: bytes, members: list[bytes], afresh: bool = False) -> None:
     """Add members that are not there; ``afresh``: in place of the present value."""
     value = _made(space, db, key, SetValue, afresh=afresh)
@@ -122,7 +122,7 @@ def _set_add(space: Keyspace, db: int, key: bytes, members: list[bytes], afresh:
         value.add(member)
 
 
-@transition("srem")
+@transition("srem", counts=True)
 def _set_remove(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> None:
     """Delete members that exist."""
     value = _found(space, db, key, SetValue)

@@ -24,6 +24,8 @@ SET_ENTRIES, SET_VALUE = 128, 64
 INTSET_ENTRIES = 512
 # Changes of a sorted set that are made together if they are not less than such a part of its members
 _SHARE = 200
+# Bytes of an element besides its words, measured on CPython 3.11
+_FIELD, _MEMBER, _ITEM, _ELEMENT = 100, 150, 40, 80
 # Bytes of a list's listpack; it becomes small again at half of them
 LIST_BYTES = 8192
 
@@ -32,7 +34,10 @@ class Collection(ABC):
     """A value made of elements; code that empties a collection deletes its key."""
 
     kind: ClassVar[bytes]
-    __slots__ = ()
+    __slots__ = ("_words",)
+
+    def __init__(self) -> None:
+        self._words = 0  # Bytes of all words
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -54,9 +59,10 @@ class Collection(ABC):
     def content(self) -> Any:
         """Everything it holds, as plain values that can be compared."""
 
+    @property
     @abstractmethod
     def footprint(self) -> int:
-        """Bytes it takes, roughly, for MEMORY USAGE."""
+        """Bytes it takes, by and large."""
 
 
 class HashValue(Collection):
@@ -69,6 +75,7 @@ class HashValue(Collection):
     __slots__ = ("_is_big", "fields")
 
     def __init__(self) -> None:
+        super().__init__()
         self.fields: dict[bytes, bytes] = {}  # Value by field; change it through the methods only
         self._is_big = False
 
@@ -77,13 +84,15 @@ class HashValue(Collection):
 
     def put(self, field: bytes, value: bytes) -> None:
         """Set one field."""
+        before = self.fields.get(field)
+        self._words += len(value) + (len(field) if before is None else -len(before))
         self.fields[field] = value
         if not self._is_big and (len(self.fields) > HASH_ENTRIES or len(field) > HASH_VALUE or len(value) > HASH_VALUE):
             self._is_big = True
 
     def drop(self, field: bytes) -> None:
         """Delete a field that exists."""
-        del self.fields[field]
+        self._words -= len(field) + len(self.fields.pop(field))
 
     @property
     def encoding(self) -> bytes:
@@ -97,7 +106,7 @@ class HashValue(Collection):
     def copy(self) -> "HashValue":
         """The same fields."""
         twin = HashValue()
-        twin.fields = self.fields.copy()
+        twin.fields, twin._words = self.fields.copy(), self._words
         twin._is_big = self._is_big
         return twin
 
@@ -105,9 +114,10 @@ class HashValue(Collection):
         """Fields in order."""
         return [self.encoding, list(self.fields.items())]
 
+    @property
     def footprint(self) -> int:
         """Bytes of all words, and 100 a field."""
-        return sum(len(field) + len(value) + 100 for field, value in self.fields.items())
+        return self._words + _FIELD * len(self.fields)
 
 
 class ZSetValue(Collection):
@@ -122,6 +132,7 @@ class ZSetValue(Collection):
     __slots__ = ("_is_big", "_order", "scores")
 
     def __init__(self) -> None:
+        super().__init__()
         self.scores: dict[bytes, float] = {}  # Score by member; change it through the methods only
         self._order: list[tuple[float, bytes]] = []
         self._is_big = False
@@ -139,12 +150,15 @@ class ZSetValue(Collection):
         if before is not None:
             # By score and member: members of one score are in order too, so the place is exact
             del self._order[bisect_left(self._order, (before, member))]
+        else:
+            self._words += len(member)
         insort(self._order, (score, member))
         self.scores[member] = score
 
     def drop(self, member: bytes) -> None:
         """Delete a member that exists."""
         del self._order[bisect_left(self._order, (self.scores.pop(member), member))]
+        self._words -= len(member)
 
     def put_all(self, scores: Mapping[bytes, float], *, built: bool = False) -> None:
         """Set the scores of several members; none is a NaN."""
@@ -157,6 +171,7 @@ class ZSetValue(Collection):
         # The old places of members that are there already must go before the new ones come
         if not self.scores.keys().isdisjoint(scores):
             self._order = [place for place in self._order if place[1] not in scores]
+        self._words += sum(len(member) for member in scores if member not in self.scores)
         self._order.extend((score, member) for member, score in scores.items())
         self._order.sort()
         self.scores.update(scores)
@@ -169,6 +184,7 @@ class ZSetValue(Collection):
             return
         for member in members:
             del self.scores[member]
+            self._words -= len(member)
         self._order = [place for place in self._order if place[1] in self.scores]
 
     def _is_much(self, changes: int) -> bool:
@@ -206,7 +222,7 @@ class ZSetValue(Collection):
     def copy(self) -> "ZSetValue":
         """The same members."""
         twin = ZSetValue()
-        twin.scores = self.scores.copy()
+        twin.scores, twin._words = self.scores.copy(), self._words
         twin._order = self._order.copy()
         twin._is_big = self._is_big
         return twin
@@ -215,9 +231,10 @@ class ZSetValue(Collection):
         """Members in order; scores as text, so that -0 differs from 0."""
         return [self.encoding, [(repr(score), member) for score, member in self._order]]
 
+    @property
     def footprint(self) -> int:
         """Bytes of all members, and 150 each."""
-        return sum(len(member) + 150 for member in self.scores)
+        return self._words + _MEMBER * len(self.scores)
 
 
 class ListValue(Collection):
@@ -231,6 +248,7 @@ class ListValue(Collection):
     __slots__ = ("_bytes", "_is_big", "_items")
 
     def __init__(self) -> None:
+        super().__init__()
         self._items: deque[bytes] = deque()
         self._bytes = listpack.EMPTY
         self._is_big = False
@@ -248,23 +266,27 @@ class ListValue(Collection):
             self._items.appendleft(item)
         else:
             self._items.append(item)
+        self._words += len(item)
         self._weigh(listpack.string(item))
 
     def pop(self, *, left: bool) -> bytes:
         """Take an element from one end of a list that is not empty."""
         item = self._items.popleft() if left else self._items.pop()
+        self._words -= len(item)
         self._weigh(-listpack.string(item))
         return item
 
     def put(self, at: int, item: bytes) -> None:
         """Put another element at a position that there is."""
         growth = listpack.string(item) - listpack.string(self._items[at])
+        self._words += len(item) - len(self._items[at])
         self._items[at] = item
         self._weigh(growth)
 
     def insert(self, at: int, item: bytes) -> None:
         """Add an element at a position."""
         self._items.insert(at, item)
+        self._words += len(item)
         self._weigh(listpack.string(item))
 
     def remove(self, count: int, item: bytes) -> None:
@@ -275,6 +297,7 @@ class ListValue(Collection):
         for each in self._items if count >= 0 else reversed(self._items):
             if left and each == item:
                 left -= 1
+                self._words -= len(item)
                 self._weigh(-listpack.string(item))
             else:
                 kept.append(each)
@@ -322,7 +345,7 @@ class ListValue(Collection):
         """The same elements."""
         twin = ListValue()
         twin._items = self._items.copy()
-        twin._bytes = self._bytes
+        twin._bytes, twin._words = self._bytes, self._words
         twin._is_big = self._is_big
         return twin
 
@@ -330,9 +353,10 @@ class ListValue(Collection):
         """Elements in order."""
         return [self.encoding, list(self._items)]
 
+    @property
     def footprint(self) -> int:
         """Bytes of all elements, and 40 each."""
-        return sum(len(item) + 40 for item in self._items)
+        return self._words + _ITEM * len(self._items)
 
 
 class SetValue(Collection):
@@ -345,6 +369,7 @@ class SetValue(Collection):
     __slots__ = ("_encoding", "_members")
 
     def __init__(self) -> None:
+        super().__init__()
         self._members: dict[bytes, None] = {}
         self._encoding = b"intset"
 
@@ -368,6 +393,7 @@ class SetValue(Collection):
             self._members = dict.fromkeys(self)
             self._encoding = b"listpack"
         self._members[member] = None
+        self._words += len(member)
         if self._encoding == b"intset":
             # A full intset becomes a hash table at once: it has more members than a listpack may have
             if len(self._members) > INTSET_ENTRIES:
@@ -378,6 +404,7 @@ class SetValue(Collection):
     def drop(self, member: bytes) -> None:
         """Delete a member that exists."""
         del self._members[member]
+        self._words -= len(member)
 
     @property
     def encoding(self) -> bytes:
@@ -391,7 +418,7 @@ class SetValue(Collection):
     def copy(self) -> "SetValue":
         """The same members."""
         twin = SetValue()
-        twin._members = self._members.copy()
+        twin._members, twin._words = self._members.copy(), self._words
         twin._encoding = self._encoding
         return twin
 
@@ -399,6 +426,7 @@ class SetValue(Collection):
         """Members in order."""
         return [self._encoding, list(self)]
 
+    @property
     def footprint(self) -> int:
         """Bytes of all members, and 80 each."""
-        return sum(len(member) + 80 for member in self._members)
+        return self._words + _ELEMENT * len(self._members)

@@ -15,12 +15,15 @@ not have one.
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, ClassVar, Protocol
 
 from millstream.engine.history import ReplicationState
 from millstream.engine.scanning import ScanOrder
 
 DATABASES = 16
+# Bytes of a key, of its time to live and of a string besides their own bytes, measured on CPython 3.11
+KEY_SIZE, EXPIRY_SIZE, STRING_SIZE = 100, 100, 90
 
 Transition = tuple[Any, ...]
 
@@ -29,6 +32,11 @@ class Value(Protocol):
     """A value that a key holds."""
 
     kind: ClassVar[bytes]
+
+    @property
+    def footprint(self) -> int:
+        """Bytes that it takes, by and large; a number that it keeps, for it is asked around each change."""
+        ...
 
     def copy(self) -> "Value":
         """An independent copy, for COPY."""
@@ -61,6 +69,11 @@ class StringValue:
     def size(self) -> int:
         """The size in bytes."""
         return len(self._data) if self._buffer is None else len(self._buffer)
+
+    @property
+    def footprint(self) -> int:
+        """Bytes that it takes."""
+        return STRING_SIZE + self.size
 
     def part(self, start: int, stop: int) -> bytes:
         """The bytes from one position to before another, neither negative."""
@@ -95,17 +108,28 @@ class StringValue:
 class Database:
     """One numbered database."""
 
-    __slots__ = ("expires", "index", "keys", "scan_order")
+    __slots__ = ("expires", "index", "keys", "scan_order", "used")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.keys: dict[bytes, Value] = {}  # Live and not yet purged keys
+        self.used = 0  # Bytes of the keys' names and their values
         self.expires: dict[bytes, int] = {}  # Wall milliseconds at which a key dies; absent means never
         self.scan_order = ScanOrder()  # The order in which SCAN walks; not part of the state
 
-    def replace(self, keys: dict[bytes, Value], expires: dict[bytes, int]) -> None:
+    @property
+    def footprint(self) -> int:
+        """Bytes of all keys and values; of what is in streams :mod:`millstream.engine.streams.memory` knows."""
+        return self.used + KEY_SIZE * len(self.keys) + EXPIRY_SIZE * len(self.expires)
+
+    def size_of(self, key: bytes) -> int:
+        """The bytes in ``used`` that are this key's; 0 if it does not exist."""
+        value = self.keys.get(key)
+        return 0 if value is None else len(key) + value.footprint
+
+    def replace(self, keys: dict[bytes, Value], expires: dict[bytes, int], used: int) -> None:
         """Hold these keys and no others. Walks go on among them: no cursor depends on an order found before."""
-        self.keys, self.expires, self.scan_order = keys, expires, ScanOrder()
+        self.keys, self.expires, self.scan_order, self.used = keys, expires, ScanOrder(), used
 
     def is_expired(self, key: bytes, now: int) -> bool:
         """True if the key's time has come.
@@ -121,11 +145,27 @@ Applier = Callable[..., Any]
 OPS: dict[str, Applier] = {}
 
 
-def transition(op: str) -> Callable[[Applier], Applier]:
-    """Register the function that applies transitions of this op: called with the keyspace and the arguments."""
+def transition(op: str, *, counts: bool = False) -> Callable[[Applier], Applier]:
+    """Register the function that applies transitions of this op: called with the keyspace and the arguments.
+
+    ``counts``: it may change the footprint of its key's value, or make or delete the key, so the database counts it.
+    """
 
     def register(applier: Applier) -> Applier:
-        OPS[op] = applier
+        if not counts:
+            OPS[op] = applier
+            return applier
+
+        @wraps(applier)
+        def apply(space: Keyspace, db: int, key: bytes, *rest: Any) -> Any:
+            base = space.databases[db]
+            before = base.size_of(key)
+            try:
+                return applier(space, db, key, *rest)
+            finally:
+                base.used += base.size_of(key) - before
+
+        OPS[op] = apply
         return applier
 
     return register
@@ -157,7 +197,7 @@ class Keyspace:
         return OPS[step[0]](self, *step[1:])
 
 
-@transition("set")
+@transition("set", counts=True)
 def _set(space: Keyspace, db: int, key: bytes, data: bytes, expires_at: int | None) -> None:
     """Put a string in place of the present value; without ``expires_at`` (wall milliseconds) it lives for ever."""
     base = space.databases[db]
@@ -175,17 +215,17 @@ def _string(space: Keyspace, db: int, key: bytes) -> StringValue:
     return value
 
 
-@transition("append")
+@transition("append", counts=True)
 def _append(space: Keyspace, db: int, key: bytes, part: bytes) -> None:
     _string(space, db, key).append(part)
 
 
-@transition("overwrite")
+@transition("overwrite", counts=True)
 def _overwrite(space: Keyspace, db: int, key: bytes, offset: int, part: bytes) -> None:
     _string(space, db, key).overwrite(offset, part)
 
 
-@transition("unset")
+@transition("unset", counts=True)
 def _unset(space: Keyspace, db: int, key: bytes) -> None:
     base = space.databases[db]
     del base.keys[key]
@@ -206,8 +246,11 @@ def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> 
     """RENAME (same database) and MOVE (same key); replaces the value at the target."""
     source, target = space.databases[db], space.databases[new_db]
     # Taken out before it is put in: RENAME of a key to itself must not lose it
+    size = source.size_of(key)
     value = source.keys.pop(key)
     expires_at = source.expires.pop(key, None)
+    source.used -= size
+    target.used += size - len(key) + len(new_key) - target.size_of(new_key)
     target.keys[new_key] = value
     target.expires.pop(new_key, None)
     if expires_at is not None:
@@ -218,7 +261,9 @@ def _move(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> 
 def _copy(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> None:
     source, target = space.databases[db], space.databases[new_db]
     # The target's own time to live goes even where the source has none
+    target.used -= target.size_of(new_key)
     target.keys[new_key] = source.keys[key].copy()
+    target.used += target.size_of(new_key)
     target.expires.pop(new_key, None)
     if key in source.expires:
         target.expires[new_key] = source.expires[key]
@@ -226,16 +271,16 @@ def _copy(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> 
 
 @transition("flush")
 def _flush(space: Keyspace, db: int) -> None:
-    space.databases[db].replace({}, {})
+    space.databases[db].replace({}, {}, 0)
 
 
 @transition("swap")
 def _swap(space: Keyspace, db: int, other: int) -> None:
     one, two = space.databases[db], space.databases[other]
     # The objects stay where they are, since sessions and contexts hold them; the contents change places
-    keys, expires = one.keys, one.expires
-    one.replace(two.keys, two.expires)
-    two.replace(keys, expires)
+    keys, expires, used = one.keys, one.expires, one.used
+    one.replace(two.keys, two.expires, two.used)
+    two.replace(keys, expires, used)
 
 
 @transition("hist")

@@ -3,20 +3,14 @@
 Source: https://redis.io/docs/latest/commands/?group=server
 """
 
-import sys
-
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
 from millstream.commands.table.table import SERVER
-from millstream.engine.collections import Collection
-from millstream.engine.keyspace import StringValue
+from millstream.engine.keyspace import EXPIRY_SIZE, KEY_SIZE
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.glob import Effort, Pattern
 from millstream.replies import OK, Map, Reply
-
-# The overhead of a key in bytes: its places in the dictionaries, rounded (measured on CPython 3.11).
-_KEY_OVERHEAD = 120
 
 
 def _text(word: bytes) -> str:
@@ -80,30 +74,20 @@ SERVER.container("memory")
 
 @SERVER.command("memory|usage", -3, "readonly", keys=(2, 2, 1))
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
-    """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing.
+    """The bytes that ``used_memory`` counts for a key. SAMPLES changes nothing.
 
-    Python's objects have no size that could be asked for as a whole, so what they take was measured once. It is for
-    telling large keys from small ones.
+    The native core counts the memory that it allocated. Python's objects have no size that could be asked for as a
+    whole, so typical sizes of them were measured once.
     """
     if len(argv) not in {3, 5} or (len(argv) == 5 and (keyword(argv[3]) != b"SAMPLES" or integer(argv[4]) < 0)):
         raise SYNTAX
     value = ctx.lookup(argv[2])
     if value is None:
         return None
-    size = _KEY_OVERHEAD + sys.getsizeof(argv[2])
-    if isinstance(value, StringValue):
-        return size + sys.getsizeof(b"") + value.size
+    size = KEY_SIZE + EXPIRY_SIZE * (argv[2] in ctx.db.expires) + ctx.db.size_of(argv[2])
     if isinstance(value, Stream):
-        size += _stream_size(value)
-    elif isinstance(value, Collection):
-        size += value.footprint()
+        size += value.entries.footprint + sum(group.footprint for group in value.groups.values())
     return size
-
-
-def _stream_size(stream: Stream) -> int:
-    """A stream's bytes without its key: nodes with their entries, groups with their records."""
-    size = sum(node.footprint for node in stream.entries.nodes())
-    return size + sum(group.footprint for group in stream.groups.values())
 
 
 SERVER.help("memory")

@@ -234,12 +234,13 @@ def _memory_of(content: object) -> Stream:
     for each in _want(producers, list):
         producer, pairs = part(each, 2)
         _want(pairs, list)
-        messages = stream.idempotence.producers.setdefault(_want(producer, bytes), {})
+        messages: dict[bytes, int] = {}
         # A client made these bytes: RESTORE takes none that the server would not have written
         if len(pairs) % 2 or len(pairs) // 2 > stream.idempotence.maxsize:
             raise MalformedError("too many messages")
         for at in range(0, len(pairs), 2):
             messages[_want(pairs[at], bytes)] = number(pairs[at + 1], MAX_ID)
+        stream.idempotence.fill(_want(producer, bytes), messages)
     stream.idempotence.added = number(added, LLONG_MAX)
     stream.idempotence.duplicates = number(duplicates, LLONG_MAX)
     return stream
@@ -257,15 +258,14 @@ def add_group(stream: Stream, content: list[Any]) -> tuple[Group, list[Consumer]
     holders = []
     for each in _want(consumers, list):
         consumer, seen, active = part(each, 3)
-        holder = Consumer(_want(consumer, bytes), number(seen, LLONG_MAX, lowest=plain.OLDEST))
+        holder = group.consumer(_want(consumer, bytes), number(seen, LLONG_MAX, lowest=plain.OLDEST))
         holder.active = number(active, LLONG_MAX, lowest=plain.OLDEST)
         holders.append(holder)
-        group.consumers[holder.name] = holder
     if len(group.consumers) != len(holders):
         raise MalformedError("two consumers of one name")
     if _want(name, bytes) in stream.groups:
         raise MalformedError("two groups of one name")
-    stream.groups[name] = group
+    stream.add_group(name, group)
     return group, holders
 
 
@@ -286,7 +286,7 @@ def _words(value: object) -> list[bytes]:
     return found
 
 
-@transition("restore")
+@transition("restore", counts=True)
 def _restore(space: Keyspace, db: int, key: bytes, payload: bytes, expires_at: int | None) -> None:
     """Make the key hold the payload's value, in place of the present one.
 

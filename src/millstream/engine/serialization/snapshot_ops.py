@@ -12,14 +12,13 @@ from typing import Any
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.ids import PackedId, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
-from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import Stream
 from millstream.engine.streams.stream_ops import group_in, stream_in
 
 _KINDS: dict[bytes, type[Collection]] = {kind.kind: kind for kind in (HashValue, ZSetValue, ListValue, SetValue)}
 
 
-@transition("vnew")
+@transition("vnew", counts=True)
 def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding: bytes) -> None:
     """An empty collection, before its elements; small ones may have a large one's encoding."""
     value = _KINDS[kind]()
@@ -27,7 +26,7 @@ def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding:
     space.databases[db].keys[key] = value
 
 
-@transition("xmake")
+@transition("xmake", counts=True)
 def _stream_make(
     space: Keyspace, db: int, key: bytes, last: PackedId, max_deleted: PackedId, counters: list[int]
 ) -> None:
@@ -45,10 +44,10 @@ def _blocks(space: Keyspace, db: int, key: bytes, blocks: list[list[Any]]) -> No
     stream_in(space, db, key).entries.extend(blocks)
 
 
-@transition("xmessages")
+@transition("xmessages", counts=True)
 def _messages(space: Keyspace, db: int, key: bytes, producer: bytes, names: list[bytes], ids: bytes) -> None:
     """Messages that are remembered of a producer, oldest first."""
-    stream_in(space, db, key).idempotence.producers[producer].update(zip(names, unpack_all(ids), strict=True))
+    stream_in(space, db, key).idempotence.fill(producer, dict(zip(names, unpack_all(ids), strict=True)))
 
 
 @transition("gconsumers")
@@ -58,8 +57,7 @@ def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: li
     for at in range(0, len(consumers), 3):
         if consumers[at] in found.consumers:  # records would belong to a consumer that cannot be found
             raise ValueError("a consumer twice")
-        consumer = found.consumers[consumers[at]] = Consumer(consumers[at], consumers[at + 1])
-        consumer.active = consumers[at + 2]
+        found.consumer(consumers[at], consumers[at + 1]).active = consumers[at + 2]
 
 
 @transition("gpending")

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream import core
 from millstream.engine.ids import MAX_ID
+from millstream.engine.streams.memory import Total
 from millstream.engine.streams.nodes import Block
 from millstream.replies import Buffer
 
@@ -40,12 +41,25 @@ Run = tuple[Block, int, int]
 class PyEntryStore:
     """A stream's entries."""
 
-    __slots__ = ("_blocks", "_firsts", "length")
+    __slots__ = ("_blocks", "_counted", "_firsts", "length")
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []  # oldest first
         self._firsts: list[int] = []  # first stored id of each block, for bisection
         self.length = 0  # Live entries
+        self._counted = 0  # Bytes that Total has of this store
+
+    def __del__(self) -> None:
+        Total.bytes -= self._counted
+
+    def _count(self, growth: int) -> None:
+        self._counted += growth
+        Total.bytes += growth
+
+    @property
+    def footprint(self) -> int:
+        """The bytes that it counts for, added up again."""
+        return sum(block.footprint for block in self._blocks)
 
     def needs_block(self, added: int, max_bytes: int, max_entries: int) -> bool:
         """True if an entry starts a new node, by Redis's two rules: bytes and number of entries.
@@ -72,8 +86,12 @@ class PyEntryStore:
                 before.seal()
             self._blocks.append(Block(entry_id, fields, before))
             self._firsts.append(entry_id)
+            self._count(self._blocks[-1].footprint)
         else:
-            self._blocks[-1].append(entry_id, fields)
+            before = self._blocks[-1]
+            size = before.footprint
+            before.append(entry_id, fields)
+            self._count(before.footprint - size)
         if dead:
             block = self._blocks[-1]
             block.remove(len(block.ids) - 1)
@@ -99,6 +117,7 @@ class PyEntryStore:
         self._blocks += blocks
         self._firsts += [block.ids[0] for block in blocks]
         self.length += sum(block.live for block in blocks)
+        self._count(sum(block.footprint for block in blocks))
         if self._blocks:
             # Only the last block is open; unpack() leaves each one sealed
             self._blocks[-1].unseal()
@@ -164,6 +183,7 @@ class PyEntryStore:
                 break
             removed += block.live
             whole += 1
+            self._count(-block.footprint)
         # One deletion for all of them: one by one would move the rest of both lists each time
         del self._blocks[:whole], self._firsts[:whole]
         if self._blocks:
@@ -197,6 +217,7 @@ class PyEntryStore:
 
     def _drop(self, index: int) -> None:
         """Forget a block. One that is the last from now on takes entries again, as the node before it does in Redis."""
+        self._count(-self._blocks[index].footprint)
         del self._blocks[index], self._firsts[index]
         if index and index == len(self._blocks):
             self._blocks[-1].unseal()
@@ -211,7 +232,10 @@ class PyEntryStore:
         while self._blocks and self._blocks[-1].ids[0] > last:
             self._drop(len(self._blocks) - 1)
         if self._blocks:
-            self._blocks[-1].reach_back(last)
+            block = self._blocks[-1]
+            size = block.footprint
+            block.reach_back(last)
+            self._count(block.footprint - size)
 
     @property
     def node_count(self) -> int:
@@ -322,6 +346,7 @@ class PyEntryStore:
         twin._blocks = [block.copy() for block in self._blocks]
         twin._firsts = self._firsts.copy()
         twin.length = self.length
+        twin._count(twin.footprint)
         return twin
 
 

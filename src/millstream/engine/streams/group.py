@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millstream import core
 from millstream.engine.ids import pack_all, unpack_all
 from millstream.engine.streams.entries import EntryStore
+from millstream.engine.streams.memory import Total
 from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
 
 UNKNOWN = -1
@@ -36,7 +37,7 @@ class Claimable(NamedTuple):
 class PyGroup:
     """One consumer group."""
 
-    __slots__ = ("consumers", "entries_read", "last_id", "order", "pending")
+    __slots__ = ("_counted", "_names", "consumers", "entries_read", "last_id", "order", "pending")
 
     def __init__(self, last_id: int, entries_read: int) -> None:
         self.last_id = last_id  # Id of the last entry delivered as new
@@ -44,17 +45,33 @@ class PyGroup:
         self.consumers: dict[bytes, PyConsumer] = {}  # By name
         self.pending = IdIndex()  # All records by id
         self.order = TimeOrder()  # All records by time
+        self._names = 0  # Bytes of the consumers' names
+        self._counted = 0  # Bytes that Total has of this group
+        self._count()
+
+    def __del__(self) -> None:
+        Total.bytes -= self._counted
+
+    def _count(self) -> None:
+        before, self._counted = self._counted, self._size(self._names)
+        Total.bytes += self._counted - before
+
+    def _size(self, names: int) -> int:
+        size = _SELF + names + _CONSUMER * len(self.consumers)
+        return size + _RECORD * len(self.pending) + _MOMENT * self.order.moments
 
     @property
     def footprint(self) -> int:
-        """About how many bytes it takes, with consumers and records."""
-        return _SELF + _CONSUMER * len(self.consumers) + _RECORD * len(self.pending) + _MOMENT * self.order.moments
+        """The bytes that it counts for with consumers and records, added up again."""
+        return self._size(sum(map(len, self.consumers)))
 
     def consumer(self, name: bytes, now: int) -> PyConsumer:
         """The consumer of this name, created if need be."""
         found = self.consumers.get(name)
         if found is None:
             found = self.consumers[name] = PyConsumer(name, now)
+            self._names += len(name)
+            self._count()
         return found
 
     def assign(self, entry_id: int, consumer: PyConsumer, time: int, count: int) -> None:
@@ -75,6 +92,7 @@ class PyGroup:
             record.time = time
             record.count = count
         self.order.insert(record)
+        self._count()
 
     def restore(self, entry_id: int, consumer: PyConsumer | None, time: int, count: int) -> None:
         """Add a record of a snapshot after all others in time; :meth:`restored` must follow the last.
@@ -100,6 +118,7 @@ class PyGroup:
         for consumer, own in held.items():
             if consumer is not None:
                 consumer.pending.fill(own)
+        self._count()
 
     def release(self, entry_id: int, count: int) -> None:
         """Take an entry from its holder and let any consumer claim it; creates the record if there is none."""
@@ -116,6 +135,7 @@ class PyGroup:
             record.time = 0
             record.count = count
         self.order.release(record)
+        self._count()
 
     def forget(self, entry_id: int) -> bool:
         """Drop an entry's record (acknowledged, or gone); whether there was one."""
@@ -126,6 +146,7 @@ class PyGroup:
         self.order.remove(record)
         if record.consumer is not None:
             record.consumer.pending.pop(entry_id)
+        self._count()
         return True
 
     def assign_all(self, packed: bytes, consumer: PyConsumer, time: int, counts: list[int]) -> None:
@@ -141,6 +162,7 @@ class PyGroup:
         pending.extend(ids, records)
         consumer.pending.extend(ids, records)
         self.order.insert_all(records)
+        self._count()
 
     def forget_all(self, packed: bytes) -> int:
         """Drop several entries' records; how many there were."""
@@ -150,6 +172,7 @@ class PyGroup:
         # Most groups acknowledge in order; this takes from the front of all orders at once
         records = self.pending.pop_first(len(ids))
         self.order.remove_all(records)
+        self._count()
         # Mostly one consumer holds them all, and they are its first: its index gives them up in one step too. An id is
         # in the index of its holder only, so begins_with() also shows that all of them have this holder.
         holder = records[0].consumer
@@ -196,14 +219,15 @@ class PyGroup:
         ids = [record.id for record in consumer.pending.walk()]
         for entry_id in ids:
             self.forget(entry_id)
+        self._names -= len(name)
+        self._count()
         return len(ids)
 
     def copy(self) -> "PyGroup":
         """An independent copy, the time order included."""
         twin = PyGroup(self.last_id, self.entries_read)
         for name, consumer in self.consumers.items():
-            other = twin.consumers[name] = PyConsumer(name, consumer.seen)
-            other.active = consumer.active
+            twin.consumer(name, consumer.seen).active = consumer.active
         # In time order: release() and assign() put each at the end of its part, and equal times stay in order
         for record in self.order:
             if record.consumer is None:

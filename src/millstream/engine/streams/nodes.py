@@ -167,7 +167,9 @@ class Block:
     Others see ``live`` and the properties and methods under "what others see"; the rest is the store's.
     """
 
-    __slots__ = ("dead", "fields", "head", "high", "ids", "live", "low", "mark", "offsets", "payload", "wire")
+    __slots__ = (
+        *("dead", "fields", "footprint", "head", "high", "ids", "live", "low", "mark", "offsets", "payload", "wire"),
+    )
 
     def __init__(self, entry_id: int, fields: list[bytes], before: "Block | None" = None) -> None:
         names, head = _shared(fields[::2], before)
@@ -183,6 +185,7 @@ class Block:
         self.low = 0  # Position of the first live entry; without one, after the last tombstone
         self.high = 0  # Position after the last live entry; 0 without one
         self.fields, self.head, self.mark = names, head, b""
+        self.footprint = _OVERHEAD  # Bytes of memory, by and large; grows with each entry
         # Listpack bytes of everything but the two counters at its head
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
         for name in names:
@@ -200,6 +203,7 @@ class Block:
         self.live += 1
         self.high = len(ids)
         self.payload += self._entry_size(entry_id, fields, len(encoded))
+        self.footprint += len(encoded) + _ENTRY_OVERHEAD
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
         """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count."""
@@ -269,7 +273,9 @@ class Block:
         assert isinstance(self.wire, list), "only the last block can lie above"
         assert isinstance(self.ids, list), "they are packed when the bytes are sealed"
         # Encoded again, because the id is a part of an entry's bytes and may have another length
-        self.wire[above:] = [encode_entry(last, fields) for _, _, fields in list(self.entries())[above:]]
+        again = [encode_entry(last, fields) for _, _, fields in list(self.entries())[above:]]
+        self.footprint += sum(map(len, again)) - sum(map(len, self.wire[above:]))
+        self.wire[above:] = again
         self.ids[above:] = [last] * (len(self.ids) - above)
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
@@ -311,11 +317,6 @@ class Block:
     def size(self) -> int:
         """Bytes this node's listpack would have."""
         return self.payload + listpack.integer(self.live) + listpack.integer(len(self.dead))
-
-    @property
-    def footprint(self) -> int:
-        """Bytes of memory, by and large."""
-        return _OVERHEAD + sum(map(len, self.pieces())) + len(self.ids) * _ENTRY_OVERHEAD
 
     def live_ids(self) -> list[int]:
         """Ids of the live entries, ascending."""
@@ -391,6 +392,7 @@ class Block:
         block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high
         block.payload = payload
+        block.footprint = _OVERHEAD + len(wire) + count * _ENTRY_OVERHEAD
         return block
 
     def copy(self) -> "Block":
@@ -403,4 +405,5 @@ class Block:
         twin.dead = set(self.dead) or _NONE
         twin.live, twin.low, twin.high = self.live, self.low, self.high
         twin.fields, twin.head, twin.mark, twin.payload = self.fields, self.head, self.mark, self.payload
+        twin.footprint = self.footprint
         return twin

@@ -21,23 +21,41 @@ from millstream.engine.streams.idempotence import Idempotence
 from millstream.engine.streams.pending import Consumer
 
 LLONG_MAX = 2**63 - 1
+# Bytes of a stream without entries, and of a group besides its name, measured on CPython 3.11
+_SELF, _NAME = 700, 100
 
 
 class Stream:
     """One stream."""
 
     kind: ClassVar[bytes] = b"stream"
-    __slots__ = ("entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
+    __slots__ = ("_names", "entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
 
     def __init__(self, idmp_duration: int, idmp_maxsize: int) -> None:
         self.entries = EntryStore()  # The live entries
         self.last_id = 0  # The id generated last
         self.max_deleted = 0  # The largest deleted id, 0 if none was
         self.entries_added = 0  # Additions so far
-        self.groups: dict[bytes, Group] = {}  # By name
+        self.groups: dict[bytes, Group] = {}  # By name; change it through the methods only
+        self._names = 0  # Bytes that the groups' names take
         self.idempotence = Idempotence(idmp_duration, idmp_maxsize)  # Producers and their messages
 
+    @property
+    def footprint(self) -> int:
+        """Bytes of it; of entries, groups and records :func:`millstream.engine.streams.memory.stream_memory` knows."""
+        return _SELF + self._names + self.idempotence.footprint
+
     # ------------------------------------------------------------------ changes
+
+    def add_group(self, name: bytes, group: Group) -> None:
+        """Put a group at a name that has none."""
+        self.groups[name] = group
+        self._names += _NAME + len(name)
+
+    def drop_group(self, name: bytes) -> None:
+        """Delete a group that exists, with its consumers and records."""
+        del self.groups[name]
+        self._names -= _NAME + len(name)
 
     def add(self, entry_id: int, fields: list[bytes], *, fresh: bool) -> None:
         """Append an entry with an id above ``last_id``."""
@@ -185,6 +203,6 @@ class Stream:
         twin = Stream(self.idempotence.duration, self.idempotence.maxsize)
         twin.entries = self.entries.copy()
         twin.last_id, twin.max_deleted, twin.entries_added = self.last_id, self.max_deleted, self.entries_added
-        twin.groups = {name: group.copy() for name, group in self.groups.items()}
+        twin.groups, twin._names = {name: group.copy() for name, group in self.groups.items()}, self._names
         twin.idempotence = self.idempotence.copy()
         return twin

@@ -26,7 +26,7 @@ def group_in(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
     return stream_in(space, db, key).groups[group]
 
 
-@transition("xnew")
+@transition("xnew", counts=True)
 def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> Stream:
     """An empty stream at a key that does not exist."""
     stream = space.databases[db].keys[key] = Stream(idmp_duration, idmp_maxsize)
@@ -47,7 +47,7 @@ def _add(
         raise ValueError("fields without values")
     stream.add(number, fields, fresh=fresh)
     if idmp is not None:
-        stream.idempotence.remember(idmp[0], idmp[1], number)
+        space.databases[db].used += stream.idempotence.remember(idmp[0], idmp[1], number)
 
 
 @transition("xtrim")
@@ -113,13 +113,13 @@ def _set_id(
         stream.max_deleted = unpack(max_deleted)
 
 
-@transition("xcfg")
+@transition("xcfg", counts=True)
 def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> None:
     """The bounds of idempotent adding; a change forgets all messages."""
     stream_in(space, db, key).idempotence.configure(idmp_duration, idmp_maxsize)
 
 
-@transition("xidmp")
+@transition("xidmp", counts=True)
 def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: PackedId) -> None:
     """Record a message with an entry that is there already (XIDMPRECORD, a snapshot)."""
     stream_in(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
@@ -137,22 +137,22 @@ def _duplicate(
     stream_in(space, db, key).idempotence.duplicates += 1
 
 
-@transition("xidmppid")
+@transition("xidmppid", counts=True)
 def _producer(space: Keyspace, db: int, key: bytes, producer: bytes) -> None:
     """A producer without messages, as a snapshot begins each; its messages follow."""
-    stream_in(space, db, key).idempotence.producers.setdefault(producer, {})
+    stream_in(space, db, key).idempotence.fill(producer, {})
 
 
-@transition("xidmpexp")
+@transition("xidmpexp", counts=True)
 def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
     """Forget messages that were too old at ``now`` (wall milliseconds), the time of the job that found some."""
     stream_in(space, db, key).idempotence.expire(now)
 
 
-@transition("gnew")
+@transition("gnew", counts=True)
 def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedId, entries_read: int) -> None:
     """A group at a position; ``entries_read`` is -1 if unknown. Old snapshots may have it beyond 64 bits."""
-    stream_in(space, db, key).groups[group] = Group(unpack(last), min(entries_read, LLONG_MAX))
+    stream_in(space, db, key).add_group(group, Group(unpack(last), min(entries_read, LLONG_MAX)))
 
 
 @transition("gset")
@@ -163,10 +163,10 @@ def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: PackedI
     found.entries_read = min(entries_read, LLONG_MAX)
 
 
-@transition("gdel")
+@transition("gdel", counts=True)
 def _group_delete(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
     """A group with its consumers and records."""
-    del stream_in(space, db, key).groups[group]
+    stream_in(space, db, key).drop_group(group)
 
 
 @transition("cseen")

@@ -21,6 +21,7 @@ def from_dumps(old: Keyspace) -> Keyspace:
     for mine, base in zip(space.databases, old.databases, strict=True):
         mine.keys = {key: dump.load(dump.dump(value)) for key, value in base.keys.items()}
         mine.expires = dict(base.expires)
+        mine.used = sum(map(mine.size_of, mine.keys))
     return space
 
 
@@ -41,4 +42,4 @@ def _image(db: Database, key: bytes) -> tuple[bytes | None, int | None]:
 def adopt(space: Keyspace, fresh: Keyspace) -> None:
     """Let one keyspace hold what another holds; its databases stay the same objects."""
     for mine, theirs in zip(space.databases, fresh.databases, strict=True):
-        mine.replace(theirs.keys, theirs.expires)
+        mine.replace(theirs.keys, theirs.expires, theirs.used)

@@ -54,7 +54,9 @@ def fill(space: Keyspace, items: Iterator[RdbItem]) -> list[NotHeld]:
     for item in items:
         if isinstance(item, RdbKey) and item.db < DATABASES:
             db = space.databases[item.db]
+            db.used -= db.size_of(item.key)  # a file may name a key twice
             db.keys[item.key] = item.value
+            db.used += db.size_of(item.key)
             if item.expires_at is not None:
                 db.expires[item.key] = item.expires_at
         elif isinstance(item, RdbKey):

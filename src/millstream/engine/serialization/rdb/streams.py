@@ -108,7 +108,7 @@ def _read_producers(source: Payload, stream: Stream) -> None:
             continue
         if producer in memory.producers or len(messages) > memory.maxsize:
             raise MalformedError("one producer twice, or more messages than are remembered")
-        memory.producers[producer] = messages
+        memory.fill(producer, messages)
     memory.added, memory.duplicates = (number(source.size(), MAX_DELIVERIES) for _ in range(2))
 
 
