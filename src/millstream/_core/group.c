@@ -11,16 +11,9 @@
 
 /* ---------------------------------------------------------------- the order of time */
 
-/* The moment of a time, made if need be: then without a record, and to be dropped if none comes */
-static Moment *get_moment(Group *group, int64_t time)
+static Moment *make_moment(Group *group, Id key)
 {
-    Id key = (uint64_t)time ^ TIME_SIGN;
-    Moment *moment = (Moment *)index_last(&group->moments);
-    if (moment == NULL || moment->key != key)
-        moment = (Moment *)index_get(&group->moments, key);
-    if (moment != NULL)
-        return moment;
-    moment = count_block(PyMem_Malloc(sizeof *moment), sizeof *moment);
+    Moment *moment = count_block(PyMem_Malloc(sizeof *moment), sizeof *moment);
     if (moment == NULL) {
         PyErr_NoMemory();
         return NULL;
@@ -31,6 +24,16 @@ static Moment *get_moment(Group *group, int64_t time)
         return NULL;
     }
     return moment;
+}
+
+/* The moment of a time, made if need be: then without a record, and to be dropped if none comes */
+static Moment *get_moment(Group *group, int64_t time)
+{
+    Id key = (uint64_t)time ^ TIME_SIGN;
+    Moment *moment = (Moment *)index_last(&group->moments);
+    if (moment == NULL || moment->key != key)
+        moment = (Moment *)index_get(&group->moments, key);
+    return moment != NULL ? moment : make_moment(group, key);
 }
 
 static void drop_moment(Group *group, Moment *moment)

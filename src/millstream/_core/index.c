@@ -133,12 +133,10 @@ static Piece *add_slot(Index *index, Py_ssize_t at, int room)
     return piece;
 }
 
-/* Room for one item in a slot's piece, cut in two if it is full; -1: nothing is changed */
-static int make_room(Index *index, Py_ssize_t at)
+/* Room for one item in a slot's piece that has none, cut in two if it is full; -1: nothing is changed */
+static int add_room(Index *index, Py_ssize_t at)
 {
     Piece *piece = index->slots[at].piece;
-    if (piece->count < piece->room)
-        return 0;
     if (piece->room < PIECE_MAX) {
         piece = piece_resize(piece, piece->room * 2);
         if (piece == NULL)
@@ -156,6 +154,12 @@ static int make_room(Index *index, Py_ssize_t at)
     index->slots[at + 1].last = index->slots[at].last;
     index->slots[at].last = piece->items[half - 1]->key;
     return 0;
+}
+
+static inline int make_room(Index *index, Py_ssize_t at)
+{
+    const Piece *piece = index->slots[at].piece;
+    return piece->count < piece->room ? 0 : add_room(index, at);
 }
 
 static int index_append(Index *index, Item *item)

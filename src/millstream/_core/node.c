@@ -76,11 +76,12 @@ static int64_t entry_payload(const Node *node, Id id, const View *words, Py_ssiz
 
 static int node_reserve(Node *node, Py_ssize_t more)
 {
+    if (node->room - node->size >= more)
+        return 0;
     Buf buf = {node->data, node->size, node->room};
-    if (buf_reserve(&buf, more) < 0)
+    if (buf_grow(&buf, more) < 0)
         return -1;
-    if (buf.room != node->room)
-        counted += block_size(buf.room) - (node->data == NULL ? 0 : block_size(node->room));
+    counted += block_size((size_t)buf.room) - (node->data == NULL ? 0 : block_size((size_t)node->room));
     node->data = buf.data;
     node->room = buf.room;
     return 0;

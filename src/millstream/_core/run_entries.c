@@ -2,13 +2,13 @@
 #include "runs.h"
 
 PyObject *s_entries, *s_last_id, *s_entries_added;
-static PyObject *s_data, *s_buffer, *s_sync_replicas;
+static PyObject *s_sync_replicas;
 
 int entries_prepare(void)
 {
     const Name names[] = {
         {&s_entries, "entries"}, {&s_last_id, "last_id"}, {&s_entries_added, "entries_added"},
-        {&s_data, "_data"},      {&s_buffer, "_buffer"},  {&s_sync_replicas, "sync_replicas"},
+        {&s_sync_replicas, "sync_replicas"},
     };
     return intern_names(names, sizeof names / sizeof *names);
 }
@@ -77,12 +77,13 @@ int run_ping(Run *run)
     return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
 }
 
-/* The bytes of a string (a new reference), NULL while its parts are being changed; its own code would be Python's */
-static PyObject *get_data(PyObject *string)
+#define SLOT(object, at) (*(PyObject **)((char *)(object) + (at)))
+
+/* The bytes of a string (borrowed), NULL while its parts are being changed; its own code would be Python's */
+static PyObject *get_data(const Run *run, PyObject *string)
 {
-    PyObject *buffer = PyObject_GetAttr(string, s_buffer);
-    Py_XDECREF(buffer);
-    return buffer == Py_None ? PyObject_GetAttr(string, s_data) : NULL;
+    PyObject *data = SLOT(string, run->of->data_at);
+    return SLOT(string, run->of->buffer_at) == Py_None && data != NULL && PyBytes_CheckExact(data) ? data : NULL;
 }
 
 /* The same string as StringValue(data) */
@@ -90,9 +91,12 @@ static PyObject *make_string(Run *run, View word)
 {
     PyTypeObject *type = run->of->string_type;
     PyObject *data = PyBytes_FromStringAndSize(word.data, word.size), *value = data == NULL ? NULL : type->tp_alloc(type, 0);
-    if (value != NULL && (PyObject_SetAttr(value, s_data, data) < 0 || PyObject_SetAttr(value, s_buffer, Py_None) < 0))
-        Py_CLEAR(value);
-    Py_XDECREF(data);
+    if (value == NULL) {
+        Py_XDECREF(data);
+        return NULL;
+    }
+    SLOT(value, run->of->data_at) = data;
+    SLOT(value, run->of->buffer_at) = Py_NewRef(Py_None);
     return value;
 }
 
@@ -110,15 +114,12 @@ int run_get(Run *run)
     }
     if (Py_TYPE(value) != run->of->string_type)
         return ORDINARY;
-    PyObject *data = get_data(value);
-    int result = ORDINARY;
-    if (data != NULL && PyBytes_CheckExact(data) && PyBytes_GET_SIZE(data) <= REPLY_MAX
-        && buf_bulk(replies, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) == 0) {
-        run->hits++;
-        result = DONE;
-    }
-    Py_XDECREF(data);
-    return result;
+    PyObject *data = get_data(run, value);
+    if (data == NULL || PyBytes_GET_SIZE(data) > REPLY_MAX
+        || buf_bulk(replies, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) < 0)
+        return ORDINARY;
+    run->hits++;
+    return DONE;
 }
 
 /* What a key and its string count for in a database more with a new string; -1 where the old value is none that is whole.
@@ -128,13 +129,10 @@ static int get_growth(Run *run, PyObject *old, Py_ssize_t size, Py_ssize_t *grow
     *growth = size + PyBytes_GET_SIZE(run->key) + 90;
     if (old == NULL)
         return 0;
-    PyObject *data = Py_TYPE(old) == run->of->string_type ? get_data(old) : NULL;
-    if (data == NULL || !PyBytes_CheckExact(data)) {
-        Py_XDECREF(data);
+    PyObject *data = Py_TYPE(old) == run->of->string_type ? get_data(run, old) : NULL;
+    if (data == NULL)
         return -1;
-    }
     *growth = size - PyBytes_GET_SIZE(data);
-    Py_DECREF(data);
     return 0;
 }
 

@@ -73,6 +73,19 @@ static PyTypeObject *find_type(const char *module, const char *name)
     return (PyTypeObject *)type;
 }
 
+/* The offset of one of a type's slots; -1 with an exception */
+static Py_ssize_t find_slot(PyTypeObject *type, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString((PyObject *)type, name);
+    Py_ssize_t at = -1;
+    if (found != NULL && Py_IS_TYPE(found, &PyMemberDescr_Type))
+        at = ((PyMemberDescrObject *)found)->d_member->offset;
+    else if (found != NULL)
+        PyErr_Format(PyExc_TypeError, "%s is not a slot", name);
+    Py_XDECREF(found);
+    return at;
+}
+
 static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"config", "waiting", "claiming", "records", NULL};
@@ -92,7 +105,9 @@ static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
     self->string_type = find_type("millstream.engine.keyspace", "StringValue");
     self->slow = PyList_New(0);
-    if (self->stream_type == NULL || self->string_type == NULL || self->slow == NULL)
+    if (self->stream_type == NULL || self->string_type == NULL || self->slow == NULL
+        || (self->data_at = find_slot(self->string_type, "_data")) < 0
+        || (self->buffer_at = find_slot(self->string_type, "_buffer")) < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
 }

@@ -70,6 +70,7 @@ struct Runner {
     PyObject_HEAD
     PyObject *config, *waiting, *claiming;
     PyTypeObject *stream_type, *string_type;
+    Py_ssize_t data_at, buffer_at; /* offsets of a string's slots: reading them by name costs a call each */
     int records;
     long long room;      /* bytes that commands of clients may add; those that add more take the ordinary way */
     Buf replies, steps, words; /* words: a View of each */

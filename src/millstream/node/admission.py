@@ -3,6 +3,8 @@
 The order of the checks is Redis's, since a client sees which one it fails first.
 """
 
+from collections.abc import Callable
+
 from millstream.clock import Now
 from millstream.commands.connection.clients import describe
 from millstream.commands.connection.pubsub import ALLOWED_WHILE_SUBSCRIBED
@@ -17,6 +19,7 @@ from millstream.errors import CommandError
 from millstream.node.clients.pausing import MAY_WRITE
 from millstream.node.following.role import LINK_DOWN, READ_ONLY, Following
 from millstream.node.journal import Journal
+from millstream.node.memory import OOM, Memory
 from millstream.node.primary import Primary
 
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
@@ -36,6 +39,7 @@ _REASONS = {
 NO_REPLICAS = "NOREPLICAS Not enough good replicas to write."
 LOADING = "LOADING Redis is loading the dataset in memory"
 _NO_AUTH = "NOAUTH Authentication required."
+_SCRIPTS = frozenset({"eval", "evalsha", "eval_ro", "evalsha_ro"})
 # No pause holds it back
 _OF_REPLICA = "ERR Replica can't interact with the keyspace"
 
@@ -44,9 +48,17 @@ class Admission:
     """See the module's text."""
 
     def __init__(
-        self, accounts: Accounts, config: Config, journal: Journal, primary: Primary, following: Following
+        self,
+        accounts: Accounts,
+        config: Config,
+        journal: Journal,
+        primary: Primary,
+        following: Following,
+        memory: Memory,
     ) -> None:
-        self._primary, self._following = primary, following
+        self._primary, self._following, self._memory = primary, following, memory
+        # True if a command runs a script that memory may prevent; the node sets it
+        self.script_adds: Callable[[list[bytes]], bool] = lambda argv: False  # noqa: ARG005 - one signature
         self._accounts = accounts
         self._config = config
         self._journal = journal
@@ -67,10 +79,13 @@ class Admission:
             refused = self.refusal(session, row, argv, now, context)
             if refused is not None:
                 raise CommandError(f"NOPERM {refused[1]}")
+        is_replica = self._following.is_replica
+        is_free = is_replica or self._journal.loading is not None
+        if self._memory.begin(now.wall, is_free=is_free) and self._adds(session, row, argv):
+            raise CommandError(OOM)
         outage = self._journal.outage
         if outage is not None and (line := outage.refusal_of(session, row, argv)) is not None:
             raise CommandError(line)
-        is_replica = self._following.is_replica
         if is_replica and self._writes(session, row):
             raise CommandError(READ_ONLY)
         if self._config.min_replicas and not is_replica and self._lacks_replicas_for(session, row):
@@ -100,7 +115,8 @@ class Admission:
                 f"{_NO_LONGER}{_REASONS[refused[0].reason]}" if origin is Origin.EXEC else _DENIED[origin] + refused[1]
             )
         if origin is Origin.WAITER:
-            return None
+            is_full = "denyoom" in row.flags and self._memory.begin(ctx.now.wall, is_free=self._following.is_replica)
+            return OOM if is_full else None
         if "write" in row.flags and self._following.is_replica and not session.is_primary:  # perhaps since a moment ago
             return READ_ONLY
         if origin is Origin.SCRIPT:
@@ -114,6 +130,12 @@ class Admission:
         except CommandError as error:
             return error.line
         return None
+
+    def _adds(self, session: Session, row: Command, argv: list[bytes]) -> bool:
+        """True if a command may take more memory; EXEC if one does of all that is queued."""
+        if row.name == "exec":
+            return any(self._adds(session, resolve(words), words) for words in session.queue or ())
+        return "denyoom" in row.flags or (row.name in _SCRIPTS and self.script_adds(argv))
 
     def _meets_data(self, session: Session, row: Command) -> bool:
         if row.name == "exec":

@@ -29,6 +29,7 @@ from millstream.engine.keyspace import Keyspace
 from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.sessions import Sessions
 from millstream.node.journal import Journal, not_logged
+from millstream.node.memory import Memory
 from millstream.node.plain import NOTHING, PlainRun
 from millstream.node.primary import Primary
 from millstream.node.queued import append_plain
@@ -53,9 +54,10 @@ class Batches:
         *,
         stats: NodeStats,
         primary: Primary,
+        memory: Memory,
     ) -> None:
         self._config, self._accounts, self._keyspace = config, accounts, keyspace
-        self._journal, self._stats, self._primary = journal, stats, primary
+        self._journal, self._stats, self._primary, self._memory = journal, stats, primary, memory
         self._slowlog, self._pause, self._watched = sessions.slowlog, sessions.pause, sessions.watches.by_place
         waits = self._waits = sessions.waits
         places = waits.lines.by_place, waits.claimers.by_place
@@ -115,9 +117,14 @@ class Batches:
             return NOTHING._replace(at=at)
         session.last_used = wall
         if session.queue is not None:
+            if self._config.max_memory and self._memory.left(wall) < 0:
+                return NOTHING._replace(at=at)
             end, commands, last = append_plain(session, session.queue, data, at)
             return NOTHING._replace(at=end, commands=commands, last=last, replies=b"+QUEUED\r\n" * commands)
-        run = self._counted(session, data, at, wall)
+        if self._config.max_memory:
+            run = self._run_within(session, data, at, wall)
+        else:
+            run = self._counted(session, data, at, wall)
         if run.commands:
             session.commands += run.commands
             session.last_command = run.last
@@ -185,6 +192,16 @@ class Batches:
             self._journal.weight.takes(len(run.record))
             self._journal.note_run(run.record, soft=run.soft)
         return run
+
+    def _run_within(self, session: Session, data: bytes, at: int, wall: int) -> PlainRun:
+        """Run plain commands until memory passes its limit: the ordinary way then refuses what adds more."""
+        runner = self._runner
+        assert runner is not None
+        before, runner.room = runner.room, self._memory.left(wall)
+        try:
+            return self._counted(session, data, at, wall)
+        finally:
+            runner.room = before
 
     def _counted(self, session: Session, data: bytes, at: int, wall: int, given: list[bytes] | None = None) -> PlainRun:
         """Run plain commands, and count them; ``given`` are the client's own words of a command that has others."""

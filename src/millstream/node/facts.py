@@ -13,6 +13,7 @@ from millstream.node.following.role import Following
 from millstream.node.following.shutdown import Shutdown
 from millstream.node.journal import Journal
 from millstream.node.log.rewriting import Rewriter
+from millstream.node.memory import Memory
 from millstream.node.primary import Primary
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
@@ -42,6 +43,7 @@ class NodeFacts:
     primary: Primary  # The replicas
     following: Following  # The link to this one's primary
     ending: Shutdown  # SHUTDOWN
+    memory: Memory  # The count of memory
     surroundings: Surroundings = field(default_factory=Surroundings)  # Facts of the shell around the node
 
     def last_save(self) -> int:
@@ -52,6 +54,7 @@ class NodeFacts:
         """CONFIG RESETSTAT."""
         self.stats.reset()
         self.primary.reset()
+        self.memory.reset()
         self.surroundings.shell.reset()
         self.accounts.reset_counts()
 
@@ -59,6 +62,7 @@ class NodeFacts:
         """Everything INFO shows."""
         stats, around, clients = self.stats, self.surroundings, self.sessions
         stats.collect()
+        machine, logged = around.machine(), replace(around.log(), last_save=self.last_save())
         sessions = list(clients)
         waiters = clients.waits.by_session.values()
         is_holding = self.journal.is_holding
@@ -90,13 +94,14 @@ class NodeFacts:
             databases=[] if is_holding else [_database(db, wall) for db in self.keyspace.databases],
             is_holding=is_holding,
             shell=around.shell,
-            machine=around.machine(),
+            machine=machine,
+            memory=self.memory.facts(logged.unwritten),
             scripts=self.scripts.facts(),
             replication=self.primary.facts(),
             link=self.following.facts(mono),
             shutdown_in=self.ending.left(mono),
             loading=self.journal.loading,
-            log=replace(around.log(), last_save=self.last_save()),
+            log=logged,
         )
 
 
@@ -116,6 +121,7 @@ def log_facts(
         size=log.total_bytes,
         base_size=log.snapshot_bytes,
         appended=log.appended,
+        unwritten=log.unwritten,
         durable=log.durable,
         recovered=recovered,
         last_save=int(synced_at),

@@ -44,6 +44,7 @@ from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import rebuilding
 from millstream.node.log.replay import read_back
+from millstream.node.memory import Memory
 from millstream.node.outcome import Outcome
 from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece
@@ -87,15 +88,26 @@ class Node:
         # Handing the role to a replica
         self.failover = Failover(self.sessions, self.journal, self.primary, self.following)
         self.ending = Shutdown(config, self.sessions, self.primary)  # SHUTDOWN, and how far it is
+        self.memory = Memory(config, self.keyspace, self.sessions, self.primary)  # The count of memory, and its limit
         # The checks before a command runs
-        self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following)
+        self.admission = Admission(self.accounts, config, self.journal, self.primary, self.following, self.memory)
         # Runs of plain commands
         self.batches = Batches(
-            config, self.accounts, self.keyspace, self.sessions, self.journal, stats=self.stats, primary=self.primary
+            config,
+            self.accounts,
+            self.keyspace,
+            self.sessions,
+            self.journal,
+            stats=self.stats,
+            primary=self.primary,
+            memory=self.memory,
         )
         self.primary.on_feed = self.batches.make_records
         # Lua
-        self.scripts = Scripts(config, self.admission, self.batches, self.context, self.run, self.refuse)
+        self.scripts = Scripts(
+            config, self.admission, self.batches, self.context, self.run, self.refuse, memory=self.memory
+        )
+        self.memory.of_scripts, self.admission.script_adds = self.scripts.memory, self.scripts.may_add
         self._pause.only_reads = self.scripts.only_reads
         # INFO's facts
         self.facts = NodeFacts(
@@ -108,6 +120,7 @@ class Node:
             self.primary,
             self.following,
             self.ending,
+            self.memory,
         )
         # INFO's facts about the shell, the machine and the log; the shell fills it in
         self.surroundings = self.facts.surroundings

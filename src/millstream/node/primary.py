@@ -274,6 +274,11 @@ class Primary:
         """Address, port and offset of each replica that follows, for ROLE."""
         return [[each.ip.encode(), b"%d" % each.port, b"%d" % max(each.acked, 0)] for each in self.followers.online]
 
+    @property
+    def backlog_held(self) -> int:
+        """Bytes of the stream that are kept for replicas that return."""
+        return 0 if self.feed is None else self.feed.backlog.end - self.feed.backlog.first
+
     def facts(self) -> ReplicationFacts:
         """INFO's facts about replication."""
         past, feed = self._keyspace.history, self.feed
@@ -292,7 +297,7 @@ class Primary:
             earlier=past.before() if past.is_given_up else past.earlier,
             backlog_size=self._config.backlog_size,
             backlog_first=None if backlog is None else backlog.first + 1,
-            backlog_held=0 if backlog is None else backlog.end - backlog.first,
+            backlog_held=self.backlog_held,
             full_syncs=self.full_syncs,
             copies_made=self.copies_made,
             last_copy=self.last_copy,

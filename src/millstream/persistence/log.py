@@ -194,6 +194,12 @@ class Log:
         with self._io, self._gate:
             return [*self._batch, *self._pending]
 
+    @property
+    def unwritten(self) -> int:
+        """Bytes of the records that no write has taken; this waits for no disk."""
+        with self._gate:
+            return sum(map(len, self._pending))
+
     def append(self, payload: bytes) -> int:
         """Buffer one record; it is whole on disk or not at all.
 

@@ -36,7 +36,7 @@ from millstream.persistence.recovery import RecoveryReport
 from millstream.server.accepting import Listener
 from millstream.server.committer import Committer
 from millstream.server.connection import Clients, Connection
-from millstream.server.figures.machine import read_machine
+from millstream.server.figures.machine import read_machine, resident
 from millstream.server.following.link import ReplicaLink
 from millstream.server.following.tail import count, remove_parts
 from millstream.server.leading.replicas import Replicas
@@ -90,6 +90,7 @@ class Server(Serving):
         config = self.settings.config()
         node = self.node = Node(config)
         node.journal.unconfirmed.gate = self.gate
+        node.memory.begin_from(resident())
         # The order is: checks that can refuse at once, then the addresses, then the recovery, which may take minutes. A
         # server that cannot get its address has not touched the data either. A supervisor has to tell a server that
         # reads its log from one that is gone, so clients are answered meanwhile: LOADING
@@ -248,10 +249,6 @@ class Server(Serving):
         primary, directory = self.node.primary, self.settings.directory
         if primary.diverged_files and directory is not None:  # readers remove them; only this server adds any
             primary.diverged_files = count(directory)
-        waiting = {True: 0, False: 0}
-        for connection in self._clients.by_id.values():
-            waiting[connection.session.is_replica] += connection.unsent
-        self.facts.replica_output_waiting, self.facts.output_waiting = waiting[True], waiting[False]
         self.node.surroundings.max_clients = self.node.config.max_clients
         self.facts.rates = self.per_second()
         return read_machine()

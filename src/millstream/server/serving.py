@@ -15,6 +15,7 @@ from millstream.node.durability.held_replies import UNLIMITED, ReplyGate
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.server.committer import Committer
+from millstream.server.figures.machine import resident
 from millstream.server.figures.rates import Counters, Rates
 from millstream.server.settings import Settings
 
@@ -22,6 +23,10 @@ log = logger("millstream.server")
 
 VOID = -1
 """The barrier of replies that are not to be sent."""
+# Seconds after a sample at which clients that take too much memory are looked for
+_SAMPLED = 0.1
+# Seconds between looks at the resident memory, where there is a limit
+_RESIDENT = 10.0
 
 
 class Serving:
@@ -47,11 +52,22 @@ class Serving:
         self._rates = Rates()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
+        self._resident_at = 0.0  # loop time
 
     def sample(self) -> None:
         """Keep the counters of now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
-        self._rates.sample(int(self.loop.time() * 1000), self._done())
+        now, config = self.loop.time(), self.node.config
+        if config.max_memory and now >= self._resident_at:
+            self._resident_at = now + _RESIDENT
+            self.node.memory.look(resident())
+        if config.clients_memory:  # once the bytes of the time until the next sample have come
+            self.loop.call_later(_SAMPLED, self._evict_clients)
+        self._rates.sample(int(now * 1000), self._done())
         self.sample_at = self._rates.due / 1000
+
+    def _evict_clients(self) -> None:
+        self.node.memory.evict_clients()
+        self.empty_outbox()
 
     def per_second(self) -> tuple[float, float, float]:
         """INFO's rates of now."""

@@ -221,8 +221,8 @@ def test_a_connection_tells_its_bytes_and_commands() -> None:
         assert (first["qbuf"], first["omem"], first["events"], first["io-thread"]) == ("0", "0", "r", "0")
         order = re.findall(r"(\S+)=", wire.ask("CLIENT", "INFO").decode())
     # The order of 8.8, without its buffers' sizes
-    known = "id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf omem events cmd user redir resp "
+    known = "id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf omem tot-mem events cmd user redir "
     assert order == [
         *known.split(),
-        *["lib-name", "lib-ver", "io-thread", "tot-net-in", "tot-net-out", "tot-cmds", "read-events"],
+        *["resp", "lib-name", "lib-ver", "io-thread", "tot-net-in", "tot-net-out", "tot-cmds", "read-events"],
     ]

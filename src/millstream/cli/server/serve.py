@@ -46,6 +46,16 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     return found
 
 
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
+    """A size such as ``512mb``, as it was given."""
+    if value is not None:
+        try:
+            PARAMETERS["maxmemory"].parse(value)
+        except ValueError:
+            raise click.BadParameter(f"{value!r} is invalid: use bytes, or a number with kb, mb or gb") from None
+    return value
+
+
 def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:  # noqa: ARG001 - click's signature
     """``host:port`` as the two; the address of IPv6 may stand in brackets."""
     if value is None:
@@ -81,6 +91,12 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     type=click.Choice(["always", "everysec", "no"]),
     default="always",
     help="Write to disk before each acknowledgement (always), about every second, or when the kernel decides (no).",
+)
+@click.option(
+    "--maxmemory",
+    metavar="SIZE",
+    callback=_size,
+    help="Memory above which commands that add data are refused, such as 512mb; 0 for no limit.  [default: 0]",
 )
 @click.option("--maxclients", type=click.IntRange(1), help="Maximum number of connections at a time.  [default: 10000]")
 @click.option(

@@ -42,9 +42,6 @@ class ShellFacts:
     output_bytes: int = 0  # Bytes sent
     repl_input_bytes: int = 0  # Those of them that a primary has sent
     repl_output_bytes: int = 0  # Those of them that replicas were sent
-    output_waiting: int = 0  # Bytes of replies clients have not taken, as last looked at
-    # Bytes of the stream, or of a copy, that are on their way to replicas, as last looked at
-    replica_output_waiting: int = 0
     internal_errors: int = 0  # Commands that failed by a fault of the server
     # Commands, bytes in and bytes out a second, of late; None without measurements
     rates: tuple[float, float, float] | None = None
@@ -70,6 +67,21 @@ class MachineFacts:
     cpu_user: float = 0.0  # Seconds of processor time outside it
     cpu_system_children: float = 0.0  # The same of processes it started that have ended, in the kernel
     cpu_user_children: float = 0.0  # And outside it
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFacts:
+    """The bytes that are counted, and their limits."""
+
+    used: int = 0  # All that is counted
+    peak: int = 0  # The most of it so far, as far as it was looked at
+    startup: int = 0  # The process before it had data
+    dataset: int = 0  # Keys and values
+    limit: int = 0  # ``maxmemory``, 0 for none
+    not_counted: int = 0  # Not refused for: what replicas have not taken, and the log has not written
+    clients: int = 0  # All clients but replicas
+    replicas: int = 0  # Bytes on their way to replicas
+    evicted_clients: int = 0  # Clients disconnected for ``maxmemory-clients``
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,7 @@ class LogFacts:
     size: int = 0  # Bytes on disk
     base_size: int = 0  # Bytes of the snapshot among them
     appended: int = 0  # Last record's position
+    unwritten: int = 0  # Bytes of records that were not yet written
     durable: int = 0  # Last position known to survive a power cut
     recovered: int = 0  # Records read at the start
     last_save: int = 0  # Wall seconds of the last moment everything was on disk
@@ -247,6 +260,7 @@ class InfoFacts:
     is_holding: bool = False  # Changes wait for space on the disk, and nothing may tell of them
     shell: ShellFacts = field(default_factory=ShellFacts)  # Facts of the network shell
     machine: MachineFacts = field(default_factory=MachineFacts)  # Facts of the process
+    memory: MemoryFacts = field(default_factory=MemoryFacts)  # Facts of memory as it is counted
     log: LogFacts = field(default_factory=LogFacts)  # Facts of the log
     scripts: ScriptFacts = field(default_factory=ScriptFacts)  # Facts of scripts
     replication: ReplicationFacts = field(default_factory=ReplicationFacts)  # Facts of replicas
@@ -307,15 +321,23 @@ def human(size: float) -> str:
 
 
 def _memory(facts: InfoFacts) -> Rows:
-    """The memory of the process, as the system says: Python cannot tell used memory from what it keeps for later."""
-    machine, scripts = facts.machine, facts.scripts
-    # Redis counts its allocations; here both names are the resident set
-    yield "used_memory", machine.memory
-    yield "used_memory_human", human(machine.memory)
+    """The memory as it is counted, which ``maxmemory`` limits, and the resident memory of the process."""
+    machine, scripts, counted = facts.machine, facts.scripts, facts.memory
+    grown = max(counted.used - counted.startup, 1)
+    yield "used_memory", counted.used
+    yield "used_memory_human", human(counted.used)
     yield "used_memory_rss", machine.memory
     yield "used_memory_rss_human", human(machine.memory)
-    yield "used_memory_peak", machine.memory_peak
-    yield "used_memory_peak_human", human(machine.memory_peak)
+    yield "used_memory_rss_peak", machine.memory_peak
+    yield "used_memory_peak", counted.peak
+    yield "used_memory_peak_human", human(counted.peak)
+    yield "used_memory_peak_perc", f"{100 * counted.used / max(counted.peak, 1):.2f}%"
+    yield "used_memory_overhead", counted.used - counted.dataset
+    yield "used_memory_startup", counted.startup
+    yield "used_memory_dataset", counted.dataset
+    yield "used_memory_dataset_perc", f"{min(100 * counted.dataset / grown, 100):.2f}%"
+    yield "total_system_memory", machine.memory_total
+    yield "total_system_memory_human", human(machine.memory_total)
     yield "used_memory_lua", scripts.lua_bytes
     yield "used_memory_vm_eval", scripts.lua_bytes
     yield "used_memory_lua_human", human(scripts.lua_bytes)
@@ -323,16 +345,18 @@ def _memory(facts: InfoFacts) -> Rows:
     yield "number_of_cached_scripts", scripts.cached
     yield "number_of_functions", 0
     yield "number_of_libraries", 0
-    yield "total_system_memory", machine.memory_total
-    yield "total_system_memory_human", human(machine.memory_total)
-    yield "maxmemory", 0
-    yield "maxmemory_human", "0B"
+    yield "maxmemory", counted.limit
+    yield "maxmemory_human", human(counted.limit)
     yield "maxmemory_policy", "noeviction"
-    # The ratio of the two above, which monitoring alarms on
-    yield "mem_fragmentation_ratio", "1.00"
-    yield "mem_total_replication_buffers", facts.replication.backlog_held + facts.shell.replica_output_waiting
-    yield "mem_clients_slaves", facts.shell.replica_output_waiting
-    yield "mem_clients_normal", facts.shell.output_waiting
+    yield "mem_fragmentation_ratio", f"{machine.memory / max(counted.used, 1):.2f}"
+    yield "mem_fragmentation_bytes", machine.memory - counted.used
+    yield "mem_not_counted_for_evict", counted.not_counted
+    yield "mem_replication_backlog", facts.replication.backlog_held
+    yield "mem_total_replication_buffers", facts.replication.backlog_held + counted.replicas
+    yield "mem_clients_slaves", counted.replicas
+    yield "mem_clients_normal", counted.clients
+    yield "mem_aof_buffer", facts.log.unwritten
+    yield "total_oom_rejected", facts.errors.get("OOM", 0)
 
 
 def _persistence(facts: InfoFacts) -> Rows:
@@ -400,9 +424,9 @@ def _stats(facts: InfoFacts) -> Rows:
     yield "sync_partial_ok", facts.replication.partial_syncs
     yield "sync_partial_err", facts.replication.refused_syncs
     yield "expired_keys", facts.expired_keys
-    # There is no memory limit, so nothing is ever evicted
+    # Keys are refused, never evicted
     yield "evicted_keys", 0
-    yield "evicted_clients", 0
+    yield "evicted_clients", facts.memory.evicted_clients
     yield "keyspace_hits", facts.hits
     yield "keyspace_misses", facts.misses
     yield "pubsub_channels", facts.pubsub_channels

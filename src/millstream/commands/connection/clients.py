@@ -76,6 +76,7 @@ def describe(session: Session, wall: int) -> str:
         ("watch", len(session.watched)),
         ("qbuf", traffic.unread),
         ("omem", traffic.untaken),
+        ("tot-mem", session.memory),
         ("events", "rw" if traffic.untaken else "r"),
         ("cmd", session.last_command or "NULL"),
         ("user", _text(session.user or b"default")),
@@ -185,7 +186,7 @@ def _on_off(word: bytes) -> bool:
 
 @CONNECTION.command("client|no-evict", 3, "admin noscript loading stale")
 def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
-    """No connection is ever evicted for memory here; the mark is shown in CLIENT LIST."""
+    """Keep this connection when the clients pass ``maxmemory-clients``."""
     ctx.session.no_evict = _on_off(argv[2])
     return OK
 

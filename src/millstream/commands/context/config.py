@@ -1,7 +1,7 @@
 """Server parameters that clients see through CONFIG, with their checks and Redis's error texts.
 
 Each parameter here is true: either it can be changed and does something, or it cannot and tells a fact. Tools made for
-Redis ask for such facts (``save``, ``appendonly``, ``maxmemory``).
+Redis ask for such facts (``save``, ``appendonly``).
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
@@ -57,6 +57,55 @@ def memory(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def limit(text: str) -> int:
+    """A parser for a size of any number, in Redis's words for one that has no sign."""
+    digits = text.rstrip("bBkKmMgG")
+    unit = _UNITS.get(text[len(digits) :].lower())
+    if unit is None or (text and not (digits.isascii() and digits.isdigit())):
+        raise ValueError("argument must be a memory value")
+    value = int(digits or 0) * unit
+    if value > LLONG_MAX:
+        raise ValueError("argument must be greater or equal to 0")  # as Redis 8.2 has it, which reads it as negative
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A number of bytes, or a percentage of another."""
+
+    number: int  # The bytes, or the percentage
+    is_percent: bool = False  # As named
+
+    def __str__(self) -> str:
+        return f"{self.number}%" if self.is_percent and self.number else str(self.number)
+
+    def of(self, whole: int) -> int:
+        """The bytes."""
+        return whole * self.number // 100 if self.is_percent else self.number
+
+
+def share(text: str) -> Share:
+    """A parser for sizes and percentages."""
+    digits = text.removesuffix("%")
+    if digits != text and digits.isascii() and digits.isdigit():
+        if int(digits) > 100:
+            raise ValueError("percentage argument must be less or equal to 100")
+        return Share(int(digits), is_percent=True)
+    try:
+        return Share(limit(text))
+    except ValueError:
+        raise ValueError("argument must be a memory or percent value") from None
+
+
+def policy(text: str) -> str:
+    """A parser for the one policy that there is."""
+    if text.partition("\0")[0].lower() != "noeviction":
+        raise ValueError(
+            "argument must be noeviction: this server removes no data by itself. Set maxmemory, and trim streams."
+        )
+    return "noeviction"
 
 
 def choice(*words: str) -> Callable[[str], str]:
@@ -305,8 +354,22 @@ _ROWS = (
     Parameter("auto-aof-rewrite-min-size", "64mb", _BYTES, "bytes below which the log is not rewritten"),
     _fixed("aof-use-rdb-preamble", "no", choice("no"), "the log is our own"),
     _fixed("save", "", text, "no snapshots by the clock: the log is always on"),
-    _fixed("maxmemory", "0", memory(0, 0), "memory is not limited"),
-    _fixed("maxmemory-policy", "noeviction", choice("noeviction"), "nothing is evicted"),
+    # memory
+    Parameter(
+        "maxmemory",
+        "0",
+        limit,
+        "bytes of `used_memory` above which commands that add data are refused (`OOM`); 0 for no limit (`--maxmemory`)",
+    ),
+    Parameter("maxmemory-policy", "noeviction", policy, "no data is ever evicted; there is no other policy"),
+    Parameter(
+        "maxmemory-clients",
+        "0",
+        share,
+        "bytes of all clients together, or percent of `maxmemory`, above which the largest are disconnected; 0 for "
+        "no limit",
+    ),
+    _fixed("replica-ignore-maxmemory", "yes", choice("yes"), "a replica holds all that its primary has"),
 )
 
 _OLD_NAMES = {
@@ -317,6 +380,7 @@ _OLD_NAMES = {
     "replica-serve-stale-data": "slave-serve-stale-data",
     "replica-read-only": "slave-read-only",
     "replica-priority": "slave-priority",
+    "replica-ignore-maxmemory": "slave-ignore-maxmemory",
     "replica-announce-ip": "slave-announce-ip",
     "replica-announce-port": "slave-announce-port",
 }
@@ -399,6 +463,10 @@ class Config:
         self.min_replicas = self._int("min-replicas-to-write") if self.most_lag else 0
         self.sync_replicas = self._int("sync-replicas")
         self.shutdown_timeout = self._int("shutdown-timeout")
+        self.max_memory = self._int("maxmemory")
+        clients = self.values["maxmemory-clients"]
+        assert isinstance(clients, Share)
+        self.clients_memory = clients.of(self.max_memory)
 
     def _int(self, name: str) -> int:
         value = self.values[name]

@@ -56,6 +56,10 @@ class Queue:
                 yield from item
 
 
+_CLIENT, _NAME = 5000, 150
+"""Bytes of a client, and of a name that it listens to or watches besides its own, measured on CPython 3.11."""
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One client."""
@@ -98,6 +102,16 @@ class Session:
     def is_doomed(self) -> bool:
         """EXEC will run nothing, so nothing more is kept for it."""
         return self.queue_failed or self.watch_broken
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the client takes: its commands, its names of channels and keys, replies that it has not taken."""
+        traffic = self.traffic()
+        size = _CLIENT + traffic.unread + traffic.untaken + (0 if self.queue is None else self.queue.size)
+        if self.channels or self.patterns or self.watched:
+            names = (*self.channels, *self.patterns, *(key for _, key in self.watched))
+            size += sum(map(len, names)) + _NAME * len(names)
+        return size
 
     @property
     def is_subscribed(self) -> bool:

@@ -238,6 +238,14 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
             "when it is full, XADD is refused",
             "trim streams, or raise maxmemory",
         )
+    resident = int(info.get("used_memory_rss", 0))
+    if limit and resident > 1.25 * limit:
+        return warning(
+            "memory",
+            f"the process takes {100 * resident // limit} % of maxmemory",
+            "the limit is about data that is counted, and the system may end the process before it is met",
+            "lower maxmemory, or restart the server to give freed memory back",
+        )
     return ok("maxmemory-policy", policy)
 
 

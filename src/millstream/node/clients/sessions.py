@@ -53,6 +53,9 @@ class Sessions:
         """Every open session, oldest first."""
         return iter(self._by_id.values())
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def open(self, now: Now, *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
         """A new client."""
         self._last_id += 1

@@ -15,12 +15,10 @@ import hashlib
 import logging
 import math
 import random
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from operator import and_, or_, xor
+from functools import partial
 from typing import Any
 
 import hiredis
@@ -37,8 +35,9 @@ from millstream.logs import logger
 from millstream.node.admission import Admission
 from millstream.node.batch import Batches
 from millstream.node.clients.pausing import MAY_WRITE
+from millstream.node.memory import OOM, Memory
 from millstream.node.plain import NAMES
-from millstream.node.scripting import bytecode
+from millstream.node.scripting import bits, bytecode
 from millstream.node.scripting.shebang import flags_of
 from millstream.printable import printable
 from millstream.protocol import doubles
@@ -53,7 +52,6 @@ EVAL_KEPT = 500
 NOT_INSTALLED = "ERR Lua scripts need the package lupa: pip install 'millstream[server]'"
 NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
-_MASK = 0xFFFFFFFF
 # Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
 _LOGGED = 1024
 # Types of reply values that are Lua's as they are
@@ -74,6 +72,11 @@ class Script:
         """It declared that it does not write."""
         return self.flags is not None and "no-writes" in self.flags
 
+    @property
+    def is_free(self) -> bool:
+        """It declared that it may add data although memory has passed its limit."""
+        return self.flags is not None and "allow-oom" in self.flags
+
     body: Any = None  # The compiled function, of the present runtime
 
 
@@ -89,6 +92,7 @@ class _Run:
     # The next command's words so far, if they come in parts
     words: list[bytes] = field(default_factory=list)
     is_plain: bool = False  # Plain commands are run without being given here
+    is_full: bool = False  # Memory had passed its limit when it began, and it has called no command that writes
 
 
 class Scripts:
@@ -102,8 +106,10 @@ class Scripts:
         context: Callable[[Session, Now, Origin], Context],
         run: Callable[[Context, Command, list[bytes]], Reply],
         refuse: Callable[[Command | None, str], Error],
+        *,
+        memory: Memory,
     ) -> None:
-        self._config, self._admission, self._batches = config, admission, batches
+        self._config, self._admission, self._batches, self._memory = config, admission, batches, memory
         self._context, self._run_command, self._refuse = context, run, refuse  # the node's
         self._scripts: dict[bytes, Script] = {}
         self._lua: Any = None
@@ -127,8 +133,13 @@ class Scripts:
 
     def facts(self) -> ScriptFacts:
         """INFO's facts about scripts."""
-        used = 0 if self._lua is None else self._lua.get_memory_used(total=True)
-        return ScriptFacts(len(self._scripts), sum(len(script.source) for script in self._scripts.values()), used)
+        return ScriptFacts(
+            len(self._scripts), sum(len(script.source) for script in self._scripts.values()), self.memory()
+        )
+
+    def memory(self) -> int:
+        """Bytes of the runtime."""
+        return 0 if self._lua is None else self._lua.get_memory_used(total=True)
 
     def flush(self) -> None:
         """SCRIPT FLUSH: forget all scripts, and the runtime with them."""
@@ -176,13 +187,22 @@ class Scripts:
 
     def only_reads(self, argv: list[bytes]) -> bool:
         """True if EVAL or EVALSHA calls a script that declared ``no-writes``; the script is not compiled for it."""
-        if argv[0].lower() == b"evalsha":
+        return "no-writes" in (self._declared(argv) or ())
+
+    def may_add(self, argv: list[bytes]) -> bool:
+        """True if EVAL or EVALSHA calls a script that declared flags, and none by which it may run at any memory."""
+        flags = self._declared(argv)
+        return flags is not None and flags.isdisjoint({"no-writes", "allow-oom"})
+
+    def _declared(self, argv: list[bytes]) -> set[str] | None:
+        """The flags of the script that a command calls; None without its first line of flags, or with a wrong one."""
+        if argv[0].lower().startswith(b"evalsha"):
             script = self._scripts.get(argv[1].lower())
-            return script is not None and script.read_only
+            return None if script is None else script.flags
         try:
-            return argv[1].startswith(b"#!") and "no-writes" in flags_of(argv[1])
+            return flags_of(argv[1]) if argv[1].startswith(b"#!") else None
         except CommandError:
-            return False
+            return None
 
     # ------------------------------------------------------------------ running
 
@@ -216,7 +236,8 @@ class Scripts:
         inner = self._context(session, ctx.now, Origin.SCRIPT)
         limit = self._config.script_limit
         ends = time.monotonic() + limit / 1000 if limit > 0 else None
-        self._run = run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
+        is_full = self._memory.was_over and not script.is_free
+        self._run = run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit, is_full=is_full)
         lua = self._lua
         try:
             self._begin_plain(run)
@@ -248,7 +269,7 @@ class Scripts:
 
     def _begin_plain(self, run: _Run) -> None:
         """Let plain commands be run without being given to :meth:`_command`, if nothing prevents it."""
-        if run.read_only or run.resp != 2:
+        if run.read_only or run.resp != 2 or run.is_full:
             return
         left = -1 if run.ends is None else max(int((run.ends - time.monotonic()) * 1e9), 0)
         session, wall = run.ctx.session, run.ctx.now.wall
@@ -434,6 +455,10 @@ class Scripts:
             return refuse(row, "ERR This Redis command is not allowed from script")
         if run.read_only and ("write" in row.flags or row.name in MAY_WRITE):
             return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
+        if run.is_full and "denyoom" in row.flags:
+            return refuse(row, OOM)
+        if "write" in row.flags:
+            run.is_full = False  # what it has begun it may complete, as in Redis
         return self._run_command(run.ctx, row, argv)
 
 
@@ -574,62 +599,13 @@ def _sha1(text: bytes) -> bytes:
     return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
-def _hexadecimal(value: float, digits: float) -> bytes:
-    count = _signed(_word(digits))
-    shown = min(abs(count), 8)
-    text = f"{_word(value):08x}"[8 - shown :]
-    return (text.upper() if count < 0 else text).encode()
-
-
-# ---------------------------------------------------------------------- bit operations
-
-
-# Added to a number, it moves the lowest 32 bits to the end of its mantissa: how LuaBitOp reads one
-_SHIFT = 6755399441055744.0
-
-
-def _word(value: float) -> int:
-    """A Lua number's 32 bits; 0 for infinity and NaN."""
-    return int.from_bytes(struct.pack("<d", value + _SHIFT)[:4], "little")
-
-
-def _signed(word: int) -> int:
-    return word - 2**32 if word & 0x80000000 else word
-
-
-def _rotated(word: int, count: int) -> int:
-    count &= 31
-    return (word << count | word >> (32 - count)) & _MASK
-
-
-_BITS: dict[bytes, Callable[[int, list[int], int], int]] = {
-    b"tobit": lambda first, _rest, _count: first,
-    b"band": lambda first, rest, _count: reduce(and_, rest, first),
-    b"bor": lambda first, rest, _count: reduce(or_, rest, first),
-    b"bxor": lambda first, rest, _count: reduce(xor, rest, first),
-    b"bnot": lambda first, _rest, _count: ~first & _MASK,
-    b"bswap": lambda first, _rest, _count: int.from_bytes(first.to_bytes(4, "little"), "big"),
-    b"lshift": lambda first, _rest, count: first << count & _MASK,
-    b"rshift": lambda first, _rest, count: first >> count,
-    b"arshift": lambda first, _rest, count: _signed(first) >> count & _MASK,
-    b"rol": lambda first, _rest, count: _rotated(first, count),
-    b"ror": lambda first, _rest, count: _rotated(first, 32 - count),
-}
-
-
-def _bits(name: bytes, *numbers: float) -> int:
-    """One operation of the ``bit`` library."""
-    first, *rest = map(_word, numbers)
-    return _signed(_BITS[name](first, rest, rest[0] & 31 if rest else 0))
-
-
 _PURE: dict[str, Callable[..., Any]] = {
     "weigh": _weigh,
     "mend": bytecode.mended,
     "log": _tell,
     "sha1": _sha1,
-    "hex": _hexadecimal,
-    "bits": _bits,
+    "hex": bits.hexadecimal,
+    "bits": bits.operate,
     "find": bytes.find,
     "double": doubles.text,
 }

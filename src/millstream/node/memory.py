@@ -1,0 +1,142 @@
+"""The bytes that a node uses, counted by kind, and the limit on them.
+
+A limit must end when something is deleted, and the resident memory of a process does not fall then. So the node
+counts: the engine counts data as it changes, and clients, scripts and the backlog for replicas are asked. The
+interpreter itself is measured once, before any data is there (:attr:`Memory.startup`).
+
+Clients are many, and their sizes change with each byte. They are added up again at most ten times a second, and less
+often the more there are.
+"""
+
+from collections.abc import Callable, Iterator
+
+from millstream.commands.admin.info import MemoryFacts
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
+from millstream.engine.keyspace import Keyspace
+from millstream.engine.streams.memory import stream_memory
+from millstream.logs import logger
+from millstream.node.clients.sessions import Sessions
+from millstream.node.primary import Primary
+
+log = logger("millstream.node")
+
+OOM = "OOM command not allowed when used memory > 'maxmemory'."
+# Milliseconds until a warning is given again
+_SAID_AGAIN = 60_000
+# Milliseconds for which the sum over clients holds, and the clients for which it holds one more
+_HOLDS, _MORE = 100, 10
+
+
+class Memory:
+    """See the module's text."""
+
+    def __init__(self, config: Config, keyspace: Keyspace, sessions: Sessions, primary: Primary) -> None:
+        self._config, self._keyspace, self._sessions, self._primary = config, keyspace, sessions, primary
+        self.of_scripts: Callable[[], int] = lambda: 0  # Bytes of Lua; the node provides it
+        self.startup = 0  # Bytes of the process before it had data; 0 in a program of the user's
+        self.was_over = False  # The limit was passed when the present command began; scripts go by it
+        self.evicted = 0  # Clients disconnected so far because of ``maxmemory-clients``
+        self._peak = self._clients = self._warned_at = 0
+        self._large = 0  # Looks in a row at which the process was much larger than the limit
+        self._added_at: int | None = None  # wall milliseconds
+
+    def begin_from(self, resident: int) -> None:
+        """The process has this many resident bytes, and this node no data yet."""
+        self.startup = max(resident - stream_memory(), 0)  # without other nodes in the same process
+
+    # ------------------------------------------------------------------ the count
+
+    def _data(self) -> int:
+        used = stream_memory()
+        for db in self._keyspace.databases:
+            if db.keys:  # most are empty, and this is asked for each client's turn
+                used += db.footprint
+        return used
+
+    def _used(self, wall: int) -> int:
+        used = self.startup + self._data() + self._of_clients(wall) + self.of_scripts() + self._primary.backlog_held
+        self._peak = max(self._peak, used)
+        return used
+
+    def _of_clients(self, wall: int) -> int:
+        """Bytes of all clients but replicas, as they were a moment ago."""
+        at, sessions = self._added_at, self._sessions
+        if at is None or not 0 <= wall - at < _HOLDS + len(sessions) // _MORE:
+            self._added_at = wall
+            self._clients = sum(size for _, size in self._sizes())
+        return self._clients
+
+    def _sizes(self) -> Iterator[tuple[Session, int]]:
+        """The clients with the bytes that each takes, without replicas, which have a limit of their own."""
+        waits = self._sessions.waits.by_session
+        for session in self._sessions:
+            if not (session.is_replica or session.is_primary):
+                waiter = waits.get(session.id) if session.blocked else None
+                yield session, session.memory + (0 if waiter is None else sum(map(len, waiter.given)))
+
+    # ------------------------------------------------------------------ the limit
+
+    def left(self, wall: int) -> int:
+        """Bytes that may be added before ``maxmemory`` is passed, negative above it; there is a limit."""
+        return self._config.max_memory - self._used(wall)
+
+    def begin(self, wall: int, *, is_free: bool) -> bool:
+        """Look at the limit before a command; True if it is passed. ``is_free``: nothing is refused now."""
+        self.was_over = self._config.max_memory > 0 and not is_free and self.left(wall) < 0
+        if self.was_over and not 0 <= wall - self._warned_at < _SAID_AGAIN:
+            self._warned_at = wall
+            log.warning(
+                "memory has passed maxmemory (%d bytes): commands that add data are refused until data is deleted or "
+                "the limit is raised",
+                self._config.max_memory,
+            )
+        return self.was_over
+
+    def look(self, resident: int) -> None:
+        """Warn once when the process is much larger than the limit at two looks in a row."""
+        limit = self._config.max_memory
+        self._large = self._large + 1 if 0 < 5 * limit < 4 * resident else 0
+        if self._large == 2:
+            log.warning(
+                "the process takes %d bytes, and maxmemory is %d: freed memory is kept for new data. Leave room for "
+                "it, or lower maxmemory",
+                resident,
+                limit,
+            )
+
+    def evict_clients(self) -> None:
+        """Disconnect the largest clients until all together take no more than ``maxmemory-clients``."""
+        limit = self._config.clients_memory
+        sizes = list(self._sizes()) if limit else []
+        over = sum(size for _, size in sizes) - limit
+        for session, size in sorted(sizes, key=lambda each: each[1], reverse=True):
+            if over <= 0:
+                break
+            if not session.no_evict:
+                log.warning("client %s takes %d bytes and is disconnected (maxmemory-clients)", session.addr, size)
+                self._sessions.kill(session)
+                self.evicted += 1
+                over -= size
+
+    def reset(self) -> None:
+        """CONFIG RESETSTAT."""
+        self.evicted = self._peak = 0
+
+    def facts(self, unwritten: int) -> MemoryFacts:
+        """INFO's facts; ``unwritten`` are bytes of the log that wait to be written."""
+        self._added_at = None
+        replicas = sum(session.traffic().untaken for session in self._sessions if session.is_replica)
+        used = self._used(0) + replicas + unwritten
+        self._peak = max(self._peak, used)
+        return MemoryFacts(
+            used=used,
+            peak=self._peak,
+            startup=self.startup,
+            dataset=self._data(),
+            limit=self._config.max_memory,
+            not_counted=replicas + unwritten,
+            clients=self._clients,
+            replicas=replicas,
+            evicted_clients=self.evicted,
+        )
