@@ -69,6 +69,8 @@ def written(random: Random, wall: int) -> list[str]:
 def in_streams(space: Keyspace) -> int:
     """Add up the bytes of all entries, groups and records again."""
     streams = [value for db in space.databases for value in db.keys.values() if isinstance(value, Stream)]
+    for one in streams:
+        assert one.entries.taken == sum(node.footprint for node in one.entries.nodes())
     return sum(one.entries.footprint + sum(group.footprint for group in one.groups.values()) for one in streams)
 
 

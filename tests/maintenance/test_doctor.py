@@ -18,6 +18,7 @@ from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.printable import printable
 from support.ports import free_port
 from support.servers import ServerProcess, millstream_server, redis_server
+from support.waiting import eventually
 
 
 def by_check(findings: Iterator[Finding]) -> dict[str, Finding]:
@@ -206,6 +207,17 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
     untrimmed = [finding.what for finding in findings if finding.check == "untrimmed"]
     assert (len(untrimmed), untrimmed[-1]) == (21, "and 5 more findings of this kind")
     assert findings[-1].what == "25 in this database; more were not looked at (see --streams)"
+
+
+def test_entries_that_went_unread(tmp_path: Path) -> None:
+    """Entries that retention removed before a group had read them are a warning."""
+    rules = ("--set", "stream-retention=* 1ms 0")
+    with millstream_server(tmp_path, *rules) as server, server.client() as client:
+        client.xgroup_create("s", "g", mkstream=True)
+        client.xadd("s", {"n": 1})
+        eventually(lambda: client.xlen("s") == 0)
+        found = by_check(diagnose_server(server.url, Limits()))["stream-retention"]
+    assert (found.level, found.what) == ("warning", "1 entry removed before a group had read them")
 
 
 def test_a_server_that_does_not_answer() -> None:

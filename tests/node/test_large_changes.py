@@ -3,8 +3,8 @@
 import pytest
 
 from millstream.engine.serialization import snapshot as snapshotting
-from millstream.node import cron
 from millstream.node.log import codec
+from millstream.node.maintenance import cron
 from millstream.protocol import limits
 from support.inprocess import World
 from support.state import snapshot

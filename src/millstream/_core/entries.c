@@ -50,6 +50,8 @@ static void store_push(EntryStore *store, Node *node)
             before->room = before->size;
         }
     }
+    if (before != NULL)
+        store->sealed += node_memory(before);
     STORE_NODE(store, store->count) = node;
     store->count++;
     store->length += node->live;
@@ -59,6 +61,10 @@ static void store_drop(EntryStore *store, Py_ssize_t index)
 {
     Node *node = STORE_NODE(store, index);
     store->length -= node->live;
+    if (index < store->count - 1)
+        store->sealed -= node_memory(node);
+    else if (index > 0)
+        store->sealed -= node_memory(STORE_NODE(store, index - 1)); /* it takes entries again */
     node_free(node);
     store->count--;
     if (index == 0)
@@ -552,6 +558,8 @@ static PyObject *copy(EntryStore *store, PyObject *Py_UNUSED(ignored))
             return NULL;
         }
         STORE_NODE(twin, twin->count) = node;
+        if (twin->count < store->count - 1)
+            twin->sealed += node_memory(node);
     }
     twin->length = store->length;
     return (PyObject *)twin;
@@ -584,6 +592,12 @@ static PyObject *footprint(EntryStore *store, void *Py_UNUSED(closure))
     return PyLong_FromSsize_t(size);
 }
 
+/* What its nodes count for, without adding them up */
+static PyObject *taken(EntryStore *store, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(store->count ? store->sealed + node_memory(last_node(store)) : 0);
+}
+
 static PyMethodDef methods[] = {
     {"needs_block", (PyCFunction)(void (*)(void))needs_block, METH_FASTCALL, NULL},
     {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL | METH_KEYWORDS, NULL},
@@ -613,6 +627,7 @@ static PyGetSetDef properties[] = {
     {"first_id", (getter)first_id, NULL, NULL, NULL},
     {"last_live_id", (getter)last_live_id, NULL, NULL, NULL},
     {"footprint", (getter)footprint, NULL, NULL, NULL},
+    {"taken", (getter)taken, NULL, NULL, NULL},
     {NULL},
 };
 

@@ -35,12 +35,12 @@ typedef struct {
     int dead, same;
 } Entry;
 
-/* nodes[head] to nodes[head + count - 1], oldest first; length is the sum of their live. Every change counts version up,
- * so that whoever goes through the store notices it. */
+/* nodes[head] to nodes[head + count - 1], oldest first; length is the sum of their live, sealed what all but the last
+ * take. Every change counts version up, so that whoever goes through the store notices it. */
 struct EntryStore {
     PyObject_HEAD
     Node **nodes;
-    Py_ssize_t head, count, room, length;
+    Py_ssize_t head, count, room, length, sealed;
     uint64_t version;
 };
 

@@ -83,6 +83,8 @@ class NodeFacts:
             processed=stats.processed,
             error_replies=stats.error_replies,
             expired_keys=stats.lookups.expired,
+            retained_no_more=stats.retained_no_more,
+            removed_unread=stats.removed_unread,
             hits=stats.lookups.hits,
             misses=stats.lookups.misses,
             refused=self.accounts.refused,

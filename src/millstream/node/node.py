@@ -34,7 +34,6 @@ from millstream.node.clients.muting import Muting
 from millstream.node.clients.replies import Replies
 from millstream.node.clients.sessions import Sessions
 from millstream.node.commands import load_all
-from millstream.node.cron import Cron
 from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
 from millstream.node.following.failover import Failover
@@ -44,6 +43,8 @@ from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
 from millstream.node.log import rebuilding
 from millstream.node.log.replay import read_back
+from millstream.node.maintenance.cron import Cron
+from millstream.node.maintenance.retention import Retention
 from millstream.node.memory import Memory
 from millstream.node.outcome import Outcome
 from millstream.node.primary import Primary
@@ -80,7 +81,7 @@ class Node:
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.primary = Primary(config, self.keyspace, self.journal, self.sessions)  # The replicas
-        self._cron = Cron()
+        self._cron = Cron(Retention(config, self.stats))
         # The server that is followed, if this is a replica
         self.following = Following(config, self.keyspace, self.journal, self.sessions, self.primary)
         self.following.scan = lambda: self._cron.scan(self.keyspace)
@@ -460,7 +461,7 @@ class Node:
     # ------------------------------------------------------------------ time
 
     def tick(self, now: Now) -> None:
-        """Do all that is due: end waits that time out, serve possible claims, expire keys, forget messages.
+        """Do all that is due: end waits that time out, serve possible claims, expire keys, forget messages, trim.
 
         While clients are paused nothing is claimed or expired, but waits time out.
         """

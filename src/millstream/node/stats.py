@@ -26,6 +26,8 @@ class NodeStats:
     connections: int = 0  # Sessions ever opened
     processed: int = 0  # Commands ever run
     lookups: Lookups = field(default_factory=Lookups)  # Keys found, missed and expired
+    retained_no_more: int = 0  # Entries that ``stream-retention`` removed
+    removed_unread: int = 0  # Those of them that a group had not read
     dirty: int = 0  # Changes since the last save, as Redis counts them; not reset
     # Tell what they have counted by themselves since they were last asked: name, calls, nanoseconds
     sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
@@ -57,5 +59,5 @@ class NodeStats:
         self.collect()
         self.commands.clear()
         self.errors.clear()
-        self.error_replies = self.connections = self.processed = 0
+        self.error_replies = self.connections = self.processed = self.retained_no_more = self.removed_unread = 0
         self.lookups.reset()

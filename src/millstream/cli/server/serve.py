@@ -12,7 +12,7 @@ from millstream.cli.shared.paths import LocalPath
 from millstream.errors import ConfigError, UsageError
 
 try:
-    from millstream.commands.context.config import PARAMETERS
+    from millstream.commands.context.config import OLD_NAMES, PARAMETERS
     from millstream.server.beside import Companion
     from millstream.server.process import run_server
     from millstream.server.settings import Settings
@@ -36,7 +36,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
         parameter = PARAMETERS.get(name.lower())
         if parameter is None or not (parameter.mutable or parameter.is_given):
             settable = {each.name for each in PARAMETERS.values() if each.mutable or each.is_given}
-            known = ", ".join(sorted(each for each in settable if not each.startswith("slave-")))  # which are old names
+            known = ", ".join(sorted(settable.difference(OLD_NAMES.values())))
             raise click.BadParameter(f"{name!r} cannot be set; these can: {known}")
         try:
             parameter.parse(value)

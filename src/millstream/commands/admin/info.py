@@ -251,6 +251,8 @@ class InfoFacts:
     processed: int = 0  # Commands ever run
     error_replies: int = 0  # In all
     expired_keys: int = 0  # Keys that died of their time
+    retained_no_more: int = 0  # Entries that ``stream-retention`` removed
+    removed_unread: int = 0  # Those of them that a group had not read
     hits: int = 0  # Lookups by readers that found their key
     misses: int = 0  # Those that did not
     refused: dict[str, int] = field(default_factory=dict)  # Refusals by ACL, by reason
@@ -427,6 +429,8 @@ def _stats(facts: InfoFacts) -> Rows:
     # Keys are refused, never evicted
     yield "evicted_keys", 0
     yield "evicted_clients", facts.memory.evicted_clients
+    yield "retention_removed_entries", facts.retained_no_more
+    yield "retention_removed_unread", facts.removed_unread
     yield "keyspace_hits", facts.hits
     yield "keyspace_misses", facts.misses
     yield "pubsub_channels", facts.pubsub_channels

@@ -9,6 +9,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from millstream.commands.context.retention import Rules, retention
 from millstream.commands.table.args import read_integer
 from millstream.commands.table.events import Flags, canonical
 from millstream.errors import CommandError, ConfigError
@@ -103,7 +104,7 @@ def policy(text: str) -> str:
     """A parser for the one policy that there is."""
     if text.partition("\0")[0].lower() != "noeviction":
         raise ValueError(
-            "argument must be noeviction: this server removes no data by itself. Set maxmemory, and trim streams."
+            "argument must be noeviction: this server removes no data by itself. Set maxmemory, and stream-retention."
         )
     return "noeviction"
 
@@ -201,6 +202,19 @@ _ROWS = (
         "seconds for which a message of an idempotent producer is remembered",
     ),
     Parameter("stream-idmp-maxsize", "100", integer(1, 10000), "messages remembered for each producer"),
+    Parameter(
+        "stream-retention",
+        "",
+        retention(limit),
+        "pattern, age and size of streams, once or more often, such as `orders:* 7d 50gb * 30d 0`: what is older, or "
+        "above the size, goes; 0 for no bound; empty keeps all",
+    ),
+    Parameter(
+        "stream-retention-groups",
+        "ignore",
+        choice("ignore", "hold"),
+        "`hold`: nothing goes by that which a group has not read and acknowledged; `ignore`: groups do not matter",
+    ),
     Parameter(
         "notify-keyspace-events", "", canonical, "published events, in Redis's letters, including `m`, `n`, `o` and `c`"
     ),
@@ -372,7 +386,7 @@ _ROWS = (
     _fixed("replica-ignore-maxmemory", "yes", choice("yes"), "a replica holds all that its primary has"),
 )
 
-_OLD_NAMES = {
+OLD_NAMES = {
     "busy-reply-threshold": "lua-time-limit",
     "repl-ping-replica-period": "repl-ping-slave-period",
     "min-replicas-to-write": "min-slaves-to-write",
@@ -391,13 +405,13 @@ def _with_old_names() -> Iterator[Parameter]:
     """Every parameter, under each of its names."""
     for row in _ROWS:
         yield row
-        if row.name in _OLD_NAMES:
-            yield replace(row, name=_OLD_NAMES[row.name], says="the same parameter under its old name")
+        if row.name in OLD_NAMES:
+            yield replace(row, name=OLD_NAMES[row.name], says="the same parameter under its old name")
 
 
 PARAMETERS = {row.name: row for row in _with_old_names()}
 
-_SAME = {name: pair for pair in _OLD_NAMES.items() for name in pair}
+_SAME = {name: pair for pair in OLD_NAMES.items() for name in pair}
 
 
 class Config:
@@ -420,7 +434,9 @@ class Config:
     def _give(self, name: str, value: str) -> None:
         """Take a value given at the start, which may be one that CONFIG SET cannot change."""
         if name not in PARAMETERS:
-            raise ConfigError(f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(PARAMETERS))}")
+            raise ConfigError(
+                f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(row.name for row in _ROWS))}"
+            )
         try:
             self._put(name, PARAMETERS[name].parse(value))
         except ValueError as reason:
@@ -463,6 +479,9 @@ class Config:
         self.min_replicas = self._int("min-replicas-to-write") if self.most_lag else 0
         self.sync_replicas = self._int("sync-replicas")
         self.shutdown_timeout = self._int("shutdown-timeout")
+        rules = self.values["stream-retention"]
+        assert isinstance(rules, Rules)
+        self.retention, self.retention_holds = rules, self.values["stream-retention-groups"] == "hold"
         self.max_memory = self._int("maxmemory")
         clients = self.values["maxmemory-clients"]
         assert isinstance(clients, Share)

@@ -125,13 +125,13 @@ def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
     if trim.policy == b"ACKED":
         gone, floor = _unreferenced(stream, trim, budget)
         if gone or entries.emptied(floor):
-            removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), _packed(floor)))
+            removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), packed_bound(floor)))
         return removed
     bound = _bound(stream, trim, budget)
     if entries.ends_below(bound):
         if trim.policy == b"DELREF" and (referenced := _referenced(stream, bound)):
             ctx.commit(("xunref", db, key, ids.pack_all(referenced)))
-        removed = ctx.commit(("xtrim", db, key, _packed(bound), False, True))
+        removed = ctx.commit(("xtrim", db, key, packed_bound(bound), False, True))
     return removed
 
 
@@ -142,7 +142,7 @@ def _referenced(stream: Stream, bound: int) -> list[int]:
     return [entry for entry in stream.entries.ids(0, bound - 1) if entry in pending] if pending else []
 
 
-def _packed(bound: int) -> bytes | None:
+def packed_bound(bound: int) -> bytes | None:
     """An id for a transition; None means "above every id", which 16 bytes cannot hold."""
     return None if bound > ids.MAX_ID else ids.pack(bound)
 

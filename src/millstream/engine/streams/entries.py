@@ -61,6 +61,11 @@ class PyEntryStore:
         """The bytes that it counts for, added up again."""
         return sum(block.footprint for block in self._blocks)
 
+    @property
+    def taken(self) -> int:
+        """The bytes that its nodes count for, as counted along."""
+        return self._counted
+
     def needs_block(self, added: int, max_bytes: int, max_entries: int) -> bool:
         """True if an entry starts a new node, by Redis's two rules: bytes and number of entries.
 

@@ -207,6 +207,13 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
         )
         return
     yield _eviction(config, info)
+    if unread := int(info.get("retention_removed_unread", 0)):
+        yield warning(
+            "stream-retention",
+            f"{plural(unread, 'entry', 'entries')} removed before a group had read them",
+            "their consumers never receive them",
+            "start the consumers, lengthen the rules, or CONFIG SET stream-retention-groups hold",
+        )
     yield _persistence(config)
 
 

@@ -1,7 +1,8 @@
 """Periodic work of a node, like Redis's ``serverCron``: delete keys whose time has come, forget idempotent messages.
 
 Nothing runs while there is nothing to look after: the node asks :meth:`Cron.next_due`. The changes of a round are
-logged like a client's command, so a start never has to look at a clock.
+logged like a client's command, so a start never has to look at a clock. The rules by which streams are trimmed are in
+:mod:`millstream.node.maintenance.retention`.
 """
 
 from itertools import islice
@@ -10,6 +11,7 @@ from millstream.clock import Now
 from millstream.commands.context.context import Context
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.streams.stream import Stream
+from millstream.node.maintenance.retention import Retention
 
 # Milliseconds between rounds while there are keys that expire
 INTERVAL = 100
@@ -25,7 +27,8 @@ NAMED = 1 << 24
 class Cron:
     """Knows which databases have keys that expire, and which streams remember producers."""
 
-    def __init__(self) -> None:
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
         self._expire_at: int | None = None  # monotonic milliseconds of the next look at keys that expire
         self._forget_at: int | None = None  # the same of messages
         self._remembering: set[tuple[int, bytes]] = set()
@@ -33,6 +36,7 @@ class Cron:
 
     def observe(self, step: Transition, now: Now) -> None:
         """Note a transition that gives it something to do."""
+        self._retention.observe(step)
         op = step[0]
         if op == "xadd":
             if step[6] is not None:
@@ -62,6 +66,7 @@ class Cron:
 
     def scan(self, space: Keyspace) -> None:
         """Look through a keyspace that was recovered: what is overdue in it goes in the first round."""
+        self._retention.scan(space)
         for db in space.databases:
             if db.expires:
                 self._expire_at = 0
@@ -72,7 +77,8 @@ class Cron:
 
     def next_due(self) -> int | None:
         """Monotonic milliseconds of the next round; None if there is nothing to look after."""
-        moments = [moment for moment in (self._expire_at, self._forget_at) if moment is not None]
+        known = (self._expire_at, self._forget_at, self._retention.next_due())
+        moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
 
     def is_due(self, now: Now) -> bool:
@@ -93,6 +99,9 @@ class Cron:
         if self.is_forgetting(now):
             self._forget_messages(ctx, now)
             self._forget_at = now.mono + FORGETTING if self._remembering else None
+        due = self._retention.next_due()
+        if due is not None and now.mono >= due:
+            self._retention.run(ctx, now)
 
     def _expire_keys(self, ctx: Context) -> None:
         """Delete keys whose time has come, among a number of those that expire; the next round goes on after them.

@@ -1,0 +1,84 @@
+"""The rules of ``stream-retention``: how old entries may become, and how many bytes a stream may take.
+
+PURE. A rule is a pattern of keys, an age and a size: ``orders:* 7d 50gb``; 0 sets no bound. The first rule that fits a
+key counts. A wide pattern such as ``*`` never reaches streams that hold what is to be looked at or run by name: dead
+letters, schedules and this project's own records. A pattern that names them does.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millstream.glob import PatternTooCostlyError, rule
+from millstream.times import span
+
+# Bytes of a pattern: each new stream is compared with it
+_MOST = 512
+_DEAD, _OWN = b":dead", (b"millstream:", b"schedule:")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule."""
+
+    pattern: bytes  # The keys it is about
+    fits: Callable[[bytes], bool]  # The same as a function
+    age: int  # Milliseconds, 0 for no bound
+    size: int  # Bytes of all nodes, 0 for no bound
+
+    def takes(self, key: bytes) -> bool:
+        """True if the rule is about this key."""
+        if key.endswith(_DEAD) and not self.pattern.endswith(_DEAD):
+            return False
+        if any(key.startswith(own) and not self.pattern.startswith(own) for own in _OWN):
+            return False
+        try:
+            return self.fits(key)
+        except PatternTooCostlyError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All of them, in order."""
+
+    rules: tuple[Rule, ...] = ()
+    text: str = ""  # As they were written
+
+    def __str__(self) -> str:
+        return self.text
+
+    def find(self, key: bytes) -> Rule | None:
+        """The first one about this key that has a bound; None if the stream keeps everything."""
+        found = next((each for each in self.rules if each.takes(key)), None)
+        return found if found is not None and (found.age or found.size) else None
+
+
+def retention(size: Callable[[str], int]) -> Callable[[str], Rules]:
+    """A parser for rules; ``size`` reads bytes."""
+
+    def parse(text: str) -> Rules:
+        words = text.split()
+        if len(words) % 3:
+            raise ValueError(
+                "argument must be a pattern, an age and a size, once or more often, such as 'orders:* 7d 50gb'; 0 sets "
+                "no bound"
+            )
+        made = [_rule(words[at], words[at + 1], words[at + 2], size) for at in range(0, len(words), 3)]
+        return Rules(tuple(made), " ".join(words))
+
+    return parse
+
+
+def _rule(pattern: str, age: str, most: str, size: Callable[[str], int]) -> Rule:
+    raw = pattern.encode("utf-8", "surrogateescape")
+    if len(raw) > _MOST:
+        raise ValueError(f"the pattern {pattern[:20]!r}... is invalid: it is longer than {_MOST} bytes")
+    try:
+        longest = 0 if age == "0" else span(age)
+    except ValueError as reason:
+        raise ValueError(f"the age {age!r} is invalid: {reason}, or 0 for no bound") from None
+    try:
+        largest = size(most)
+    except ValueError:
+        raise ValueError(f"the size {most!r} is invalid: use bytes, or a number with kb, mb or gb") from None
+    return Rule(raw, rule(raw), longest, largest)

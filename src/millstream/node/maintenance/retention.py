@@ -1,0 +1,168 @@
+"""Retention: streams lose their oldest entries by age and size, as ``stream-retention`` says.
+
+The primary trims, by the transition of XTRIM, so a start and a replica know nothing of rules. Entries go by whole
+nodes: that needs no look at an entry, and gives one record for some hundred of them.
+
+Only streams that a rule is about are remembered, so other keys cost nothing. A round looks at a number of streams and
+removes a number of nodes; what is left comes in the next one.
+"""
+
+from millstream.clock import Now
+from millstream.commands.context.config import Config
+from millstream.commands.context.context import Context
+from millstream.commands.context.retention import Rule
+from millstream.commands.streams.trimming import packed_bound
+from millstream.engine import ids
+from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.streams.stream import Stream
+from millstream.logs import logger
+from millstream.node.stats import NodeStats
+from millstream.printable import printable
+
+log = logger("millstream.node")
+
+# Milliseconds between passes over all streams, and between the rounds of one pass
+INTERVAL, SOON = 1000, 100
+# Streams that a round looks at, and nodes that it removes: a few milliseconds each
+LOOKED, NODES = 500, 2000
+# Nodes that no size takes
+LEFT = 2
+# Ids whose time lies before 2000, or this far ahead, are a user's own numbers: they have no age
+_FIRST_TIME, _AHEAD = 946_684_800_000, 86_400_000
+# Bytes of a key in a warning
+_SHOWN = 100
+# Milliseconds until a warning is given again
+_SAID_AGAIN = 60_000
+
+Place = tuple[int, bytes]
+
+
+class Retention:
+    """The streams that rules are about, and when they are looked at next."""
+
+    def __init__(self, config: Config, stats: NodeStats) -> None:
+        self._config, self._stats = config, stats
+        self._rules = config.retention  # Those by which the places were found
+        self._places: dict[Place, Rule] = {}
+        self._turn: list[Place] = []  # The rest of this pass, last one first
+        self._due = 0  # monotonic milliseconds of the next round
+        self._warned_at: int | None = None  # wall milliseconds
+
+    def scan(self, space: Keyspace) -> None:
+        """Find the streams in a keyspace that was recovered, or by new rules."""
+        self._rules, self._places, self._turn, self._due = self._config.retention, {}, [], 0
+        if self._rules.rules:
+            for db in space.databases:
+                for key, value in db.keys.items():
+                    if isinstance(value, Stream):
+                        self._add(db.index, key)
+
+    def observe(self, step: Transition) -> None:
+        """Note a transition that may have made a stream."""
+        if not self._rules.rules:
+            return
+        op = step[0]
+        if op in {"xnew", "restore"}:
+            self._add(step[1], step[2])
+        elif op in {"move", "copy"}:
+            self._add(step[3], step[4])
+        elif op == "swap":
+            for _, key in list(self._places):
+                self._add(step[1], key)
+                self._add(step[2], key)
+
+    def _add(self, db: int, key: bytes) -> None:
+        rule = self._rules.find(key)
+        if rule is not None:
+            self._places[db, key] = rule
+
+    def next_due(self) -> int | None:
+        """Monotonic milliseconds of the next round; None if no stream has a rule."""
+        if self._rules is not self._config.retention:
+            return 0
+        return self._due if self._places else None
+
+    def run(self, ctx: Context, now: Now) -> None:
+        """One round."""
+        if self._rules is not self._config.retention:
+            self.scan(ctx.host.keyspace)
+        if ctx.host.is_replica:  # its primary removes
+            self._due = now.mono + INTERVAL
+            return
+        if not self._turn:
+            self._turn = list(self._places)[::-1]
+        looked, room = 0, NODES
+        while self._turn and looked < LOOKED and room:
+            looked += 1
+            place = self._turn.pop()
+            room -= self._look(ctx, place, room)
+            if not room:
+                self._turn.append(place)  # it may have more to lose
+        self._due = now.mono + (INTERVAL if room and not self._turn else SOON)
+
+    def _look(self, ctx: Context, place: Place, room: int) -> int:
+        """Trim one stream; the number of nodes that went."""
+        db = ctx.host.keyspace.databases[place[0]]
+        stream, rule = db.keys.get(place[1]), self._places[place]
+        if not isinstance(stream, Stream):
+            del self._places[place]
+            return 0
+        if db.is_expired(place[1], ctx.now.wall):
+            return 0
+        floor = _needed_from(stream) if self._config.retention_holds else ids.MAX_ID + 1
+        nodes, bound, unread = find_bound(stream, rule, ctx.now.wall, floor, room)
+        if nodes:
+            ctx.db = db
+            removed = ctx.commit(("xtrim", *place, packed_bound(bound), False, True))
+            if removed:
+                ctx.notify("t", "xtrim", place[1])
+                ctx.touch(place[1])
+                ctx.dirty += removed
+            self._count(place[1], removed, unread, ctx.now.wall)
+        return nodes
+
+    def _count(self, key: bytes, removed: int, unread: int, wall: int) -> None:
+        self._stats.retained_no_more += removed
+        self._stats.removed_unread += unread
+        if unread and (self._warned_at is None or not 0 <= wall - self._warned_at < _SAID_AGAIN):
+            self._warned_at = wall
+            log.warning(
+                "retention removed %d entries of %s that a group had not read. Start its consumers, or lengthen "
+                "stream-retention",
+                unread,
+                printable(key[:_SHOWN].decode("utf-8", "surrogateescape")).replace("\n", " "),
+            )
+
+
+def find_bound(stream: Stream, rule: Rule, wall: int, floor: int, room: int) -> tuple[int, int, int]:
+    """The nodes that go by a rule, at most ``room``, and none with an id from ``floor`` on.
+
+    Returns:
+        Their number, the id below which all goes, and the number of entries among them that a group has not read.
+    """
+    entries = stream.entries
+    newest, oldest = entries.last_live_id >> 64, 0
+    if rule.age and _FIRST_TIME <= newest <= wall + _AHEAD:
+        oldest = ids.make(max(wall - rule.age, 0), 0)
+    left, size = entries.node_count, entries.taken
+    hindmost = min((group.last_id for group in stream.groups.values()), default=ids.MAX_ID)
+    gone = unread = 0
+    for node in entries.nodes():
+        last = node.last
+        is_large = rule.size and size > rule.size and left > LEFT
+        if gone == room or last >= floor or not (last < oldest or is_large):
+            return gone, node.first, unread
+        if last > hindmost:
+            unread += node.live if node.first > hindmost else sum(entry > hindmost for entry in node.live_ids())
+        size -= node.footprint
+        left -= 1
+        gone += 1
+    return gone, ids.MAX_ID + 1, unread
+
+
+def _needed_from(stream: Stream) -> int:
+    """The smallest id that some group has not read or not acknowledged; above all ids without a group."""
+    found = ids.MAX_ID + 1
+    for group in stream.groups.values():
+        found = min(found, group.last_id + 1, group.pending.first() if len(group.pending) else found)
+    return found

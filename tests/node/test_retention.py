@@ -1,0 +1,384 @@
+"""``stream-retention``: the entries that go by age and size, and all that must not change by it."""
+
+import logging
+from random import Random
+
+import pytest
+
+from millstream.commands.streams.trimming import packed_bound
+from millstream.engine.ids import MAX_ID
+from millstream.engine.streams.stream import Stream
+from millstream.node.maintenance.retention import NODES
+from millstream.replies import OK
+from support.inprocess import Client, Word, World
+
+DAY = 86_400_000
+NAME = "stream-retention"
+
+
+def begin(rules: str, **given: str) -> tuple[World, Client]:
+    """A node with nodes of ten entries."""
+    world = World(
+        {NAME: rules, "stream-node-max-entries": "10"} | {key.replace("_", "-"): v for key, v in given.items()}
+    )
+    return world, world.client()
+
+
+def fill(world: World, client: Client, key: str, count: int, *, every: int = 0, size: int = 10) -> list[bytes]:
+    """Add entries, and let this much time pass after each; their ids."""
+    found = []
+    for _ in range(count):
+        reply = client.call("XADD", key, "*", "f", "x" * size)
+        assert isinstance(reply, bytes)
+        found.append(reply)
+        world.clock.advance(every)
+    return found
+
+
+def kept(client: Client, key: str) -> list[bytes]:
+    """The ids that are there."""
+    rows = client.call("XRANGE", key, "-", "+")
+    assert isinstance(rows, list)
+    return [row[0] for row in rows]
+
+
+def stream(world: World, key: bytes, db: int = 0) -> Stream:
+    found = world.node.keyspace.databases[db].keys[key]
+    assert isinstance(found, Stream)
+    return found
+
+
+def removed(client: Client) -> tuple[int, int]:
+    """The two counters of INFO."""
+    text = client.call("INFO", "stats")
+    assert isinstance(text, bytes)
+    rows = dict(line.split(":") for line in text.decode().split() if ":" in line)
+    return int(rows["retention_removed_entries"]), int(rows["retention_removed_unread"])
+
+
+def test_what_is_older_goes_by_whole_nodes() -> None:
+    """A node goes when its newest entry is too old, even the last one; until then all of its entries stay."""
+    world, client = begin("* 1h 0")
+    ids = fill(world, client, "s", 45, every=60_000)
+    world.tick()
+    assert kept(client, "s") == ids  # 45 minutes
+    world.advance(25 * 60_000)  # the first entry is 70 minutes old, the newest of its node 61
+    assert kept(client, "s") == ids[10:]
+    world.advance(4 * 60_000)
+    assert kept(client, "s") == ids[10:]
+    world.advance(DAY)
+    assert (kept(client, "s"), client.call("EXISTS", "s"), removed(client)) == ([], 1, (45, 0))
+    assert client.call("XADD", "s", "*", "f", "v")
+
+
+def test_what_is_above_the_size_goes_from_the_front() -> None:
+    """A stream takes no more bytes than its rule says, but for its last two nodes."""
+    world, client = begin("s* 0 20kb small 0 1")
+    ids, few = fill(world, client, "s", 1000, size=50), fill(world, client, "small", 25)
+    world.tick()
+    left = kept(client, "s")
+    nodes = list(stream(world, b"s").entries.nodes())
+    assert 0 < len(left) < 1000
+    assert left == ids[-len(left) :]
+    assert sum(node.footprint for node in nodes) <= 20 * 1024
+    world.advance(1000)
+    assert kept(client, "s") == left
+    assert kept(client, "small") == few[10:] if stream(world, b"small").entries.node_count == 2 else few
+    assert removed(client)[0] == 1000 - len(left) + len(few) - len(kept(client, "small"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "key", "goes"),
+    [
+        ("orders:* 1h 0", "orders:eu", True),
+        ("orders:* 1h 0", "Orders:eu", False),
+        ("orders:* 0 0 * 1h 0", "orders:eu", False),
+        ("orders:* 0 0 * 1h 0", "other", True),
+        ("* 30d 0 orders:* 1h 0", "orders:eu", False),
+        ("* 1h 0", "orders:dead", False),
+        ("orders* 1h 0", "orders:dead", False),
+        ("*:dead 1h 0", "orders:dead", True),
+        ("* 1h 0 *:dead 2h 0", "orders:dead", True),
+        ("* 1h 0", "millstream:audit", False),
+        ("millstream:* 1h 0", "millstream:audit", True),
+        ("* 1h 0", "schedule:nightly", False),
+        ("schedule:* 1h 0", "schedule:nightly", True),
+        ("", "orders:eu", False),
+    ],
+)
+def test_the_first_rule_that_fits_counts(rules: str, key: str, goes: bool) -> None:
+    """A wide pattern reaches no dead letters, no schedules and no records of this project; one that names them does."""
+    world, client = begin(rules)
+    fill(world, client, key, 5)
+    world.advance(DAY)
+    assert (kept(client, key) == []) == goes
+
+
+@pytest.mark.parametrize(("first", "newest"), [("1-1", "9-1"), ("1700000000000-1", f"{1_700_000_000_000 + 3 * DAY}-1")])
+def test_ids_that_are_no_times_have_no_age(first: str, newest: str) -> None:
+    """A stream with ids of its own, from before 2000 or of another day than tomorrow, goes by size only."""
+    world, client = begin("* 1m 0")
+    for entry in (first, newest):
+        client.call("XADD", "s", entry, "f", "v")
+    world.advance(DAY)
+    assert len(kept(client, "s")) == 2
+
+
+def test_a_sealed_stream_ages_too() -> None:
+    """A stream that takes no more entries, since its last id is the highest, loses those that are too old."""
+    world, client = begin("* 1m 0")
+    fill(world, client, "s", 25)
+    assert client.call("XSETID", "s", f"{2**64 - 1}-{2**64 - 1}") == OK
+    world.advance(DAY)
+    assert kept(client, "s") == []
+
+
+def test_groups_hold_back_what_they_need() -> None:
+    """With ``hold`` nothing goes that a group has not read or not acknowledged, and all goes once it has."""
+    world, client = begin("* 1m 0", stream_retention_groups="hold")
+    ids = fill(world, client, "s", 45)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XGROUP", "CREATE", "s", "other", "$")
+    world.advance(DAY)
+    assert kept(client, "s") == ids
+    client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", 25, "STREAMS", "s", ">")
+    world.advance(1000)
+    assert kept(client, "s") == ids
+    client.call("XACK", "s", "g", *ids[:15])
+    world.advance(1000)
+    assert kept(client, "s") == ids[10:]
+    client.call("XACK", "s", "g", *ids[15:25])
+    world.advance(1000)
+    assert kept(client, "s") == ids[20:]
+    client.call("XGROUP", "DESTROY", "s", "g")
+    world.advance(1000)
+    assert (kept(client, "s"), removed(client)) == ([], (45, 0))
+
+
+def test_what_no_group_read_is_counted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """With ``ignore`` entries go unread; INFO counts them, and the log says so once a minute."""
+    world, client = begin("* 1m 0")
+    for key in ("s", "t"):
+        fill(world, client, key, 45)
+        client.call("XGROUP", "CREATE", key, "g", "0")
+        client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", 25, "STREAMS", key, ">")
+    with caplog.at_level(logging.WARNING):
+        world.advance(DAY)
+    assert removed(client) == (90, 40)
+    said = [message for message in caplog.messages if "retention" in message]
+    assert len(said) == 1
+    assert said[0].startswith("retention removed 20 entries of ")
+    assert said[0].endswith("that a group had not read. Start its consumers, or lengthen stream-retention")
+    assert client.call("CONFIG", "RESETSTAT") == OK
+    assert removed(client) == (0, 0)
+
+
+MADE: dict[str, tuple[tuple[Word, ...], ...]] = {
+    "added": (("XADD", "new", "*", "f", "v"),),
+    "renamed": (("RENAME", "old", "new"),),
+    "copied": (("COPY", "old", "new"),),
+    "moved": (("MOVE", "old", 1), ("SELECT", 1), ("RENAME", "old", "new")),
+    "swapped": (("COPY", "old", "new"), ("SWAPDB", 0, 1), ("SELECT", 1)),
+    "by a script": (("EVAL", "return redis.call('XADD', KEYS[1], '*', 'f', 'v')", 1, "new"),),
+    "by a group": (("XGROUP", "CREATE", "new", "g", "$", "MKSTREAM"), ("XADD", "new", "*", "f", "v")),
+    "over another": (("SET", "new", "v"), ("COPY", "old", "new", "REPLACE")),
+    "in a transaction": (("MULTI",), ("DEL", "new"), ("XADD", "new", "*", "f", "v"), ("EXEC",)),
+    "again": (("XADD", "new", "*", "f", "v"), ("FLUSHALL",), ("XADD", "new", "*", "f", "v")),
+}
+
+
+@pytest.mark.parametrize("way", MADE)
+def test_every_way_to_make_a_stream(way: str) -> None:
+    """A rule reaches streams that come to their key after it was set, in whatever way, and after a start as well."""
+    world, client = begin("new 1m 0")
+    client.call("XADD", "old", "*", "f", "v")
+    for words in MADE[way]:
+        client.call(*words)
+    assert len(kept(client, "new")) == 1
+    twin = world.recovered()
+    world.advance(DAY)
+    twin.tick(world.clock.now())
+    assert (kept(client, "new"), removed(client)[0]) == ([], 1)
+    assert (
+        sum(
+            len(value.entries.ids())
+            for db in twin.keyspace.databases
+            for key, value in db.keys.items()
+            if key == b"new" and isinstance(value, Stream)
+        )
+        == 0
+    )
+    assert client.call("DEL", "new") == 1
+    world.advance(1000)
+    assert world.node.next_deadline(world.clock.now()) is None
+
+
+def test_a_dump_that_is_restored() -> None:
+    """RESTORE makes a stream that a rule is about."""
+    world, client = begin("new 1m 0")
+    client.call("XADD", "old", "*", "f", "v")
+    payload = client.call("DUMP", "old")
+    assert isinstance(payload, bytes)
+    assert client.call("RESTORE", "new", 0, payload) == OK
+    world.advance(DAY)
+    assert (kept(client, "new"), len(kept(client, "old"))) == ([], 1)
+
+
+def test_rules_that_are_set_later() -> None:
+    """CONFIG SET reaches streams that are there; CONFIG GET replies what was set; empty rules end it."""
+    world, client = begin("")
+    ids = fill(world, client, "s", 5)
+    world.advance(DAY)
+    assert world.node.next_deadline(world.clock.now()) is None
+    assert client.call("CONFIG", "SET", NAME, " *  1h\t1gb ") == OK
+    assert client.call("CONFIG", "GET", NAME) == [NAME.encode(), b"* 1h 1gb"]
+    assert client.call("CONFIG", "SET", NAME, "") == OK
+    world.tick()
+    assert kept(client, "s") == ids
+    assert client.call("CONFIG", "SET", NAME, "* 1h 0", "stream-retention-groups", "hold") == OK
+    world.tick()
+    assert kept(client, "s") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("*", "argument must be a pattern, an age and a size, once or more often, such as 'orders:* 7d 50gb'; 0 sets"),
+        ("* 7d 50gb orders", "argument must be a pattern, an age and a size"),
+        ("* 7x 0", "the age '7x' is invalid: it must be a length of time such as"),
+        ("* -1d 0", "the age '-1d' is invalid: "),
+        ("* 7 0", "the age '7' is invalid: "),
+        ("* 7d much", "the size 'much' is invalid: use bytes, or a number with kb, mb or gb"),
+        ("* 7d -1", "the size '-1' is invalid: "),
+        ("* 7d 9223372036854775808", "the size '9223372036854775808' is invalid: "),
+        (
+            "ok 1d 0 " + "*a" * 257 + " 1d 0",
+            "the pattern '*a*a*a*a*a*a*a*a*a*a'... is invalid: it is longer than 512 bytes",
+        ),
+    ],
+)
+def test_a_rule_that_cannot_be_read(value: str, reason: str) -> None:
+    """CONFIG SET refuses it in one sentence that says what is valid, and the rules stay."""
+    world, client = begin("* 1h 0")
+    error = str(client.call("CONFIG", "SET", NAME, value))
+    assert f"CONFIG SET failed (possibly related to argument '{NAME}') - {reason}" in error
+    assert str(world.node.config.retention) == "* 1h 0"
+
+
+def test_a_round_is_short_and_goes_on_soon() -> None:
+    """One round removes a bounded number of nodes, so nobody waits for millions of entries; the next comes soon."""
+    world, client = begin("", stream_node_max_entries="1")
+    fill(world, client, "s", NODES + 500)
+    others = [f"t{at}" for at in range(1500)]
+    for key in others:
+        fill(world, client, key, 1)
+    client.call("CONFIG", "SET", NAME, "* 1h 0")
+    world.advance(DAY)
+    first = removed(client)[0]
+    assert 0 < first <= NODES
+    rounds = 1
+    while removed(client)[0] < NODES + 2000:
+        due = world.node.next_deadline(world.clock.now())
+        assert due is not None
+        assert due - world.clock.now().mono <= 100
+        world.advance(100)
+        rounds += 1
+    assert rounds <= 10
+
+
+def test_it_is_a_change_like_others() -> None:
+    """Watches break, an event is published, the log has it, and nothing goes while clients are paused."""
+    world, client = begin("* 1m 0", notify_keyspace_events="Kt")
+    other = world.client()
+    other.call("SUBSCRIBE", "__keyspace@0__:s")
+    fill(world, client, "s", 25)
+    other.inbox.clear()
+    client.call("WATCH", "s")
+    client.call("CLIENT", "PAUSE", 2 * DAY, "WRITE")
+    world.advance(DAY)
+    assert len(kept(client, "s")) == 25
+    client.call("CLIENT", "UNPAUSE")
+    world.advance(1000)
+    assert [message[2] for message in other.inbox if isinstance(message, list)] == [b"xtrim"]
+    client.call("MULTI")
+    client.call("PING")
+    assert client.call("EXEC") is None
+    assert stream(world, b"s").length == 0
+    twin = world.recovered()
+    found = twin.keyspace.databases[0].keys[b"s"]
+    assert isinstance(found, Stream)
+    assert (found.length, found.entries_added, found.max_deleted) == (0, 25, 0)
+
+
+def test_it_ends_a_shortage_of_memory() -> None:
+    """Above ``maxmemory`` writes are refused until a round has removed enough."""
+    world, client = begin("* 1m 0")
+    fill(world, client, "s", 1000, size=100)
+    used = world.node.memory.facts(0).used
+    client.call("CONFIG", "SET", "maxmemory", used - 50_000)
+    assert str(client.call("XADD", "s", "*", "f", "v")).count("OOM command")
+    world.advance(DAY)
+    assert client.call("XADD", "s", "*", "f", "v")
+
+
+def test_it_is_a_trim_by_id_at_random() -> None:
+    """After any commands and rounds a stream is what XTRIM MINID at a node's begin leaves, and no node may still go."""
+    for seed in range(40):
+        random = Random(seed)
+        most = random.choice((0, 1500, 4000))
+        world, client = begin(f"s 1m {most}", stream_retention_groups=random.choice(("ignore", "hold")))
+        client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+        for _ in range(60):
+            at = random.random()
+            ids = kept(client, "s")
+            if at < 0.5:
+                fill(
+                    world, client, "s", random.randint(1, 15), every=random.randint(0, 1500), size=random.randint(0, 60)
+                )
+            elif at < 0.6 and ids:
+                client.call("XDEL", "s", *random.sample(ids, random.randint(1, len(ids))))
+            elif at < 0.75:
+                client.call("XREADGROUP", "GROUP", "g", "c", "COUNT", random.randint(1, 20), "STREAMS", "s", ">")
+            elif at < 0.85 and ids:
+                client.call("XACK", "s", "g", *random.sample(ids, random.randint(1, len(ids))))
+            else:
+                before, count = kept(client, "s"), removed(client)[0]
+                world.advance(random.choice((1000, 5000, 30_000)))
+                left = kept(client, "s")
+                assert left == before[len(before) - len(left) :]
+                assert removed(client)[0] - count == len(before) - len(left)
+                expect_kept_rightly(world, most)
+        twin = world.recovered().keyspace.databases[0].keys[b"s"]
+        assert isinstance(twin, Stream)
+        assert twin.entries.ids() == stream(world, b"s").entries.ids()
+
+
+def expect_kept_rightly(world: World, most: int) -> None:
+    """Fail if the first node is one that a rule takes."""
+    found, wall = stream(world, b"s"), world.clock.now().wall
+    nodes = list(found.entries.nodes())
+    if not nodes:
+        return
+    group = found.groups[b"g"]
+    first = nodes[0].last
+    is_needed = world.node.config.retention_holds and (
+        first > group.last_id or (len(group.pending) > 0 and first >= group.pending.first())
+    )
+    has_age = found.entries.last_live_id > 0
+    is_old = has_age and first >> 64 < wall - 60_000
+    is_large = most and len(nodes) > 2 and sum(node.footprint for node in nodes) > most
+    assert is_needed or not (is_old or is_large)
+
+
+def test_a_stream_that_expires_is_left_alone() -> None:
+    """A stream whose time to live is over is not trimmed: it goes as a whole."""
+    world, client = begin("* 1m 0")
+    fill(world, client, "s", 25)
+    client.call("PEXPIRE", "s", DAY - 1)
+    world.advance(DAY)
+    assert (client.call("EXISTS", "s"), removed(client)) == (0, (0, 0))
+
+
+def test_above_all_ids() -> None:
+    """A bound above every id is written as none, as for XTRIM."""
+    assert packed_bound(MAX_ID + 1) is None
