@@ -1,8 +1,8 @@
-"""Running what a primary sends: unit by unit, unjudged, one record for many, with how far the stream is in it.
+"""The commands of a primary: they run unit by unit, without checks, and many share one record with their offset.
 
-A primary's command is not refused for rights, roles, replicas or memory; its reply goes nowhere; events, WATCHes and
-those that wait are served as by any client's. One that fails here did not fail there, so the data differ: nothing more
-is run, and only a copy helps. One that is not known here is not run, nor is anything else of its unit.
+A primary's command is not refused for rights, roles, replicas or memory, and its reply is dropped. Events, WATCHes and
+waiting clients are served as after a client's command. A command that fails here did not fail there, so the data
+differ: nothing more runs, and only a copy helps. If a command is unknown here, nothing of its unit runs.
 """
 
 from millstream.clock import Now
@@ -25,7 +25,7 @@ _HEAD = 64 * 1024
 # The most that one record holds, except for a single unit
 PIECE_COMMANDS = 512
 PIECE_BYTES = 256 * 1024
-# Whom Redis shows as the user of the link
+# The user of the link, as Redis shows it
 _SUPERUSER = b"(superuser)"
 # Longest part of a command in an error's text
 _SHOWN = 200
@@ -51,18 +51,18 @@ class Obedience:
 
     def __init__(self, node: Node, following: Following) -> None:
         self._node, self._following = node, following
-        # In whose name they run; its database is that of the stream
+        # The session of the commands; its database is that of the stream
         self.session = Session(0, is_primary=True, user=_SUPERUSER)
-        self.asked = 0  # Offset after the last question how far this is
-        self._commands = self._size = 0  # of the piece at work: what was run
+        self.asked = 0  # Offset after the last question for our offset
+        self._commands = self._size = 0  # Number and bytes of the commands of this piece that have run
 
     def begin(self) -> None:
-        """The stream goes on where the history stands."""
+        """The stream goes on at the end of the history."""
         self.session.db = max(self._node.keyspace.history.db, 0)
         self.asked = 0
 
     def run(self, received: ReceivedStream, now: Now) -> bool:
-        """Run units that have come, as one record; whether there may be more."""
+        """Run units that have come, as one record; True if there may be more."""
         self._commands = self._size = 0
         ctx = self._node.context(self.session, now, Origin.PRIMARY)
         head, at = b"", 0
@@ -99,7 +99,7 @@ class Obedience:
             self._node.close(ctx)
 
     def _run_plain(self, ctx: Context, received: ReceivedStream, head: bytes, at: int) -> None:
-        """Run what is plain of the units from a place on, as far as all of a unit is there."""
+        """Run the plain commands of the units from a place on, as far as each unit is complete."""
         is_open, first, whole = False, at, at  # after the last unit of which all was run
         try:
             while at < len(head):
@@ -160,7 +160,7 @@ class Obedience:
 
 
 def _row(words: list[bytes]) -> Command | None:
-    """The row of a command that is to be run; None for those that are of the stream itself."""
+    """The row of a command that is to be run; None for a command about the stream itself."""
     row = find(words)
     if row is None or row.name in _OF_STREAM:
         name = words[0].upper()
@@ -176,7 +176,7 @@ def _row(words: list[bytes]) -> Command | None:
 
 
 _DATABASES = frozenset(b"%d" % number for number in range(DATABASES))
-# They tell of the stream, or that the primary is there
+# Commands about the stream, or signs that the primary is there
 _OF_STREAM = frozenset({"ping", "select", "replconf"})
 # It changes nothing: a message of clusters
 _UNHEARD = frozenset({b"SPUBLISH"})

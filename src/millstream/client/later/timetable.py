@@ -79,7 +79,7 @@ class Timetable:
         return self.grace_ms if self.catch_up == "none" else max(following_ms - at_ms - 1, 1)
 
     def check(self, what: str) -> None:
-        """Refuse a zone, a cron line or a choice that is not one; lengths of time are whoever made this to check."""
+        """Refuse an invalid zone, cron line or choice; :func:`timetable` checks the lengths of time."""
         for option, allowed in (("catch_up", get_args(CatchUp)), ("overlap", get_args(Overlap))):
             if (value := getattr(self, option)) not in allowed:
                 raise ConfigError(f"{what}: {option}={value!r} is invalid: one of {', '.join(allowed)}.")

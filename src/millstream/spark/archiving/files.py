@@ -180,7 +180,7 @@ def _text(file: DataFile) -> str:
 
 
 def file_of(text: str) -> DataFile:
-    """The file that a task tells of."""
+    """The file that a task reports."""
     path, stream, first, last, rows, size, columns, unfit, seen = json.loads(text)
     ends = parse_id(first), parse_id(last)
     return DataFile(path, stream, *ends, rows, size, load_columns(columns), unfit, frozenset(seen))

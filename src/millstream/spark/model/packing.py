@@ -22,7 +22,7 @@ PART_ROWS = 200
 
 
 def portions(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Items in their order, together up to this weight; one that weighs more stands alone."""
+    """Items in their order, together up to this weight; one that weighs more is alone."""
     portion: list[T] = []
     held = 0
     for item in items:

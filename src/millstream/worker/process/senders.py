@@ -64,7 +64,7 @@ _Instruction = tuple[int, int, int, int]
 
 
 def report_to(listening: int) -> bool:
-    """Have the own SIGKILL and SIGSTOP of this process reported to a socket's other end; False where that fails."""
+    """Report the SIGKILL and SIGSTOP that this process sends to itself, over a socket; False where that fails."""
     machine = _MACHINES.get(platform.machine())
     with socket.socket(fileno=listening) as reports:
         if machine is None or sys.platform != "linux":

@@ -133,7 +133,7 @@ class Voice:
         return "urge" if self.silent >= _MISSED * tick(limit) else None
 
     def _state(self) -> tuple[str, str]:
-        """Its state, and the id of the process that traces it, as far as the machine tells (Linux does)."""
+        """Its state, and the id of the process that traces it, as far as the machine reports it (Linux does)."""
         with suppress(OSError):
             lines = Path(f"/proc/{self._process.pid}/status").read_text(errors="replace").splitlines()
             found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)

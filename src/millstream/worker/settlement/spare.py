@@ -125,7 +125,7 @@ class HandOver:
             return False
         now = self._member.clock.now().mono
         deliveries, since = self._given.pop(held.id, (0, now))
-        # One that stands still there is given back until the supervisor ends the spare: it would stop us as well
+        # An entry that is stopped there is given back until the supervisor ends the spare: it would stop us as well
         if deliveries != held.deliveries or (held.record is not None and _note(held.record.alone) == RUNS):
             since = now
         elif now - since > PATIENCE_MS:

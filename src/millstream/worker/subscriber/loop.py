@@ -74,7 +74,7 @@ class SubscriberProgress(PartProgress):
 
     __slots__ = ()
     lost_in = ("stuck", "failed")
-    ready_in = ("reading", "full", "paused")  # Also where there is no room, or somebody paused it
+    ready_in = ("reading", "full", "paused")  # Also without room, or while it is paused
 
 
 @dataclass(frozen=True, slots=True)
