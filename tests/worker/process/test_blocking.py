@@ -348,6 +348,20 @@ def test_time_in_which_the_supervisor_was_stopped_does_not_count(
     assert kills(tasks.stop()) == 0
 
 
+@pytest.mark.either_server
+def test_an_end_soon_after_a_stop_is_named_by_its_code(server: ServerProcess, client: Any, tasks: Any) -> None:
+    """A process that was continued, and then ended by itself, was not killed since it was stopped."""
+    text = app(how="os.kill(os.getpid(), 19); os._exit(7)")
+    running = tasks.run(tasks.app(text), server.url, "--kill-blocked-after", "1s", "--no-spare", PYTHONUNBUFFERED="1")
+    lines = iter(running.stdout.readline, "")
+    next(line for line in lines if "reading" in line)
+    client.xadd("bad", {"x": 13})
+    stopped = re.search(r"process (\d+)\) has been stopped", next(line for line in lines if "been stopped" in line))
+    assert stopped is not None
+    os.kill(int(stopped[1]), signal.SIGCONT)
+    assert "ended with" in next(line for line in lines if "restarting it in" in line)
+
+
 @pytest.mark.parametrize(
     ("given", "reload", "seconds"),
     [(None, False, 120.0), (None, True, None), ("off", False, None), (" OFF ", False, None), ("90s", True, 90.0)],

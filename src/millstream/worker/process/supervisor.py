@@ -317,7 +317,8 @@ class Supervisor:
                 self._call_spare()  # it is up by the time that the entries may be claimed
             longest = _SPARE_LIMIT if slot == _SPARE and unknown else _CHARGED_LIMIT if charged else _BACKOFF_LIMIT
             pause = min(0.5 * 2.0 ** max(ends - 1, 0), longest)
-            still = "its event loop was blocked" if blocked else "it was stopped" if voice.stopped else ""
+            stopped = voice.stopped and code == -signal.SIGKILL  # A process that went on may end by itself
+            still = "its event loop was blocked" if blocked else "it was stopped" if stopped else ""
             why = f"was killed, since {still}" if still else f"ended with {_word(code)}"
             why += ", as memory had run out" * starved + " from an unknown sender" * unknown
             log.warning("%s %s; restarting it in %.1f s", _who(slot), why, pause)
