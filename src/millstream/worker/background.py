@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from millstream.errors import Disconnected
 from millstream.worker.handlers.sender import Sender
+from millstream.worker.tasks import disown
 
 T = TypeVar("T")
 
@@ -134,12 +135,7 @@ class _Thread:
 
     def disown(self) -> None:
         """In a forked process: put nothing in place of the sockets, so that whatever is written is lost here."""
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            for key in self._selector.get_map().values():
-                os.dup2(nothing, key.fd, inheritable=False)
-        finally:
-            os.close(nothing)
+        disown(key.fd for key in self._selector.get_map().values())
         self._loop.set_debug(False)  # it would complain of what is collected in another thread than its own
         for task in asyncio.all_tasks(self._loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - of what is nobody's fault

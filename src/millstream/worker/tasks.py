@@ -1,6 +1,7 @@
-"""Waits of asyncio's that several parts have: for the end of tasks, and for an event or a time."""
+"""Parts that several rooms share: waits for the end of tasks, and for an event or a time; descriptors after a fork."""
 
 import asyncio
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,3 +21,13 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
             return await event.wait()
     except TimeoutError:
         return False
+
+
+def disown(descriptors: Iterable[int]) -> None:
+    """In a forked process, put nothing in the place of its parent's sockets. Their numbers stay taken."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        for descriptor in descriptors:
+            os.dup2(nothing, descriptor, inheritable=False)
+    finally:
+        os.close(nothing)

@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from support.groups import all_done
+from support.ports import free_port
 from support.servers import ServerProcess
 from support.waiting import eventually
 
@@ -183,6 +185,63 @@ def test_a_copy_that_a_handler_forks_ends_with_the_handler(
     for stream in streams.values():
         eventually(all_done(client, stream, "g"))
     assert process.poll() is None
+
+
+CHILDREN = """
+import asyncio, multiprocessing, os, time
+from millstream import App, StreamSub
+
+app = App(grace=0)
+forking = multiprocessing.get_context("fork")
+
+def terminated():
+    child = forking.Process(target=time.sleep, args=(3600,))
+    child.start()
+    child.terminate()
+    child.join()
+    os.close(os.open(f"ended {child.exitcode}", os.O_CREAT))
+
+@app.subscriber(StreamSub("plain", group="g", min_idle_time=300))
+def plain(how: str) -> None:
+    terminated()
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=300))
+async def work(how: str) -> None:
+    if how == "terminate":
+        terminated()
+    elif not os.path.exists("stays"):
+        os.close(os.open("stays", os.O_CREAT))
+        if not os.fork():
+            while os.path.exists("stays"):
+                time.sleep(0.01)
+            os._exit(0)
+        os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("stream", ["plain", "jobs"])
+def test_a_child_of_a_handler_ends_by_a_signal(
+    server: ServerProcess, client: redis.Redis, tasks: Any, stream: str
+) -> None:
+    """SIGTERM ends a child that multiprocessing has forked as in any program, and settles no entry of its parent."""
+    client.xadd(stream, {"how": "terminate"})
+    process = tasks.worker(tasks.app(CHILDREN), server.url)
+    eventually(all_done(client, stream, "g"))
+    assert (tasks.folder / "ended -15").exists()
+    assert process.poll() is None
+
+
+def test_a_child_of_a_crashed_worker_does_not_keep_its_health_port(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """The worker that is started in its place listens there, although the child lives."""
+    client.xadd("jobs", {"how": "leave a child"})
+    process = tasks.run(tasks.app(CHILDREN), server.url, "--health-port", str(free_port()))
+    eventually((tasks.folder / "stays").exists)
+    eventually(all_done(client, "jobs", "g"))
+    (tasks.folder / "stays").unlink()  # It has the other end of our pipe
+    text = tasks.stop()
+    assert process.returncode == 0, text
 
 
 CLEAN_UP = """

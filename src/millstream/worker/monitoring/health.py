@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import json
 import logging
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -21,6 +22,7 @@ from millstream.errors import MillstreamError
 from millstream.worker.model.progress import PartProgress
 from millstream.worker.monitoring.prometheus import MetricsError
 from millstream.worker.registry.watchdog import StoppedLoop
+from millstream.worker.tasks import disown
 
 log = logging.getLogger("millstream.worker")
 
@@ -128,6 +130,12 @@ async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ())
             server = await asyncio.wrap_future(starting)
         except OSError as error:
             raise HealthError(f"cannot answer at {host}:{port} for --health-port: {error}") from None
+
+        def forked() -> None:
+            # A child that outlives its parent would keep the port from the parent's successor
+            disown(one.fileno() for one in server.sockets if one.fileno() >= 0)
+
+        os.register_at_fork(after_in_child=forked)
         try:
             yield int(server.sockets[0].getsockname()[1])
         finally:

@@ -159,6 +159,21 @@ def _goes_on(loop: asyncio.AbstractEventLoop) -> bool:
     return answered.wait(_STILL)
 
 
+def _at_fork(numbers: Iterable[int], in_child: Callable[[], None]) -> None:
+    """Call a function in each forked process before these signals reach it: Python drops those that come earlier."""
+    own = threading.local()
+
+    def block() -> None:
+        own.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
+
+    # Those of a child run in the order of their registration
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=in_child)
+    os.register_at_fork(after_in_child=unblock)
+
+
 @contextlib.contextmanager
 def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
     """Call ``stop`` in the event loop at the first SIGTERM or SIGINT; a loop that stands still only delays the end.
@@ -177,6 +192,14 @@ def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
             loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def forked() -> None:
+        # A child of a handler's, as of multiprocessing, would not end, and would hand back the entries of this process
+        for number, handler in before.items():
+            if signal.getsignal(number) is heard:
+                signal.signal(number, handler)
+
+    _at_fork(before, forked)
     try:
         yield
     finally:
