@@ -32,6 +32,7 @@ from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.overrun import Overrun
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.settlement import spare
+from millstream.worker.settlement.running import AT_WORK, Work, refuse_by_a_handler
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress
 from millstream.worker.subscriber.standstill import Standstill
@@ -93,6 +94,7 @@ class App(Declaring, Publishing):
         self._overrun: Overrun | None = None
         self._ending: Heartbeat | None = None  # the same during a stop
         self._clock = clock or SystemClock()
+        self._starter: Work | None = None  # Entry of another app whose handler started this one
         self._hooked = False  # the startup hooks were begun
         self._reading = False
         self._loops: list[Runner] = []  # kept after a stop, for their counters
@@ -158,8 +160,9 @@ class App(Declaring, Publishing):
             raise UsageError("this app is running already")
         self._check_publishers()
         mend_futures()
+        self._starter = AT_WORK.get()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
-        self._private, self._loops = private, []
+        self._private, self._loops, self._kept = private, [], asyncio.get_running_loop()
         try:
             layouts = await self._layouts(line)
             if self.url.startswith(CLUSTERS):
@@ -237,7 +240,13 @@ class App(Declaring, Publishing):
         return found
 
     async def stop(self, grace: float | str | None = None) -> bool:
-        """Finish or hand back everything, then disconnect; False if an entry could not be finished in time."""
+        """Finish or hand back everything, then disconnect; False if an entry could not be finished in time.
+
+        Raises:
+            UsageError: a handler calls it, which would be waited for.
+        """
+        if AT_WORK.get() is not self._starter:
+            refuse_by_a_handler("app.stop()")
         seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
         private, self._private = self._private, None  # at once, so that a second stop finds nothing to do
         running = self._loops if private is not None else []
@@ -271,6 +280,7 @@ class App(Declaring, Publishing):
                 self._ending = None
             if private is not None:
                 await private.close()
+            self._kept = None
             await self.close()
             if hooked:
                 await run_all_hooks(self._hooks["after_shutdown"])
@@ -349,7 +359,9 @@ class App(Declaring, Publishing):
 
         Raises:
             SystemExit: always, with the exit code.
+            UsageError: a handler calls it.
         """
+        refuse_by_a_handler("app.run()")
         if url is not None:
             self.url = url
         raise SystemExit(run_in_process(self, health=health, health_allow=health_allow))

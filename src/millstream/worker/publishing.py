@@ -97,6 +97,7 @@ class Publishing:
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._client: Redis | None = None
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
+        self._kept: asyncio.AbstractEventLoop | None = None  # Its connections are the subscribers' too, while they run
         self._background = Background()
 
     @property
@@ -471,13 +472,17 @@ class Publishing:
         await (await planned(self._shared(), stream, number, by)).run(self._shared())
 
     async def close(self) -> None:
-        """Disconnect a publisher that runs no subscribers."""
-        sender = self._senders.pop(asyncio.get_running_loop(), None)
+        """Disconnect a publisher. While the app's subscribers run they keep its connections until their stop."""
+        loop = asyncio.get_running_loop()
+        if loop is self._kept:
+            return
+        if sender := self._senders.pop(loop, None):
+            await sender.close()
+        if self._kept is not None:  # A thread has a loop of its own
+            return
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-        if sender is not None:
-            await sender.close()
         if self._background.begun:
             await asyncio.to_thread(self.close_sync)
 

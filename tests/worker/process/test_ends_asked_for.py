@@ -132,6 +132,52 @@ def test_a_handler_that_stops_the_loop_or_cancels_its_tasks_fails_alone(
     assert process.returncode == 0, text
 
 
+APPS = """
+import asyncio
+from millstream import App, Retry, StreamSub
+
+app = App(grace="1s")
+retry = Retry(max_deliveries=2, base=0.02)
+
+@app.subscriber(StreamSub("plain", group="g", min_idle_time=300), retry=retry)
+def plain(how: str) -> None:
+    {"stop": lambda: asyncio.run(app.stop()), "run": app.run}.get(how, int)()
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=300), retry=retry)
+async def work(how: str) -> None:
+    if how == "stop":
+        await app.stop()
+    elif how == "stop task":
+        await asyncio.create_task(app.stop())
+    elif how == "close":
+        await app.close()
+    elif how == "with":
+        async with app:
+            await app.publish("out", {"how": how})
+    elif how == "other app":
+        async with App(app.url).running() as other:
+            await other.publish("out", {"how": how})
+"""
+
+
+def test_a_handler_that_stops_or_closes_its_app_keeps_no_other_from_its_end(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """A stop or a run of the app is refused, a close leaves the subscribers their connections."""
+    ends = ["stop", "stop task"]
+    for word in [*ends, "close", "with", "other app", "nothing"]:
+        client.xadd("jobs", {"how": word})
+    for word in ["stop", "run", "nothing"]:
+        client.xadd("plain", {"how": word})
+    process = tasks.worker(tasks.app(APPS), server.url)
+    settled(client, "jobs", ends)
+    settled(client, "plain", ["stop", "run"])
+    assert client.xlen("out") == 2
+    assert process.poll() is None
+    text = tasks.stop()
+    assert process.returncode == 0, text
+
+
 FORKS = """
 import asyncio, os, sys
 from millstream import App, StreamSub

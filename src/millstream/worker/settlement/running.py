@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
+from millstream.errors import UsageError
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
 
@@ -22,14 +23,24 @@ class Process:
 
     @classmethod
     def forked(cls) -> None:
-        """Take note of the id of a copy."""
+        """Take note of the id of a copy, which may run an app of its own."""
         cls.id = os.getpid()
+        AT_WORK.set(None)
 
 
 os.register_at_fork(after_in_child=Process.forked)
 
 #: Errors by the id of a running entry that its handler never sees, each with the task that nobody has awaited yet.
 STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
+
+
+def refuse_by_a_handler(call: str) -> None:
+    """Refuse a call that starts or ends the whole app, and so would wait for the handler that makes it."""
+    if AT_WORK.get() is not None:
+        raise UsageError(
+            f"{call} is invalid in a handler: it is about all subscribers. Raise Reject or Nack for the entry, or end "
+            "the worker by `millstream worker stop`."
+        )
 
 
 def blame(work: Work, error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
