@@ -133,7 +133,7 @@ def test_a_handler_that_stops_the_loop_or_cancels_its_tasks_fails_alone(
 
 
 APPS = """
-import asyncio
+import asyncio, concurrent.futures
 from millstream import App, Retry, StreamSub
 
 app = App(grace="1s")
@@ -145,6 +145,7 @@ def plain(how: str) -> None:
 
 @app.subscriber(StreamSub("jobs", group="g", min_idle_time=300), retry=retry)
 async def work(how: str) -> None:
+    loop = asyncio.get_running_loop()
     if how == "stop":
         await app.stop()
     elif how == "stop task":
@@ -157,6 +158,11 @@ async def work(how: str) -> None:
     elif how == "other app":
         async with App(app.url).running() as other:
             await other.publish("out", {"how": how})
+    elif how == "executor":
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            loop.set_default_executor(pool)
+    elif how == "end executor":
+        await loop.shutdown_default_executor()
 """
 
 
@@ -173,6 +179,22 @@ def test_a_handler_that_stops_or_closes_its_app_keeps_no_other_from_its_end(
     settled(client, "jobs", ends)
     settled(client, "plain", ["stop", "run"])
     assert client.xlen("out") == 2
+    assert process.poll() is None
+    text = tasks.stop()
+    assert process.returncode == 0, text
+
+
+@pytest.mark.parametrize("how", ["executor", "end executor"])
+def test_a_worker_finds_its_server_again_whatever_a_handler_did_to_the_executor(
+    server: ServerProcess, client: redis.Redis, tasks: Any, how: str
+) -> None:
+    """A name is looked up in the loop's default executor, which a handler had shut down."""
+    client.xadd("jobs", {"how": how})
+    process = tasks.worker(tasks.app(APPS), server.url.replace("127.0.0.1", "localhost"))
+    settled(client, "jobs", [])
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    client.xadd("jobs", {"how": "nothing"})
+    settled(client, "jobs", [])
     assert process.poll() is None
     text = tasks.stop()
     assert process.returncode == 0, text

@@ -11,6 +11,7 @@ import sys
 import threading
 from asyncio.events import Handle
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,21 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
         else:
             _blame(work, UsageError("the handler stopped the worker's event loop. Raise Reject or Nack instead."))
 
+    run_in_executor = loop.run_in_executor
+
+    def run_in_living_executor(executor: Any, function: Any, *given: Any) -> Any:
+        try:
+            return run_in_executor(executor, function, *given)
+        except RuntimeError:  # it is shut down
+            if executor is not None:
+                raise
+        # A handler set its own for a while, or ended it. asyncio needs one to find a server by its name
+        loop._executor_shutdown_called = False  # type: ignore[attr-defined] # noqa: SLF001 - no other way
+        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+        return run_in_executor(None, function, *given)
+
     loop.stop = stop_unless_asked_by_a_handler  # type: ignore[method-assign] # asyncio has no setting for it
+    loop.run_in_executor = run_in_living_executor  # type: ignore[method-assign,assignment] # as above
     loop.set_task_factory(lambda loop, coro, **options: _WorkersTask(coro, loop=loop, **options))
 
 
