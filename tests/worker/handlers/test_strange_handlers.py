@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -224,6 +224,52 @@ async def test_whatever_a_handler_says_its_entry_dies_and_the_worker_lives(
     assert "plain" in seen
     letters: Any = client.xrange("s:dead")
     assert sorted(fields["word"] for _, fields in letters) == sorted(ODD)
+
+
+async def leave() -> None:
+    raise GeneratorExit
+
+
+def leave_thread() -> None:
+    raise GeneratorExit
+
+
+LEAVING: dict[str, Callable[[], Awaitable[None]]] = {
+    "task": lambda: asyncio.create_task(leave()),
+    "thread": lambda: asyncio.to_thread(leave_thread),
+    "group": lambda: asyncio.gather(leave(), asyncio.sleep(0)),
+}
+
+
+@pytest.mark.parametrize("way", ["one", "key", "batch"])
+async def test_generator_exit_of_a_task_or_a_thread_ends_no_lane(
+    server: ServerProcess, client: redis.Redis, way: str
+) -> None:
+    """Python closes the coroutines that await it; the entry is dead after its limit, and the one lane goes on."""
+    app, seen = App(server.url, registry=False), []
+
+    async def one(word: str) -> None:
+        if word in LEAVING:
+            await LEAVING[word]()
+        seen.append(word)
+
+    async def many(word: list[str]) -> None:
+        for each in word:
+            await one(each)
+
+    options: dict[str, Any] = {"key": {"key": "k"}, "batch": {"batch": True}}.get(way, {})
+    handler = many if way == "batch" else one
+    app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, concurrency=1, **options)(handler)
+    for word in (*LEAVING, "plain"):
+        client.xadd("s", {"word": word, "k": "same"})
+    async with app.running():
+        watch = asyncio.ensure_future(app.wait())
+        await aeventually(lambda: watch.done() or all_done(client, "s", "g")())
+        assert not watch.done(), watch.exception()
+        watch.cancel()
+    assert "plain" in seen
+    letters: Any = client.xrange("s:dead")
+    assert sorted(fields["word"] for _, fields in letters) == sorted(LEAVING)
 
 
 async def test_a_batch_error_of_a_task_names_its_entries_and_acks_none(

@@ -17,6 +17,33 @@ Result = TypeVar("Result")
 _Task = asyncio.Task[Any]
 
 
+@Coroutine.register
+class _Work:
+    """A coroutine whose innermost await gets GeneratorExit of a task or a thread, too, as another error.
+
+    Python would close all coroutines in it, and raise the error in the outermost one, that of a lane.
+    """
+
+    __slots__ = ("_work", "close", "send")
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self.send, self.close = work.send, work.close  # Called for every step
+
+    def throw(self, error: Any, *more: Any) -> Any:
+        if issubclass(type(error), GeneratorExit):
+            stopped = RuntimeError("a task or a thread raised GeneratorExit")
+            stopped.__cause__ = error
+            error = stopped
+        return self._work.throw(error, *more)
+
+    def __await__(self) -> Any:
+        return self._work.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+
 class Apart:
     """The tasks of one subscriber in which handlers run. Their contexts are copies of the one it was made in."""
 
@@ -31,7 +58,8 @@ class Apart:
         outer = asyncio.current_task()
         assert outer is not None
         context = self._base.copy()
-        inner = asyncio.create_task(work, context=context)
+        wrapped: Any = _Work(work)
+        inner: asyncio.Task[Result] = asyncio.create_task(wrapped, context=context)
         self._outer[inner], self._contexts[inner] = outer, context
         try:
             return await inner
