@@ -287,6 +287,19 @@ async def work(how: str) -> None:
 """
 
 
+def test_a_fork_below_uvloop_prints_no_error(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """Its event loop has no queue that a copy could be ended by, and does not run in one."""
+    pytest.importorskip("uvloop")
+    client.xadd("jobs", {"how": "async returns"})
+    tasks.worker(
+        tasks.app(f"import asyncio, uvloop\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n{FORKS}"),
+        server.url,
+    )
+    eventually(all_done(client, "jobs", "g"))
+    assert (tasks.folder / "async returns 0").exists()
+    assert "Exception ignored" not in tasks.stop()
+
+
 @pytest.mark.parametrize("stream", ["plain", "jobs"])
 def test_a_child_of_a_handler_ends_by_a_signal(
     server: ServerProcess, client: redis.Redis, tasks: Any, stream: str
@@ -338,3 +351,29 @@ def test_a_task_that_ignores_its_end_keeps_no_process(tmp_path: Path) -> None:
     """A process whose app has stopped ends with the app's exit code, even if a user's task goes on."""
     (tmp_path / "program.py").write_text(CLEAN_UP)
     assert subprocess.run([sys.executable, "program.py"], cwd=tmp_path, timeout=30, check=False).returncode == 5
+
+
+STAYS = """
+import threading
+from millstream import App, StreamSub
+from millstream.worker.process import lasting
+
+lasting._CLEAN_UP_SECONDS = 0.2
+app = App(grace="1s")
+
+@app.subscriber(StreamSub("jobs", group="g"))
+async def work(how: str) -> None:
+    threading.Thread(target=threading.Event().wait).start()
+"""
+
+
+def test_a_thread_of_a_handler_keeps_no_worker_at_a_stop(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """Python waits for such a thread without end. The worker has stopped in order, so that is the exit code."""
+    client.xadd("jobs", {"how": "thread"})
+    process = tasks.run(tasks.app(STAYS), server.url)
+    eventually(all_done(client, "jobs", "g"))
+    text = tasks.stop()
+    assert process.returncode == 0, text
+    assert "did not stop in time" not in text

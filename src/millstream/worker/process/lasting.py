@@ -23,16 +23,19 @@ from millstream.worker.settlement import running
 
 log = logger("millstream.worker")
 
-#: Seconds that tasks and threads of the user's have for their end after the app's own.
-_CLEAN_UP_SECONDS = 10.0
+#: Seconds that tasks and threads of the user's have for their end after the app's own; less than a supervisor waits.
+_CLEAN_UP_SECONDS = 8.0
 
 _OURS = str(Path(__file__).parents[2])
 #: Code that cancels what it may.
 _TRUSTED = (_OURS, str(Path(asyncio.__file__).parent))
 
 
-def run_lasting(main: Coroutine[Any, Any, int]) -> int:
-    """Run a coroutine to its end, as asyncio.run does; the exit code."""
+def run_lasting(main: Coroutine[Any, Any, int], *, ends_process: bool = False) -> int:
+    """Run a coroutine to its end, as asyncio.run does; the exit code.
+
+    If the process ends with it, threads that never end do not keep it.
+    """
     late: threading.Timer | None = None
     try:
         with asyncio.Runner() as runner:
@@ -45,7 +48,7 @@ def run_lasting(main: Coroutine[Any, Any, int]) -> int:
                 late.daemon = True
                 late.start()
     finally:
-        if late is not None:
+        if late is not None and not ends_process:
             late.cancel()
     return code
 
@@ -78,8 +81,9 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
 
     def forked() -> None:
         # first of all that is ready: the copy shares its connections with this process
-        if os.getppid() == process and not loop.is_closed():
-            loop._ready.appendleft(Handle(_end_copy, (), loop))  # type: ignore[attr-defined] # noqa: SLF001
+        ready = getattr(loop, "_ready", None)  # Other loops do not run in a copy
+        if ready is not None and os.getppid() == process and not loop.is_closed():
+            ready.appendleft(Handle(_end_copy, (), loop))
 
     os.register_at_fork(after_in_child=forked)
 

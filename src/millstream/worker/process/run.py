@@ -107,7 +107,8 @@ def run_in_process(
     """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once."""
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
-    return run_lasting(_run_watched(app, lifeline, ready, health, health_allow))
+    running = _run_watched(app, lifeline, ready, health, health_allow)
+    return run_lasting(running, ends_process=lifeline is not None)
 
 
 async def _run_watched(
