@@ -61,6 +61,8 @@ class PendingAcks:
         self.retries_due: list[tuple[int, bytes]] = []
         #: called with the monotonic ms of each of them; None where this process claims nothing, so that none are kept
         self.on_due: Callable[[int], None] | None = None
+        #: called when an entry goes back to the server, other than by a failure
+        self.on_return: Callable[[], None] = lambda: None
 
     # -- settlements; none of these waits ---------------------------------------------------------------------------
 
@@ -83,6 +85,8 @@ class PendingAcks:
         held = settlement.held
         if held.step(settlement.event) is State.LOST:
             return
+        if settlement.event is Event.RELEASE and not settlement.failed:
+            self.on_return()
         if settlement.failed and not held.noted:  # else it is counted already
             self._failures.failed(held)
         if isinstance(settlement, DeadSettlement):

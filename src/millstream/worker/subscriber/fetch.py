@@ -7,6 +7,7 @@ claimed by id when they are due. On both, XAUTOCLAIM also finds entries that are
 the server then drops them; CLAIM passes such entries over.
 """
 
+import asyncio
 import contextlib
 import heapq
 import logging
@@ -57,7 +58,9 @@ class Fetcher(SubscriberPart):
         super().__init__(common)
         self.line = line
         self._owned = owned  # None where other consumers read the stream as well
-        self.taking_over = owned is not None  # Entries that an owner before left come first, all of them
+        # Entries that an owner before left, or that we handed back, come first, all of them
+        self.taking_over = owned is not None
+        self.returns = 0  # Entries of an owned stream that were handed back
         self._last: bytes | None = None  # Entries after this one are new
         self.holding: HoldingOrder | None = None  # Keeps entries back until a failed one of their key is over
         self._looked_at = 0  # Monotonic ms of the last look at failed entries that others wait for
@@ -168,9 +171,12 @@ class Fetcher(SubscriberPart):
         if room == 0:
             return await self._claim_blockers()
         if self.taking_over:
-            self._asked_at = member.clock.now().mono
+            await self._stored_returns()
+            self._asked_at, returns = member.clock.now().mono, self.returns
             left = await self._sweep(self._asked_at, room)
-            if self._cursor == _FIRST_CURSOR:
+            if returns != self.returns:
+                self._cursor = _FIRST_CURSOR
+            elif self._cursor == _FIRST_CURSOR:
                 self.taking_over = False
                 await self._expect_delayed()
             return left
@@ -196,6 +202,22 @@ class Fetcher(SubscriberPart):
             due = self._subscription.claims and self._sweep_at <= now
             found += await self._read_new(room - len(found), claimable, block=not found and not due)
         return found
+
+    def returned(self) -> None:
+        """An entry of an owned stream was handed back: it comes again before anything new, so that its key is in order.
+
+        Nobody else reads the stream, so it costs no other worker anything to wait for it.
+        """
+        self.returns += 1
+        self.taking_over, self._cursor = True, _FIRST_CURSOR
+
+    async def _stored_returns(self) -> None:
+        """Wait until the server has the entries that were handed back: a sweep before finds them in our hands."""
+        failures = 0
+        while any(held.state is State.RELEASING for held in self._member.held.values()):
+            failures = 0 if await self._acks.flush() else failures + 1
+            if failures:
+                await asyncio.sleep(self._member.pause(failures))
 
     def sweep_soon(self) -> None:
         """Look through the whole pending list at the next read."""

@@ -238,6 +238,7 @@ class Intake(SubscriberPart):
         self._gate.began()
         try:
             began_ns = time.time_ns() if self._received is not None else 0
+            returns = self._fetcher.returns
             found = self._pass_over(await self._fetcher.read(room))
             # Before the hook and the buffer see them: an entry to run alone must not be begun by a lane
             if self._failures.alone:
@@ -248,7 +249,7 @@ class Intake(SubscriberPart):
                 self._received(shown, began_ns)
             if self.limiter is not None:
                 await self.limiter.after_read(found)
-            self._store(found)
+            self._store(found, overtaking=returns != self._fetcher.returns)
         finally:
             self._gate.ended()
         return found
@@ -278,14 +279,14 @@ class Intake(SubscriberPart):
             self._isolated.hand_back()
         return [held for held in found if held not in alone]
 
-    def _store(self, found: list[Held]) -> None:
-        """Put what came into the buffer, or hand it back if it came too late to be run."""
+    def _store(self, found: list[Held], *, overtaking: bool) -> None:
+        """Put what came into the buffer, or hand it back if it came too late to be run, or too early."""
         if not found:
             return
         # The read was under way when the pause, the isolated run or the end was asked for. Earlier entries of its keys
         # may be handed back already.
         late = self.held_up or self._buffer.closed.is_set()
-        if self._gate.wanted or (late and not self._member.no_ack):
+        if self._gate.wanted or overtaking or (late and not self._member.no_ack):
             for held in found:
                 self._buffer.give_back(held)
         else:

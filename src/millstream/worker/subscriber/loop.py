@@ -192,6 +192,8 @@ class SubscriberLoop:
         if (limiter := self.limiter) is not None:
             self._intake.limiter = limiter if limiter.whole else None
             limiter.quiet = lambda: self._intake.held_up or gate.wanted or buffer.closed.is_set()
+        if owned is not None:
+            acks.on_return = self.fetcher.returned
         if subscription.claims:
             acks.on_due = self._intake.expect
         leases.on_left = acks.note_left
