@@ -1,5 +1,6 @@
 """Limits of the whole fleet: rates and runs at a time, for a handler and for each key, on every server."""
 
+import asyncio
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -180,6 +181,26 @@ async def test_many_entries_of_one_key_cost_few_questions(fleet: Fleet, client: 
         await aeventually(lambda: [key for key, _ in fleet.runs] == ["flood", "other"])
     stats: Any = client.info("commandstats")
     assert stats["cmdstat_get"]["calls"] < 50  # One for each question
+
+
+async def test_a_limit_that_refuses_nothing_is_asked_for_many_at_once(fleet: Fleet, client: redis.Redis) -> None:
+    """Quick runs have their entries read ahead, by one question for many; slow ones have no more than their lanes."""
+    go = asyncio.Event()
+    add(client, 600)
+    fleet.app(Limit("1000000/s"), concurrency=2)
+    client.config_resetstat()
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 600)
+    stats: Any = client.info("commandstats")
+    assert stats["cmdstat_get"]["calls"] < 150  # One for each question, and one for every two entries without
+    fleet.apps.clear()
+    add(client, 20, stream="slow")
+    fleet.app(Limit("1000000/s"), during=lambda _: go.wait(), stream="slow", concurrency=2)
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 602)
+        pending = client.xinfo_groups("slow")[0]["pending"]
+        go.set()
+        assert pending == 2
 
 
 @pytest.mark.parametrize("key", ["k", None])

@@ -34,6 +34,8 @@ from millstream.worker.tasks import set_within
 
 #: Seconds for which a permit is good.
 _FRESH = 0.1
+#: Seconds within which entries that are read ahead of idle lanes are to begin, by the pace of the runs before them.
+_AHEAD = 0.025
 #: Seconds between two questions at most, so that a rate that was changed is noticed.
 _ASK_AGAIN = 1.0
 #: Seconds between two renewals of slots.
@@ -101,6 +103,13 @@ class Limiter:
         self.quiet: Callable[[], bool]
         self.give_back: Callable[[Held], None]
         self.moved: Callable[[], None]
+        #: True where the reader waits for idle lanes
+        self.short = True
+        # Entries that were read with a fresh permit need no further question
+        self._paced = bool(self.whole) and not self._by_key and not any(one.limit.running for one in self.whole)
+        #: runs that ended since the last look at their pace
+        self.ended = 0
+        self._looked_at = -math.inf
         self._taken = Taken()
         self._spare = 0  # Fresh permits of entries that did not run
         self._marks: dict[Held, Taken] = {}  # Entry -> the permits of its read
@@ -113,6 +122,13 @@ class Limiter:
         self._refused = KeyTimes()  # Before this time the server has no permit for it
 
     # -- around a read ----------------------------------------------------------------------------------------------
+
+    def soon(self) -> int:
+        """The entries that will begin within a moment, at the pace of the last runs; 0 where each needs a slot too."""
+        now = self._now()
+        pace = self.ended / max(now - self._looked_at, 0.001)
+        self.ended, self._looked_at = 0, now
+        return int(pace * _AHEAD) if self._paced else 0
 
     async def before_read(self, room: int) -> tuple[int, float]:
         """The entries that may be read, and where there are none the seconds to wait."""
@@ -167,6 +183,18 @@ class Limiter:
         await self.after_read(())
 
     # -- before a run -----------------------------------------------------------------------------------------------
+
+    def starts(self, held: Held, many: int) -> bool:
+        """True if an entry may run now by the permit of its read alone; else :meth:`may_start` decides."""
+        mark = self._marks.get(held)
+        if mark is None or not self._paced or self._now() - mark.at > _FRESH:
+            return False
+        if held.state is not State.BUFFERED or self.quiet():
+            return False
+        del self._marks[held]
+        for one in self.whole:
+            one.granted += many
+        return True
 
     async def may_start(self, held: Held, *, wait: bool = True, many: int = 1) -> bool:
         """True if an entry may run now; else it is back on the server, or not ours any more.
@@ -297,7 +325,7 @@ class Limiter:
         return max(math.ceil((self.due - self._now()) * 1000), 0)
 
     def _now(self) -> float:
-        return self._member.clock.now().mono / 1000
+        return self._member.clock.mono_time() / 1000
 
     # -- meanwhile --------------------------------------------------------------------------------------------------
 
@@ -357,12 +385,14 @@ class LimitedRuns:
 
     async def start(self, held: Held) -> None:
         """Run an entry if its limits let it."""
-        limiter = self._limiter
+        limiter, many = self._limiter, 1 + self._with()
         try:
-            if await limiter.may_start(held, many=1 + self._with()):
+            if limiter.starts(held, many) or await limiter.may_start(held, many=many):
                 await self._start(held)
+                limiter.ended += many
         finally:
-            limiter.moved()
+            if limiter.short:
+                limiter.moved()
 
 
 def asked(limiters: Iterable[Limiter]) -> list[Command]:

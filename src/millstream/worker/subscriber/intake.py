@@ -216,13 +216,16 @@ class Intake(SubscriberPart):
     async def _permitted(self, limiter: Limiter, free: int) -> int:
         """The number of entries that limits let us read; 0 after a wait for them.
 
-        No more than there are idle lanes: a permit is for a run that begins at once.
+        No more than there are idle lanes, or than begin within a moment: a permit is for a run that begins at once.
         """
         buffer = self._buffer
         buffer.room.clear()
-        idle = buffer.places.free if self._subscription.batch else buffer.places.free - buffer.ahead
+        idle = (
+            buffer.places.free if self._subscription.batch else max(buffer.places.free, limiter.soon()) - buffer.ahead
+        )
         # A batch runs in one lane, so one idle lane is enough for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
+        limiter.short = room <= 0
         number, wait = await limiter.before_read(room) if room > 0 else (0, 1.0)
         if not number:
             await set_within(buffer.room, wait)
