@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.cli.worker.letters import readable, users_part
-from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.dead_letter.letter import REASONS, DeadLetter, pack
 from millstream.client.payloads import envelope
+from millstream.worker.model.retry import Failure
 from support.servers import ServerProcess
 
 
@@ -70,7 +71,7 @@ def test_a_stream_that_is_not_there_is_an_error(
         missing = run(server, command, "orders", *rest)
         assert missing.exit_code != 0
         assert "1-0" in missing.output or command == "rm"
-        reason = "not in orders:dead: put back, removed or trimmed before"
+        reason = "not in orders:dead: it was put back, removed or trimmed, or never existed"
         assert command == "show" or reason in " ".join(missing.output.split())
 
 
@@ -216,3 +217,13 @@ def test_an_id_that_is_none_is_refused_in_plain_words(memory_server: ServerProce
     """Before anything is asked, with an example, as `stream get` does."""
     found = run(memory_server, "show", "orders", "xx")
     assert (found.exit_code, "Give one such as 1763721600000-0" in found.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("ls",), ("export",), ("retry", "--yes"), ("rm", "--yes")])
+def test_an_unknown_reason_is_refused_with_the_known_ones(memory_server: ServerProcess, words: tuple[str, ...]) -> None:
+    """A misspelt reason is an error, not a choice of no letters that succeeds."""
+    command, *rest = words
+    done = run(memory_server, command, "orders", "--reason", "err", *rest)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert all(reason in done.stderr for reason in ("'err'", *REASONS))
+    assert tuple(failure.value for failure in Failure) == REASONS

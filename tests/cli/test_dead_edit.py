@@ -163,3 +163,24 @@ def test_a_missing_file_and_an_existing_one_are_named_without_the_number_of_an_e
     words = ["dead", "export", "--url", server.url, "orders", "--to", str(there)]
     refused = CliRunner().invoke(main, words)
     assert (refused.exit_code, "exists already" in refused.stderr, there.read_text()) == (1, True, "mine")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"a": 1,\n "b": }', "it is not JSON from line 2, column 7 on."),
+        (b'{"a": 1', "it ends too early."),
+        (b"\xff", "it is not UTF-8."),
+        (b"[" * 3000, "it is nested"),
+        (b"[]", "an entry needs at least one field."),
+    ],
+)
+def test_an_invalid_file_is_named_with_the_place_of_its_fault(
+    server: ServerProcess, letter: str, tmp_path: Path, data: bytes, why: str
+) -> None:
+    """The error has a line and a column, and none of Python's words."""
+    file = tmp_path / "bad.json"
+    file.write_bytes(data)
+    done = edit(server, "orders", letter, "--from", str(file), "--yes")
+    assert (done.exit_code, f"bad.json is invalid: {why}" in done.stderr) == (2, True), done.stderr
+    assert "correct the file" in done.stderr

@@ -20,7 +20,7 @@ def parse(text: str | bytes, **hooks: Any) -> Any:
     try:
         return json.loads(text, **hooks)
     except RecursionError:
-        raise TooDeepError("JSON that is nested too deeply") from None
+        raise TooDeepError("it is nested too deeply") from None
 
 
 def parse_record(text: str | bytes) -> Any:
@@ -34,7 +34,7 @@ def parse_record(text: str | bytes) -> Any:
         level = [child for each in level for child in _children(each)]
         if not level:
             return found
-    raise TooDeepError(f"JSON that is nested more than {DEEPEST} levels")
+    raise TooDeepError(f"it is nested more than {DEEPEST} levels deep")
 
 
 def fault(reason: Exception) -> str:

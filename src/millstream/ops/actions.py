@@ -68,7 +68,7 @@ class Word:
         if self.kind == "flag":
             return self.name in texts
         text = texts.get(self.name)
-        if text is not None and self.read is not None and not self.required and not text.strip():
+        if text is not None and (self.read or self.values) and not self.required and not text.strip():
             text = None  # an input that was left empty
         if self.between:
             return tuple(dict.fromkeys(map(self._value, self.several(text or ""))))

@@ -64,7 +64,7 @@ def test_what_is_changed_is_written_as_what_it_was() -> None:
         ('[[1, "a"]]', "not a name of a field"),
         ('{"text": null}', "null is not a value"),
         ('{"text": "\\ud800"}', "half of a surrogate pair"),
-        ('{"bin": {"base64": "?"}}', "no base64"),
+        ('{"bin": {"base64": "?"}}', "base64 that cannot be decoded"),
         ('{"__data__": {"headers": {"a": 1}, "body": 1}}', "headers must be an object of texts"),
         ("[" * 300_000, "nested"),
     ],

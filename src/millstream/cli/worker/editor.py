@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import click
 
+from millstream.client.jsontext import fault
 from millstream.errors import UsageError
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
             why = f"the edited file {path} cannot be read ({reason.strerror})"
             raise UsageError(f"{why}; nothing was done") from None
         except ValueError as reason:  # UnicodeDecodeError is one
-            problem = f"the edited text is invalid: {reason}"
+            problem = f"the edited text is invalid: {fault(reason)}"
         if not sys.stdin.isatty() or not click.confirm(f"{problem}. Edit it again?", default=True, err=True):
             raise UsageError(f"{problem}; nothing was changed, and the text is kept in {path}")
 

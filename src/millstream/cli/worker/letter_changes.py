@@ -14,7 +14,10 @@ from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table
 from millstream.cli.worker.dead import export_one, place_of, places_of
 from millstream.cli.worker.editor import edited
+from millstream.client.dead_letter.letter import SUFFIX
 from millstream.client.dead_letter.put_back import PutBackOutcome
+from millstream.client.jsontext import fault
+from millstream.client.partitions.layout import logical
 from millstream.errors import UsageError
 from millstream.ops.guard import ChangeOutcome
 from millstream.ops.letters import changes as letters
@@ -24,14 +27,16 @@ from millstream.ops.payloads.editing import Pairs, difference, document_of, fiel
 from millstream.texts import in_one_line
 
 _OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
-_MISSING = "not in {}: put back, removed or trimmed before"
+_MISSING = "not in {}: it was put back, removed or trimmed, or never existed"
 _KEY = click.Option(["--key"], metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
 
 
 def _located(typed: TypedChange, options: Ask, key: str | None, **texts: str) -> TypedChange:
-    """The change with the dead-letter stream in place of the stream, unless it has several as it is partitioned."""
-    places = places_of(options.url, typed.texts["key"], key)
-    place = {"key": places[0]} if len(places) == 1 else {}
+    """The change with the dead-letter stream in place of the stream, unless that is partitioned."""
+    stream = typed.texts["key"]
+    places = places_of(options.url, stream, key)
+    part = key is None and logical(places[0].removesuffix(SUFFIX)) == stream
+    place = {} if part or len(places) > 1 else {"key": places[0]}
     return replace(typed, texts={**typed.texts, **place, **texts})
 
 
@@ -62,7 +67,7 @@ def _remove(typed: TypedChange, options: Ask, key: str | None) -> None:
     gone = found.entries - done.done
     output.report({"removed": done.done, "gone": gone})
     if gone:
-        output.say(f"Letters counted as gone are {_MISSING.format(typed.texts['key'])}.")
+        output.say(f"A letter counted as gone is {_MISSING.format(typed.texts['key'])}.")
     _say_audit(output, done)
     _say_none(output, typed.texts, found)
     sys.exit(0 if not gone or "ids" not in typed.texts else FAILED)
@@ -122,7 +127,7 @@ def _corrected(document: str, before: Pairs, file: str | None) -> tuple[str, Pat
         try:
             return read(given.read().decode("utf-8-sig")), None
         except ValueError as reason:
-            raise UsageError(f"{file}: {reason}; nothing was done") from None
+            raise UsageError(f"{file} is invalid: {fault(reason)}. Nothing was done; correct the file.") from None
 
 
 def _forget(kept: Path | None) -> None:

@@ -44,6 +44,9 @@ _DEATH: Mapping[str, type] = {
 #: Bound of the whole numbers in a letter or a history, as the server has it for those that it counts itself.
 _HIGHEST = 2**63
 
+REASONS = ("error", "nack", "reject", "invalid", "overdue")
+"""Reasons for which a worker gives an entry up."""
+
 # Whole milliseconds all the way: as seconds in a float, times after the year 2242 come back one off
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -59,7 +62,7 @@ class DeadLetter:
     group: str  # The group that gave up on it
     consumer: str  # The consumer that had it last
     deliveries: int  # Number of deliveries
-    reason: str  # One of error, nack, reject, invalid, overdue
+    reason: str  # One of REASONS
     error: str  # Type and text of the last error, or the reason given to ``reject``
     traceback: str  # Traceback of the last error; empty if there was none
     published_ms: int  # Time of the original's id, milliseconds since 1970

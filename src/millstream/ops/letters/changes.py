@@ -12,8 +12,9 @@ from typing import Annotated, Any, TypeAlias
 
 from millstream import times
 from millstream.client.dead_letter.admin import LetterFilter
-from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.dead_letter.letter import REASONS, DeadLetter
 from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
+from millstream.client.jsontext import fault
 from millstream.client.line import Line
 from millstream.errors import UsageError
 from millstream.ops.actions import Spread, Together, Word, action
@@ -41,8 +42,8 @@ RATE = 100.0
 _STREAMS = 20  # most streams whose rights are looked at before letters are put back there
 
 FITTING = (
-    Word("option", says="Only letters with this reason: error, nack, reject, invalid, overdue.", name="reason",
-         title="or of this reason", hint="overdue"),
+    Word("option", says="Only letters with this reason.", name="reason", title="or of this reason", hint="overdue",
+         values=REASONS),
     Word("option", "TEXT", "Only letters with this text in the error, ignoring case.", name="error",
          title="with this error", hint="timeout"),
     Word("option", says="Only letters of this group.", name="group"),
@@ -159,7 +160,7 @@ async def edit(
     try:
         fields = fields_from(document, before)
     except ValueError as reason:
-        raise UsageError(f"the edited text is invalid: {reason}") from None
+        raise UsageError(f"the edited text is invalid: {fault(reason)}") from None
     assert one.letter is not None
     await _may_add(change.line, [one.letter.stream])
     flat = [part for pair in fields for part in pair]

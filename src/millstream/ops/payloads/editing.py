@@ -131,7 +131,7 @@ def _bytes_of(value: object) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except binascii.Error as reason:
-            raise ValueError(f"no base64: {reason}") from None
+            raise ValueError(f"it has base64 that cannot be decoded ({reason})") from None
     return None
 
 
