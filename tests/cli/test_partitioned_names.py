@@ -177,6 +177,39 @@ def test_dead_letters_are_one_list(orders: ServerProcess, client: redis.Redis) -
     assert facts(orders, "dead", "rm", "orders", "--all", "--yes")["removed"] == 3
 
 
+def test_the_lines_of_a_change_in_one_partition_name_the_stream(orders: ServerProcess, client: redis.Redis) -> None:
+    """The printed command, and its undo, work as they are, even if the entry moves to another partition."""
+    client.zadd(schedule.due_key(KEYS[1]), {"job": 10**13})
+    client.hset(schedule.content_key(KEYS[1]), "job", b"-:1:*1:n1:7")
+    moved = facts(orders, "later", "move", "orders", "job", "--delay", "2h", "--yes")
+    assert moved["line"].startswith("millstream later move orders job --at ")
+    run(orders, *moved["undo"].split()[1:], "--yes")
+    assert client.zscore(schedule.due_key(KEYS[1]), "job") == 10**13
+    add_letter(client, f"{KEYS[2]}:dead", "7-0", stream=KEYS[2])
+    for words in (("retry", "orders", "7-0"), ("rm", "orders", "--all")):
+        shown = facts(orders, "dead", *words, "--dry-run")
+        assert shown["line"].startswith(f"millstream dead {words[0]} orders "), shown["line"]
+    shown = facts(orders, "pending", "ack", "orders", "billing", "2-1", "--dry-run")
+    assert shown["line"].startswith("millstream pending ack orders billing 2-1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pending", "ls", "orders", "nobody"),
+        ("pending", "claim", "orders", "nobody", "--all", "--to", "w"),
+        ("consumer", "ls", "orders", "nobody"),
+        ("consumer", "rm", "orders", "nobody", "w"),
+        ("group", "rm", "orders", "nobody"),
+        ("group", "show", "orders", "nobody"),
+    ],
+)
+def test_a_missing_group_is_reported_with_the_name_of_the_stream(orders: ServerProcess, words: tuple[str, ...]) -> None:
+    """The error has the name that its user wrote, and not the key of the first partition."""
+    error = run(orders, *words, code=4).stderr
+    assert ("'orders'" in error, "orders{" in error) == (True, False)
+
+
 def test_one_dead_letter_stream_for_all_partitions_is_found(orders: ServerProcess, client: redis.Redis) -> None:
     """The code may name one for the letters of all partitions."""
     add_letter(client, "failed", "7-0", stream="orders{2}")

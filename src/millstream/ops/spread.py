@@ -16,6 +16,7 @@ from millstream.ops.asking import calls, checked, refusal
 from millstream.ops.guard import StepResult
 from millstream.ops.making import Prepared
 from millstream.ops.plan import BeforeAfter, ChangePlan, Counting, TargetMissingError, Undo
+from millstream.ops.streams.partitioned import named_as
 
 _NAMED = 20  # partitions whose texts a preview has rows for
 
@@ -37,9 +38,18 @@ async def prepare(
                 raise
             missing.append(error)
     if not found:
-        raise missing[0]
+        raise named_as(key, missing[0])
     concerned = [one for one in found if not one.nothing] or found[:1]
-    return concerned[0] if len(concerned) == 1 else _joined(action, texts, key, concerned)
+    return _alone(action, parts, key, concerned[0]) if len(concerned) == 1 else _joined(action, texts, key, concerned)
+
+
+def _alone(action: Action, parts: Spread, stream: str, one: Prepared) -> Prepared:
+    """The change of the only partition concerned, with command lines that name the stream."""
+    if parts.has is None:  # A group's position is one partition's own: the stream's name would move all of them
+        return one
+    back = tuple(stream if word == one.texts["key"] else word for word in one.plan.undo.words)
+    words = action.typed({**one.texts, "key": stream})
+    return replace(one, plan=replace(one.plan, words=words, undo=replace(one.plan.undo, words=back)))
 
 
 async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys: Sequence[str]) -> list[Texts]:

@@ -1,5 +1,6 @@
 """A partitioned stream as one: the sums of its partitions, and the worst of their groups."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,12 +16,14 @@ from millstream.client.partitions.layout import (
     parse_layout,
 )
 from millstream.client.partitions.lease import owner_key, parse_owner
+from millstream.errors import MillstreamError
 from millstream.ops.asking import NotAllowedError, NotReadableError, calls, checked, explained, refusal
 from millstream.ops.streams.reading import names, read, read_consumers, read_one
 from millstream.ops.streams.status import ConsumerStatus, GroupStatus, Lag, StreamsSeen, StreamStatus, oldest
 from millstream.ops.words import order
 
 Found = TypeVar("Found")
+Failed = TypeVar("Failed", bound=MillstreamError)
 
 
 async def read_layouts(line: Line, streams: Iterable[str]) -> dict[str, PartitionLayout]:
@@ -69,8 +72,14 @@ async def each_part(
         except NotReadableError as error:
             missing.append(error)
     if missing and not found:
-        raise missing[0]
+        raise named_as(stream, missing[0])
     return found
+
+
+def named_as(stream: str, error: Failed) -> Failed:
+    """The error about a partition, with the name of the stream that its user wrote."""
+    error.args = (re.sub(rf"{re.escape(stream)}(?:~\d+)?\{{\d+\}}", lambda _: stream, str(error)),)
+    return error
 
 
 def candidates(keys: Iterable[str]) -> set[str]:
