@@ -94,6 +94,7 @@ def test_what_waits_is_listed_by_its_time(server: ServerProcess, client: redis.R
     whole = facts(server, "later", "show", "mails", "b")
     assert (whole["id"], whole["fields"][0]["value"]) == ("b", "x@y.z")
     assert "x@y.z" in run(server, "later", "show", "mails", "b").stdout
+    client.xadd("empty", {"n": 1})
     assert facts(server, "later", "ls", "empty") == []
     assert "No schedules wait." in run(server, "later", "ls", "empty").stdout
 
@@ -170,6 +171,16 @@ def test_a_change_is_shown_before_it_is_made(
     assert facts(server, "audit", "ls")[0]["action"] == " ".join(words[:2])
 
 
+def test_the_undo_note_of_a_removal_names_one_way_back(server: ServerProcess) -> None:
+    """The note does not deny what the undo commands do, and names them only where they restore all of it."""
+    publish(server, "a", {"n": 1}, delay="1h")
+    publish(server, "b", {"n": "x" * 70_000}, delay="1h")
+    small = facts(server, "later", "cancel", "mails", "a", "--dry-run")
+    assert (len(small["undo_commands"]), "send the undo commands with redis-cli" in small["undo_note"]) == (2, True)
+    great = facts(server, "later", "cancel", "mails", "b", "--dry-run")
+    assert (great["undo_commands"], "redis-cli" in great["undo_note"]) == ([], False)
+
+
 def test_an_undo_puts_time_and_expiry_back(server: ServerProcess, client: redis.Redis) -> None:
     """The line that undoes a move gives the schedule the time, and the expiry, that it had."""
     publish(server, "a", {"n": 1}, at=NOW + HOUR, expires="1h")
@@ -234,6 +245,7 @@ def test_what_changed_since_the_preview_is_left_alone(
         (("later", "cancel", "mails", ""), 2, "No schedules are named"),
         (("later", "cancel", "mails", "gone"), 4, "later ls mails"),
         (("later", "show", "mails", "gone"), 4, "later ls mails"),
+        (("later", "ls", "nope"), 4, "there is no stream 'nope'"),
         (("schedule", "show", "gone"), 4, "schedule ls"),
         (("schedule", "pause", "gone"), 4, "schedule ls"),
         (("schedule", "rm", "gone"), 4, "schedule ls"),

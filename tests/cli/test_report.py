@@ -285,6 +285,8 @@ def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> Non
     url = f"report:{written(filled, tmp_path)}"
     assert "there is no stream 'nope'" in run("stream", "show", "nope", "--url", url, code=4).stderr
     assert "not in this report" in run("stream", "gaps", "long", "--url", url, code=4).stderr
+    for words in (("ls",), ("ls", "orders"), ("show", "orders", "x")):
+        assert "not in this report" in run("later", *words, "--url", url, code=4).stderr
     refused = run("group", "rm", "orders", "billing", "--yes", "--url", url, code=5).stderr
     assert (
         refused

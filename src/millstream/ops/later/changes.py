@@ -135,10 +135,10 @@ _SHOWN = 20  # schedules that a preview has a row for
 def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:
     """Remove schedules."""
     back = [_put_back(one) for one in seen.schedules]
-    notes = ["No command restores a schedule: publish it again."]
-    notes += ["The raw commands restore the removed schedule."] if all(back) else []
+    note = "No `millstream` command restores a schedule: "
+    note += "send the undo commands with redis-cli, or publish it again." if all(back) else "publish it again."
     table = (_waiting(seen), *_rows(seen, lambda _: "never"))
-    undo = plan.Undo(commands=tuple(command for each in back for command in each), note=" ".join(notes))
+    undo = plan.Undo(commands=tuple(command for each in back for command in each), note=note)
     return _plan("cancel", seen, ids, table, _removal, undo)
 
 

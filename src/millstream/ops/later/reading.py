@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from millstream.client.later import schedule
 from millstream.client.later.schedule import INDEX
 from millstream.client.line import Command, Line, Reply
-from millstream.ops.asking import calls, explained, refusal, unreadable
+from millstream.ops.asking import NotReadableError, calls, explained, is_missing, refusal, unreadable
 from millstream.ops.later.status import ScheduleStatus, StreamSchedules
 from millstream.ops.payloads.shown import LIGHT
 from millstream.ops.streams.partitioned import candidates, each_part, read_layouts
@@ -110,7 +110,10 @@ async def scheduling_keys(line: Line, stream: str) -> tuple[str, ...]:
 async def read_all_schedules(line: Line, stream: str, count: int) -> StreamSchedules:
     """The first schedules of a stream, of all its partitions if it is partitioned."""
     keys = await scheduling_keys(line, stream)
-    return joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count), keys), count)
+    seen = joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count), keys), count)
+    if not (seen.total or keys) and await is_missing(line, stream):  # The first entry of a stream may be a schedule
+        raise NotReadableError(explained("no such key", stream))
+    return seen
 
 
 async def find_schedule(line: Line, stream: str, ident: str) -> StreamSchedules | None:
