@@ -36,6 +36,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real limit: nothing is frozen, and a hundred connections at once take long on a busy machine."""
+    monkeypatch.setattr(bounded, "LIMIT", 10.0)
+
+
+@pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with redis_server(tmp_path) as found:
         yield found
@@ -215,6 +221,7 @@ async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
         await waiting.aclose()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerProcess) -> None:
     """More commands than the pool has connections are all answered, by a server and by a store of this process."""
     for url in (server.url, "memory://many-at-once"):
@@ -223,6 +230,7 @@ async def test_a_hundred_commands_at_once_wait_for_a_connection(server: ServerPr
         await app.close()
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("option", ["", "?max_connections=110"])
 async def test_no_command_waits_without_end_for_a_connection(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch, option: str
