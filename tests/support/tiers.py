@@ -55,6 +55,7 @@ FULL = (
     "tests/worker/process/test_spare.py::test_no_worker_takes_an_entry_back_from_a_spare_that_stands_still",
     "tests/worker/process/test_spare.py::test_a_spare_that_an_operator_stops_makes_no_dead_letter[millstream",
     "tests/worker/process/test_spare.py::test_a_stop_of_the_supervisor_is_no_crash_of_what_ran[millstream",
+    "tests/worker/process/test_spare.py::test_an_entry_that_kills_its_supervisor_is_dead_after_its_limit",
     "tests/worker/process/test_spare.py::test_deadly_entries_that_come_one_by_one_end_no_supervisor",
     "tests/worker/process/test_spare.py::test_other_groups_go_on_while_an_entry_blocks_the_spare",
     "tests/worker/process/test_spare.py::test_the_spare_ends_after_its_work",

@@ -274,3 +274,19 @@ def test_a_stop_of_the_supervisor_is_no_crash_of_what_ran(
         assert process.wait(timeout=30) == 0
         assert [deliveries for _, deliveries in pending(client, "bad", "g").values()] == [0]
     assert not client.xlen("bad:dead")
+
+
+def test_an_entry_that_kills_its_supervisor_is_dead_after_its_limit(
+    real_redis: ServerProcess, tasks: Any, tmp_path: Any
+) -> None:
+    """A service manager starts the supervisor again; the first crash is free, and after the second one it is dead."""
+    tasks.output = tmp_path / "out.txt"
+    how = "if do == 'end': os.kill(os.getppid(), 9); await asyncio.sleep(3600)"
+    target = tasks.app(APP.format(begin="pass", how=how, tries=1))
+    with real_redis.as_new().client() as client:
+        client.xadd("bad", {"do": "end"})
+        for _ in range(2):
+            assert tasks.run(target, real_redis.url).wait(60) == -signal.SIGKILL
+        tasks.run(target, real_redis.url)
+        eventually(lambda: client.xlen("bad:dead") == 1, 60)
+    assert tasks.output.read_text().count("\nbad ") == 2

@@ -220,8 +220,13 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
 def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
     """Stop when the parent is gone, or stops."""
     loop = asyncio.get_running_loop()
+    order = select.poll()
+    order.register(lifeline, select.POLLIN)
     runs.stopped_alone = lambda: (
-        stopping.is_set() and spare.spare is not None and not select.select([lifeline], [], [], 0)[0]
+        stopping.is_set()
+        and spare.spare is not None
+        # A supervisor that was killed leaves no order, only the end of the pipe
+        and not any(events & select.POLLIN for _, events in order.poll(0))
     )
 
     def orphaned() -> None:

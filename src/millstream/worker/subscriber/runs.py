@@ -5,7 +5,8 @@ The rules are the same for one entry and for each entry of a batch (:mod:`millst
 * The handler returned: the entry is acked, unless ack is manual or the handler settled it itself.
 * It raised: the retry policy decides. An error after the entry was settled is only logged.
 * It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged. A handler may have sent
-  the signal of a stop while the supervisor goes on. Such a stop counts as a crash of every entry that still ran.
+  the signal of a stop while the supervisor goes on, or have killed that. Such a stop counts as a crash of every entry
+  that still ran.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ log = logging.getLogger("millstream.worker")
 _UNSETTLED = (State.RUNNING, State.LOST)
 
 
-#: True if this process was stopped by a signal, and its supervisor is neither stopping nor gone; None without one.
+#: True if this process was stopped by a signal of another than its supervisor, or that was killed; None without one.
 stopped_alone: Callable[[], bool] | None = None
 _BY_CANCEL = (asyncio.CancelledError, JobCancelledError)  # Errors by which a cancelled run ends
 
@@ -112,7 +113,8 @@ class AfterRun(SubscriberPart):
             # do so for ever
             if stopped_alone is not None and stopped_alone():
                 log.warning(
-                    "%s %s: a signal ended this process alone while the handler ran; it counts as a crash of the entry",
+                    "%s %s: a signal ended this process alone, or its supervisor, while the handler ran; it counts as "
+                    "a crash of the entry",
                     self._member.stream,
                     held.id.decode(),
                     extra=self._member.about(held),
