@@ -8,6 +8,7 @@
 
 #define NODE_BYTES_CAP (1 << 30) /* Redis: STREAM_LISTPACK_MAX_SIZE */
 #define WORDS_AT_ONCE 64         /* words of an entry for which no memory is asked */
+#define SMALL (1 << 16)          /* bytes of full nodes up to which a stream has no blocks */
 #define PIECE (1 << 18)          /* a reply is in pieces of at least so many bytes */
 
 /* ---------------------------------------------------------------- the array of nodes */
@@ -39,19 +40,18 @@ static Node *last_node(EntryStore *store)
     return store->count ? STORE_NODE(store, store->count - 1) : NULL;
 }
 
-/* Behind the others, for which there is room; the one that was last takes no more, and gives back what it does not use */
+/* A node takes no more, and gives back what it does not use; a small stream has no block of its own */
+static void store_seal(EntryStore *store, Node *node)
+{
+    node_seal(node, store->sealed < SMALL ? NULL : &store->block);
+    store->sealed += node_memory(node);
+}
+
+/* Behind the others, for which there is room */
 static void store_push(EntryStore *store, Node *node)
 {
-    Node *before = last_node(store);
-    if (before != NULL && before->room > before->size) {
-        char *data = resize_counted(before->data, (size_t)before->room, (size_t)before->size);
-        if (data != NULL) {
-            before->data = data;
-            before->room = before->size;
-        }
-    }
-    if (before != NULL)
-        store->sealed += node_memory(before);
+    if (store->count)
+        store_seal(store, last_node(store));
     STORE_NODE(store, store->count) = node;
     store->count++;
     store->length += node->live;
@@ -559,7 +559,7 @@ static PyObject *copy(EntryStore *store, PyObject *Py_UNUSED(ignored))
         }
         STORE_NODE(twin, twin->count) = node;
         if (twin->count < store->count - 1)
-            twin->sealed += node_memory(node);
+            store_seal(twin, node);
     }
     twin->length = store->length;
     return (PyObject *)twin;
@@ -569,6 +569,7 @@ static void dealloc(EntryStore *store)
 {
     for (Py_ssize_t index = 0; index < store->count; index++)
         node_free(STORE_NODE(store, index));
+    block_close(store->block);
     free_counted(store->nodes, (size_t)store->room * sizeof(Node *));
     Py_TYPE(store)->tp_free((PyObject *)store);
 }

@@ -74,17 +74,42 @@ static int64_t entry_payload(const Node *node, Id id, const View *words, Py_ssiz
 
 /* ---------------------------------------------------------------- making and changing */
 
+static size_t data_memory(const Node *node)
+{
+    return node->data == NULL ? 0 : (size_t)block_size((size_t)(node->room ? node->room : node->size));
+}
+
 static int node_reserve(Node *node, Py_ssize_t more)
 {
     if (node->room - node->size >= more)
         return 0;
-    Buf buf = {node->data, node->size, node->room};
-    if (buf_grow(&buf, more) < 0)
+    int is_in_block = node->data != NULL && node->room == 0;
+    Buf buf = {is_in_block ? NULL : node->data, is_in_block ? 0 : node->size, node->room};
+    if (buf_grow(&buf, more + (is_in_block ? node->size : 0)) < 0)
         return -1;
-    counted += block_size((size_t)buf.room) - (node->data == NULL ? 0 : block_size((size_t)node->room));
+    counted += block_size((size_t)buf.room) - (Py_ssize_t)data_memory(node);
+    if (is_in_block) {
+        memcpy(buf.data, node->data, (size_t)node->size);
+        block_drop(node->data);
+    }
     node->data = buf.data;
     node->room = buf.room;
     return 0;
+}
+
+void node_seal(Node *node, Block **block)
+{
+    Py_ssize_t before = (Py_ssize_t)data_memory(node);
+    char *data = block == NULL || node->room == 0 ? NULL : block_add(block, node->data, (size_t)node->size);
+    if (data != NULL) {
+        PyMem_Free(node->data);
+        node->room = 0;
+    } else if (node->room > node->size && (data = PyMem_Realloc(node->data, (size_t)node->size)) != NULL) {
+        node->room = node->size;
+    }
+    if (data != NULL)
+        node->data = data;
+    counted += (Py_ssize_t)data_memory(node) - before;
 }
 
 Node *node_new(Id id, const View *words, Py_ssize_t count)
@@ -114,13 +139,17 @@ Node *node_new(Id id, const View *words, Py_ssize_t count)
 
 void node_free(Node *node)
 {
-    free_counted(node->data, (size_t)node->room);
+    counted -= (Py_ssize_t)data_memory(node);
+    if (node->data != NULL && node->room == 0)
+        block_drop(node->data);
+    else
+        PyMem_Free(node->data);
     free_counted(node, sizeof *node);
 }
 
 Py_ssize_t node_memory(const Node *node)
 {
-    return block_size(sizeof *node) + (node->data == NULL ? 0 : block_size(node->room));
+    return block_size(sizeof *node) + (Py_ssize_t)data_memory(node);
 }
 
 Node *node_copy(const Node *node)

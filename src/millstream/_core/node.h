@@ -15,6 +15,7 @@
  *  - low is the place of the first live entry, before_low the id in front of it, first_live and last_live the
  *    outermost live ids. Without a live entry low is size, before_low is last, and both ids are 0.
  *  - payload is the size of Redis's listpack without the two counters at its head.
+ *  - room is 0 where data is in a block (blocks.c), and then never grows there.
  */
 #ifndef MILLSTREAM_NODE_H
 #define MILLSTREAM_NODE_H
@@ -26,6 +27,8 @@ typedef struct {
     Py_ssize_t size, room, begin, low;
     int64_t stored, live, payload;
 } Node;
+
+typedef struct Block Block;
 
 typedef struct {
     Id id;
@@ -42,6 +45,7 @@ struct EntryStore {
     Node **nodes;
     Py_ssize_t head, count, room, length, sealed;
     uint64_t version;
+    Block *block; /* to which full nodes go; NULL: none yet */
 };
 
 #define STORE_NODE(store, index) ((store)->nodes[(store)->head + (index)])
@@ -58,9 +62,14 @@ static inline void entry_read(char *at, Id before, Entry *entry)
     entry->dead = (int)(head & 1);
 }
 
+char *block_add(Block **open, const char *data, size_t size);          /* its copy in a block; NULL: it has no room */
+void block_drop(const char *data);
+void block_close(Block *block);                                        /* nothing is added any more */
+
 Node *node_new(Id id, const View *words, Py_ssize_t count);            /* without an entry, but with its names */
 Node *node_copy(const Node *node);
 void node_free(Node *node);
+void node_seal(Node *node, Block **block);                             /* it is full; block NULL: its stream is small */
 int node_put(Node *node, Id id, const View *words, Py_ssize_t count, int dead, int measure);
 Py_ssize_t node_memory(const Node *node);                              /* what it counts for, see bytes.h */
 int64_t node_size(const Node *node);                                   /* as Redis's listpack */
