@@ -90,7 +90,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "worker.outbox": frozenset({"worker", "client"}),
     "worker.dead": frozenset({"worker", "client", "ops"}),
     "worker.letter_changes": frozenset({"worker", "client", "ops"}),
-    "worker.editor": frozenset(),  # a text in the user's editor
+    "worker.editor": frozenset({"client"}),  # a text in the user's editor
     "worker.letters": frozenset({"worker", "client"}),
     "shared.config_files": frozenset({"client"}),  # the files that name servers
     "shared.servers": frozenset({"client"}),  # which server is meant

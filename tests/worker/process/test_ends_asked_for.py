@@ -289,7 +289,6 @@ async def work(how: str) -> None:
 
 def test_a_fork_below_uvloop_prints_no_error(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """Its event loop has no queue that a copy could be ended by, and does not run in one."""
-    pytest.importorskip("uvloop")
     client.xadd("jobs", {"how": "async returns"})
     tasks.worker(
         tasks.app(f"import asyncio, uvloop\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n{FORKS}"),

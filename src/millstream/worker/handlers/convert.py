@@ -44,7 +44,6 @@ except ImportError:  # pydantic is for those who use its models
 Convert = Callable[[Any], Any]
 
 _MAPPINGS = (dict, Mapping, MutableMapping, OrderedDict, Counter, defaultdict)
-_CODE = (Callable, type)  # Pydantic takes these annotations, and no value of an entry
 _LISTS = (list, set, tuple, frozenset, deque)
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -95,11 +94,8 @@ def from_json(value: bytes) -> Any:
 def builder(annotation: Any) -> Convert:
     """The function that makes this type from bytes or a JSON value; it raises ValueError or TypeError if it cannot."""
     annotation = named(annotation)
-    if get_origin(annotation) in _CODE or annotation in _CODE:
-        raise ConfigError(
-            f"cannot decode {annotation!r}: an entry has data, and no functions or classes. Write a type of data, such "
-            "as str, or give the object with functools.partial."
-        )
+    if get_origin(annotation) in (Callable, type) or annotation in (Callable, type):  # which Pydantic would take
+        raise ConfigError(f"cannot decode {annotation!r}: no entry has functions or classes. Write a type of data.")
     return _constrained(annotation) if is_marked(annotation) else _of_type(annotation)
 
 
