@@ -158,7 +158,7 @@ def test_a_password_comes_from_where_the_context_says(guarded: str, home: Path) 
     secret.unlink()
     assert "cannot be read: No such file" in run("stream", "ls", "--context", "file", code=2).stderr
     run("context", "add", "ask", guarded, "--user", "ops", "--password-prompt")
-    assert "there is no terminal to ask at" in run("stream", "ls", "--context", "ask", code=2).stderr
+    assert "there is no terminal to prompt at" in run("stream", "ls", "--context", "ask", code=2).stderr
 
 
 class Terminal:

@@ -226,7 +226,7 @@ def test_a_handing_over_that_fails_names_who_lags() -> None:
         assert failed.exit_code == 1, failed.output
         place = other.url.removeprefix("redis://").partition("/")[0]
         assert f"no replica caught up in time: {place} lacked" in failed.output
-        assert "bytes and was last heard of" in failed.output
+        assert "bytes and was last heard from" in failed.output
         assert primary.ask("SET", "k", "w") == b"OK"
 
 
@@ -246,7 +246,7 @@ def test_a_handing_over_without_masterauth_is_told_of(tmp_path: Path, monkeypatc
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
         monkeypatch.setenv("PW", "pw")
         asked = run("failover", "context:one")
-        assert (asked.exit_code, "asks for a password and has no masterauth" in asked.output) == (2, True)
+        assert (asked.exit_code, "requires a password and has no masterauth" in asked.output) == (2, True)
         failed = run("failover", "context:one", "--yes")
         assert failed.exit_code == 1, failed.output
         last = failed.output.splitlines()[-1]
@@ -285,7 +285,7 @@ def test_no_password_is_on_the_command_line() -> None:
     for words in (["replicas", url], ["doctor", url], ["compare", url, url], ["failover", url, "--yes"]):
         done = run(*words)
         assert (done.exit_code, "s3cret" in done.output) == (2, False), (words, done.output)
-        assert "all users of this machine can see it (ps)" in done.output
+        assert "which all users of this machine can see (ps)" in done.output
     doctor = ["doctor", "redis://127.0.0.1:1", "--replica", url]
     assert run(*doctor).exit_code == 2
 
@@ -343,7 +343,7 @@ def test_what_answers_nonsense_is_told_of_in_a_line(pair: tuple[Wire, Wire, list
             assert result.exit_code in codes, (words, result.output)
             assert result.exception is None or isinstance(result.exception, SystemExit), (words, result.exception)
             assert result.output.replace("\n", "").isprintable()
-            assert words[0] != "compare" or "has answered what no Redis does" in result.output
+            assert words[0] != "compare" or "has sent a reply that no Redis sends" in result.output
 
 
 def test_an_answer_that_cannot_be_read_is_an_end(pair: tuple[Wire, Wire, list[str]]) -> None:

@@ -305,7 +305,7 @@ def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: 
         client.xadd(f"s{number}", {"n": "x" * 300_000})
         client.xadd(f"s{number}", {"n": "x" * 300_000})
     few = written(server, tmp_path, "--limit", "2", name="few.json", code=1)
-    assert json.loads(few.read_text())["left_out"] == {"3 streams": "behind --limit, or the time was up"}
+    assert json.loads(few.read_text())["left_out"] == {"3 streams": "beyond --limit, or the time was up"}
     assert [row["key"] for row in rows("stream", "ls", "--url", f"report:{few}")] == ["s0", "s1"]
     said = "3 streams (s2, s3, s4): left out of this report"
     assert said in run("stream", "ls", "--url", f"report:{few}").stderr

@@ -81,7 +81,7 @@ def test_an_order_that_is_not_seen_says_so(server: ServerProcess, client: redis.
     assert note.startswith("web-1 is blocked at bill.py:7 in bill, and sees the order only when it runs again")
     assert note.endswith("only a kill ends it: process 1 on web.")
     done = run(server, "drain", "--all")
-    assert "Not so web-1: the event loop stands still" in done.stderr
+    assert "Except web-1: the event loop is blocked" in done.stderr
     assert "stands still" not in run(server, "resume", "web-1").stderr
 
 

@@ -65,6 +65,6 @@ def test_the_sentence_says_what_to_look_at() -> None:
         done = CliRunner().invoke(main, ["group", "ls", "--url", f"redis://:secret@{place}"])
     assert done.exit_code == 1
     assert done.stderr.startswith(
-        f"millstream group ls: what redis://:***@{place} answered cannot be read (TypeError in reading.py:"
+        f"millstream group ls: the reply of redis://:***@{place} cannot be read (TypeError in reading.py:"
     )
-    assert "either it is neither Redis nor Millstream, or this is a mistake of ours" in done.stderr
+    assert "either the server is neither Redis nor Millstream, or this is a fault of Millstream" in done.stderr

@@ -150,7 +150,7 @@ def test_writes_refused_by_sync_replicas_are_counted_as_the_alert_asks(server: S
     with server.client() as client:
         client.config_set("sync-replicas", 1)
         for _ in range(3):
-            with pytest.raises(redis.ResponseError, match="Fewer than sync-replicas asks for confirm"):
+            with pytest.raises(redis.ResponseError, match="Fewer replicas confirm writes than sync-replicas requires"):
                 client.xadd("orders", {"n": 1})
     assert 'redis_errors_total{err="NOREPLICAS"} 3' in exposition(server.url, tmp_path).splitlines()
 

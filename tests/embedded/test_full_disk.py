@@ -87,9 +87,9 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
         writer = threading.Thread(target=lambda: answers.append(client.append("word", "y")))
         writer.start()
         eventually(lambda: held.store.node.journal.is_holding)
-        with pytest.raises(redis.ResponseError, match=f"{REFUSED}No space left on device. Writes are turned away"):
+        with pytest.raises(redis.ResponseError, match=f"{REFUSED}No space left on device. Writes are refused"):
             client.xadd("s", {"a": "b"})
-        with pytest.raises(redis.ResponseError, match="has changes that wait for space"):
+        with pytest.raises(redis.ResponseError, match="with changes that wait for space"):
             client.get("word")
         assert client.get("calm") == b"x"
         info = client.info("persistence")

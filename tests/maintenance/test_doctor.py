@@ -49,7 +49,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "is_chosen", "level", "words"),
     [
         ("native", False, "ok", "native"),
-        ("python", True, "ok", "python, as MILLSTREAM_CORE says"),
+        ("python", True, "ok", "python, as MILLSTREAM_CORE demands"),
         ("python", False, "note", "python: the native core is not installed"),
     ],
 )

@@ -48,7 +48,7 @@ def replica(state: str = "online", lag: int = 0) -> dict[str, Any]:
             {"role": "master", "slave0": replica("wait_bgsave"), "slave1": replica(lag=60)},
             [
                 ("note", "replica 10.0.0.2:1 is wait_bgsave: its copy is not complete yet"),
-                ("warning", "replica 10.0.0.2:1 was last heard of 60 s ago"),
+                ("warning", "replica 10.0.0.2:1 was last heard from 60 s ago"),
             ],
         ),
     ],
@@ -69,14 +69,14 @@ SYNC = {"millstream_sync_state": "refused", "millstream_sync_asked": 2, "millstr
         (
             {"min_slaves_good_slaves": 1},
             {"min-replicas-to-write": "2"},
-            "min-replicas-to-write 2, 1 heard of recently",
+            "min-replicas-to-write 2, 1 heard from recently",
             "all writes are refused (min-replicas-to-write 2)",
         ),
         ({"min_slaves_good_slaves": 1}, {}, None, "all writes are refused (min-replicas-to-write)"),
         (
             {"min_slaves_good_slaves": 0},
             {},
-            "min-replicas-to-write, 0 heard of recently",
+            "min-replicas-to-write, 0 heard from recently",
             "all writes are refused (min-replicas-to-write)",
         ),
         ({}, {}, None, "no other server has the writes"),

@@ -215,7 +215,7 @@ def test_a_key_that_is_too_large_is_named(store: tuple[str, Any], tmp_path: Path
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (file_of(STRING)[:-3], "damaged, or not what is read: cut short, before byte 21"),
+        (file_of(STRING)[:-3], "damaged, or not an RDB file: cut short, before byte 21"),
         (file_of(STRING, STRING), "BUSYKEY"),
         (b"", "cut short, before byte 0"),
         (file_of(STRING, b"\x1d\x01x"), "type 29 is unknown"),

@@ -14,12 +14,12 @@ from support.resp import decode
 
 WHY = "No space left on device"
 WRITES = (
-    f"MISCONF Errors writing to the AOF file: {WHY}. Writes are turned away and reads go on; when there is space again "
-    "writes are taken, without a restart"
+    f"MISCONF Errors writing to the AOF file: {WHY}. Writes are refused and reads continue; when there is space again, "
+    "writes are accepted without a restart"
 )
 HELD = (
-    f"MISCONF Errors writing to the AOF file: {WHY}. What this command reads has changes that wait for space on the "
-    "disk, so it cannot be read before they are written; what has none can be read"
+    f"MISCONF Errors writing to the AOF file: {WHY}. This command reads keys with changes that wait for space on the "
+    "disk. They can be read once these changes are written; other keys can be read now"
 )
 
 

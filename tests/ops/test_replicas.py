@@ -73,7 +73,7 @@ def test_a_link_that_is_down_is_one_fault() -> None:
     assert [one.problem for one in cut] == ["", "a command that is not known"]
     frozen = primary(5, "b:1:5")
     frozen["slave0"] = frozen["slave0"].replace("lag=1", "lag=22")
-    said = "its primary has not heard of it for 22 s: it is blocked, or cannot be reached"
+    said = "its primary has not heard from it for 22 s: it is blocked, or cannot be reached"
     unasked = standings([asked("a:1", frozen)], {})[1]
     assert (unasked.link, unasked.problem) == ("silent", f"{said}; not queried: give its URL too")
     both = standings([asked("a:1", frozen), asked("b:1", replica("a", 5))], {})[1]
@@ -94,6 +94,6 @@ def test_a_primary_that_refuses_writes_says_so() -> None:
     for more, said in (
         (sync | {"millstream_sync_state": "refused"}, "writes are refused: sync-replicas 1, 0 confirm"),
         (sync | {"millstream_sync_state": "ok"}, ""),
-        ({"min_slaves_good_slaves": "0"}, "writes are refused: min-replicas-to-write, 0 replicas heard of recently"),
+        ({"min_slaves_good_slaves": "0"}, "writes are refused: min-replicas-to-write, 0 replicas heard from recently"),
     ):
         assert [one.problem for one in standings([asked("a:1", primary(5) | more)], {})] == [said]

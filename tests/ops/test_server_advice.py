@@ -47,7 +47,7 @@ def status(info: str, at_ms: int = 0) -> ServerStatus:
         (
             f"{PRIMARY}slave0:ip=10.0.0.2,port=1,state=online,offset=900,lag=22",
             "warning",
-            "its replica 10.0.0.2:1 was last heard of 22.0 s ago",
+            "its replica 10.0.0.2:1 was last heard from 22.0 s ago",
         ),
         (f"{PRIMARY}aof_last_write_status:err", "problem", "the last write to its disk failed"),
     ],

@@ -91,7 +91,7 @@ def test_a_transaction_does_not_change_data_and_the_role(leader: Leader, change:
     leader.replica()
     for words in (["MULTI"], change, ["REPLICAOF", "other", "6379"]):
         leader.ask(*words)
-    assert b"-ERR REPLICAOF not allowed behind changes" in (leader.ask("EXEC") or b"")
+    assert b"-ERR REPLICAOF is not allowed after changes" in (leader.ask("EXEC") or b"")
     assert (leader.ask("ROLE") or b"").startswith(b"*3\r\n$6\r\nmaster")
     for words in (["MULTI"], ["REPLICAOF", "other", "6379"], change):
         leader.ask(*words)

@@ -23,10 +23,10 @@ from support.waiting import eventually
 from support.wire import Wire, pack
 
 NO_REPLICAS = (
-    "NOREPLICAS Not enough good replicas to write. Fewer than sync-replicas asks for confirm what is written: see INFO "
+    "NOREPLICAS Not enough good replicas to write. Fewer replicas confirm writes than sync-replicas requires: see INFO "
     "replication"
 )
-HELD = "NOREPLICAS What this command reads has changes that fewer replicas hold"
+HELD = "NOREPLICAS This command reads keys with changes that fewer replicas hold"
 FORCED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
 
 
@@ -231,7 +231,7 @@ def test_what_is_held_does_not_end_the_look_of_the_doctor(pair: Pair) -> None:
     done = CliRunner().invoke(main, ["doctor", pair.primary.url, "--replica", pair.replica.url, "-o", "json"])
     found = {each["what"]: (each["level"], each["check"]) for each in json.loads(done.output)}
     assert found.pop("writes are refused: sync-replicas 1, 0 confirm") == ("problem", "replication")
-    assert found.pop("does not tell of claim, idmp; has xnack, xackdel, xdelex") == ("note", "capabilities")
+    assert found.pop("does not report claim, idmp; has xnack, xackdel, xdelex") == ("note", "capabilities")
     (unread,) = [what for what in found if what.startswith("not looked at: NOREPLICAS")]
     assert found[unread] == ("problem", "streams")
     assert f"{pair.replica.url} is not a replica" in found

@@ -127,7 +127,7 @@ def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.R
             {"stream": "s", "url": "redis://127.0.0.1:1/0"},
             "NotReachedError: option 'url': cannot connect to redis://127.0.0.1:1/0",
         ),
-        ({"stream": "s", "schema": "id int"}, "ConfigError: schema: column 'id' says where an entry comes from"),
+        ({"stream": "s", "schema": "id int"}, "ConfigError: schema: column 'id' is that of the entry, of type string"),
     ],
 )
 def test_the_last_line_of_an_error_says_what_to_mend(
@@ -169,7 +169,7 @@ def test_the_last_words_of_spark_itself() -> None:
     [
         ({"endingOffsets": "latest"}, "ConfigError: option 'endingOffsets' does nothing in a streaming query"),
         ({"view": "groups"}, "ConfigError: option 'view' is 'groups'"),
-        ({"schema": "id int"}, "ConfigError: schema: column 'id' says where an entry comes from"),
+        ({"schema": "id int"}, "ConfigError: schema: column 'id' is that of the entry, of type string"),
         ({"mode": "group", "group": "g", "consumer": "w"}, "ConfigError: option 'consumer' is for spark.read"),
     ],
 )

@@ -320,7 +320,7 @@ def test_a_group_is_paused_and_resumed(changing: ConsoleThread, stream: redis.Re
     assert ask(changing, do="worker pause", reason=" ", **where).status == 403
     assert confirm(changing, do="worker pause", reason=MARKUP, **where).status == 200
     pause = json.loads(stream.hget(protocol.CONTROL, protocol.pause_field("orders", "billing")) or b"")
-    assert (pause["reason"], pause["by"]) == (MARKUP, "somebody at the console")
+    assert (pause["reason"], pause["by"]) == (MARKUP, "a user of the console")
     changing.forget()
     for path in ("/workers", "/group?key=orders&group=billing"):
         assert "<script>alert" not in changing.ask(path).text

@@ -91,8 +91,8 @@ def wrong_reply(error: Exception, *urls: str) -> WrongReplyError:
     said = without_secrets(str(error))[:_SAID]
     where, what = " or ".join(map(without_password, urls)), f"{type(error).__name__}{place}: {said}"
     return WrongReplyError(
-        f"what {where} answered cannot be read ({what}): either it is neither Redis nor Millstream, or this is a "
-        "mistake of ours"
+        f"the reply of {where} cannot be read ({what}): either the server is neither Redis nor Millstream, or this is "
+        "a fault of Millstream"
     )
 
 

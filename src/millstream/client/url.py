@@ -109,8 +109,8 @@ def check_url(url: str) -> str:
     """The URL itself, if its scheme is one we can reach."""
     if url.startswith(REPORT):
         raise ConfigError(
-            "a report cannot be read here: it is for `millstream console --report` and for what asks a "
-            "server once, such as `millstream group ls --url report:FILE`"
+            "a report cannot be read here: it is for `millstream console --report` and for commands "
+            "that query a server once, such as `millstream group ls --url report:FILE`"
         )
     if not url.startswith(SCHEMES):
         raise ConfigError(

@@ -74,15 +74,15 @@ def write_all(folder: Path, *, force: bool) -> list[Path]:
     texts = {folder / each.file: each.text().encode() for each in FILES}
     if links := sorted({str(place) for path in texts for place in (path, path.parent) if place.is_symlink()}):
         raise FileThereError(
-            f"{', '.join(links)}: a symbolic link, and what it leads to may be anything, so nothing was written; "
-            "remove it, or use another folder"
+            f"{', '.join(links)}: a symbolic link, which may lead anywhere, so nothing was written; remove it, "
+            "or use another folder"
         )
     there = {path: path.read_bytes() if path.exists() else None for path in texts}
     changed = [path for path, text in texts.items() if there[path] not in (None, text)]
     if changed and not force:
         raise FileThereError(
-            f"{', '.join(map(str, changed))}: there already, and not what would be written, so nothing was; compare "
-            "with what `millstream dashboards show` prints, then use --force or another folder"
+            f"{', '.join(map(str, changed))}: the file exists and differs, so nothing was written; compare it with "
+            "the output of `millstream dashboards show`, then use --force or another folder"
         )
     wanted = [path for path, text in texts.items() if there[path] != text]
     for path in wanted:

@@ -54,8 +54,8 @@ FORKED = (
 
 # Ctrl-C may strike anywhere: the log has whole commands, but memory may have half of one.
 INTERRUPTED = (
-    "a command on {url} was interrupted half-way ({error}), so what is in memory is not to be trusted; close all its "
-    "clients and connect again"
+    "a command on {url} was interrupted halfway ({error}), so the data in memory may be wrong; close all its clients "
+    "and connect again"
 )
 
 TOO_MANY = "ERR max number of clients reached"

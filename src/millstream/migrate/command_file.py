@@ -203,7 +203,7 @@ def _next(reader: Reader) -> list[bytes] | Literal[False]:
     except ProtocolError as error:
         raise MigrationError(f"not a file of commands: {error}") from None
     if found is not False and not (isinstance(found, list) and all(isinstance(word, bytes) for word in found)):
-        raise MigrationError("not a file of commands: what it holds are replies")
+        raise MigrationError("not a file of commands: it holds replies")
     return found
 
 

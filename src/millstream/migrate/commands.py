@@ -103,7 +103,7 @@ def unsupported(stream: Overview, supports: TargetFeatures) -> list[str]:
     """The facts that commands cannot carry to a server of these abilities, except the times of consumers."""
     found = []
     if not supports.counters and (stream.max_deleted not in {None, b"0-0"} or stream.entries_added != stream.length):
-        found.append("entries-added and max-deleted-entry-id: the target's XSETID does not take them; it counts anew")
+        found.append("entries-added and max-deleted-entry-id: the target's XSETID does not take them; it counts again")
     counting = [group for group in stream.groups if group.entries_read not in {None, UNKNOWN}]
     if counting and not supports.entries_read:
         found.append("entries-read of the groups: the target does not keep it")

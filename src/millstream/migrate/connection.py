@@ -137,7 +137,7 @@ class Link(AbstractContextManager["Link"]):
     def _lost(self, error: Exception) -> LinkError:
         if isinstance(error, AuthenticationError):
             return NoEntryError(
-                f"{self.name} does not let us in: {error}\nPut name and password into the URL, as in "
+                f"{self.name} refused the login: {error}\nPut name and password into the URL, as in "
                 "redis://USER:PASSWORD@HOST:PORT/DB"
             )
         if isinstance(error, NoReplyError) and (

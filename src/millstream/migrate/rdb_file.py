@@ -73,7 +73,7 @@ def import_rdb(
         except OSError as error:
             raise MigrationError(f"{path} cannot be read: {error}") from None
         except RdbError as error:
-            raise MigrationError(f"{path} is damaged, or not what is read: {error}; nothing was copied") from None
+            raise MigrationError(f"{path} is damaged, or not an RDB file: {error}; nothing was copied") from None
         report = move(made, target, choices, tell)
         _carry_others(made, target, choices, report)
     report.left += [

@@ -139,7 +139,7 @@ class Obedience:
                 covered = self._run_annotation(ctx, words[1])
         if covered:
             self._count_divergence()
-            raise DivergedError("an annotation of the primary stands for more commands than came with it")
+            raise DivergedError("an annotation of the primary covers more commands than came with it")
 
     def _run_words(self, ctx: Context, row: Command, words: list[bytes]) -> None:
         reply = self._node.run(ctx, row, words)
@@ -152,7 +152,7 @@ class Obedience:
             return annotated.run(ctx, payload)
         except AnnotationError as error:
             self._count_divergence()
-            raise DivergedError(f"the primary has said what cannot be done here: {error}") from None
+            raise DivergedError(f"the primary has sent an annotation that cannot be applied here: {error}") from None
 
     def _count_divergence(self) -> None:
         self._following.divergences += 1

@@ -91,7 +91,7 @@ def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None)
         if following is not None:
             lost += f", and every record from {following.first} on"
     return LogCorruptError(
-        f"{path}: {why}; starting from here would lose what follows: {lost}. Nothing was changed",
+        f"{path}: {why}; starting from here would lose the data after it: {lost}. Nothing was changed",
         path=str(path),
         offset=result.end,
     )

@@ -68,8 +68,8 @@ from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_pay
 SEGMENT_BYTES = 64 << 20
 
 _DISPLACED = (
-    "{}, while this process used it: records after position {} are in no log that a start would find there, so no more "
-    "are taken. What was promised is in what was there before: put that back if it was moved, and start again"
+    "{}, while this process used it: a start would not find the records after position {} there, so it accepts no "
+    "more. The acknowledged records are in the former directory: put it back if it was moved, and start again"
 )
 _LOOK = "`millstream log check {}` shows the damage, the loss and the remedy"
 
@@ -325,7 +325,7 @@ class Log:
             manifest = Manifest(old.segments[count:], rewrite.target, obsolete)
             kept = {name: number for name, number in self._others.items() if name in manifest.names}
             self._sync_names()  # of the snapshot
-            self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot beside")
+            self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot in")
 
     def remove_obsolete(self) -> None:
         """Remove leftovers of rewriting: snapshots that are not part of the log, and log files that one replaced.
@@ -346,7 +346,7 @@ class Log:
             self._expect_place()
             manifest = self._manifest
             if read_manifest(self._disk, self._directory) != manifest:
-                raise self._poison("remove files beside", OSError("the manifest on disk is not this process's"))
+                raise self._poison("remove files of", OSError("the manifest on disk is not this process's"))
             obsolete = {entry.name for entry in manifest.obsolete}
             names = (name for name, _ in unnamed(self._disk, self._directory, manifest))
             return [name for name in names if is_snapshot_name(name) or name in obsolete]

@@ -73,7 +73,7 @@ def check(space: Keyspace, step: Transition) -> None:
             raise AnnotationError("an annotation makes a stream where there is something")
         return
     if not isinstance(value, Stream):
-        raise AnnotationError(f"the annotation {op} is of a stream that is not there")
+        raise AnnotationError(f"the annotation {op} names a stream that does not exist")
     if op == "xdrop" and not all(entry in value.entries for entry in ids.unpack_all(arguments[0])):
         raise AnnotationError("an annotation trims entries that are not there")
     if op[0] in "gc":

@@ -162,8 +162,8 @@ class Listener:
     def _refuse(self, sock: socket.socket) -> None:
         """Tell a client in Redis's words, if it could read them, that there is no place."""
         self._say(
-            f"connections are turned away: of {descriptors()} files that may be open the last {RESERVE} are not for "
-            "clients; raise the limit (ulimit -n), or lower maxclients to what it allows"
+            f"connections are refused: of {descriptors()} files that may be open, the last {RESERVE} are not for "
+            "clients; raise the limit (ulimit -n), or lower maxclients to a number that fits it"
         )
         self._on_refused()
         if self._context is None:

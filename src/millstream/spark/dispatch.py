@@ -76,8 +76,8 @@ def _group_mode(given: dict[str, str]) -> "GroupMode":
         return GroupMode(GroupOptions(parsed, parsed.group, query, consumer=consumer))
     if not re.fullmatch(r"[^\s,]+", query):
         raise ConfigError(
-            f"option 'queryName' is {query!r}: mode 'group' needs a name without spaces or commas, by which what the "
-            "query has claimed is found after a crash; no other query of the group may have it"
+            f"option 'queryName' is {query!r}: mode 'group' needs a name without spaces or commas, by which the "
+            "query finds its claimed entries after a crash; no other query of the group may have it"
         )
     try:
         min_idle = None if idle is None else common.duration(idle, "ms")

@@ -12,6 +12,6 @@ def spark_problem(version: str) -> str | None:
     if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
         return None
     return (
-        f"format('millstream') needs Spark {OLDEST[0]}.{OLDEST[1]} or newer and this is {version}, which does not tell "
-        "a source written in Python where a batch begins: install a newer pyspark, or take a platform that has one"
+        f"format('millstream') needs Spark {OLDEST[0]}.{OLDEST[1]} or newer and this is {version}, which does not pass "
+        "the beginning of a batch to a source in Python: install a newer pyspark, or take a platform that has one"
     )

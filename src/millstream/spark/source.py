@@ -77,9 +77,11 @@ class MillstreamSource(datasource.DataSource):
         self._writing = _attempt(write.parse, options)
         if str(self._reading).startswith(opts.NO_STREAM) and not tables.says_where(options):
             # Perhaps of a table, whose own options are known when Spark gives its columns
-            self._reading = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_KEPT}")
+            self._reading = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_KEPT}")
             if not options and not url_text.url_of_environment():
-                self._writing = ConfigError(f"{opts.NO_STREAM}: say .option('stream', 'orders'). {tables.NOT_WRITTEN}")
+                self._writing = ConfigError(
+                    f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_WRITTEN}"
+                )
             return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)

@@ -19,13 +19,13 @@ from millstream.printable import has_password
 from millstream.spark.options import common, names
 
 NOT_KEPT = (
-    "Spark keeps the options of a table that names its columns to itself: leave the columns out and say CREATE TABLE "
-    "orders USING millstream OPTIONS (stream 'orders', schema 'id string, amount double'), or give options with each "
-    "query, SELECT * FROM orders WITH (stream 'orders')"
+    "Spark does not pass on the options of a table that names its columns: leave the columns out and write CREATE "
+    "TABLE orders USING millstream OPTIONS (stream 'orders', schema 'id string, amount double'), or give options with "
+    "each query, SELECT * FROM orders WITH (stream 'orders')"
 )
 
 NOT_WRITTEN = (
-    "Spark does not tell which table is written: give the options with the rows, INSERT INTO orders WITH (url "
+    "Spark does not report which table is written: give the options with the rows, INSERT INTO orders WITH (url "
     "'redis://127.0.0.1:6379/0', stream 'orders') ..."
 )
 
@@ -58,7 +58,7 @@ def refuse_pushdown(options: Iterable[str]) -> None:
     if any(name.lower() == "pushdown" for name in options):
         raise ConfigError(
             "option 'pushdown' is for one use of one load(): a query may use a table twice, and Spark would mix their "
-            "filters: leave it out, and say startingTimestamp and endingTimestamp by WITH"
+            "filters: leave it out, and give startingTimestamp and endingTimestamp by WITH"
         )
 
 

@@ -272,7 +272,7 @@ def test_rows_that_somebody_put_among_plain_files(
     shutil.copy(own, own.with_name("mine.parquet"))
     own.with_name("notes.txt").write_text("not read by anybody")
     numbers(client, 3, 20)
-    with pytest.raises(FilesChangedError, match=r"has 'stream=s/mine\.parquet', which is none of its files"):
+    with pytest.raises(FilesChangedError, match=r"has 'stream=s/mine\.parquet', which is not one of its files"):
         archive_once(job(real_redis.url, tmp_path / "a"))
     assert (own.with_name("mine.parquet").exists(), client.xlen("s")) == (True, 3)
     own.with_name("mine.parquet").unlink()
@@ -455,7 +455,7 @@ def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, clien
     numbers(client, 5)
     archive_once(job(real_redis.url, tmp_path / "b", trim=False))
     archive_once(job(real_redis.url, tmp_path / "a", trim=False))
-    with pytest.raises(ConfigError, match=r"is within the archive .*: give a directory beside it"):
+    with pytest.raises(ConfigError, match=r"is within the archive .*: give a directory outside it"):
         archive_once(job(real_redis.url, tmp_path / "a/b"))
     (tmp_path / "b").rename(tmp_path / "a/b")
     numbers(client, 5, 5)

@@ -155,7 +155,7 @@ def test_what_a_column_is_written_as(schema: str, target: str | None, expected: 
         ("a int, id bigint", "t", r"'id' is of type bigint and .*withColumnRenamed\('id', ...\)"),
         ("id string", "t", "no column to write"),
         ("fields map<string,int>", "t", "must be map<string,string> or map<string,binary>: cast it"),
-        ("fields map<string,string>, a int", "t", "'a' stands beside the map 'fields'.*into the map or drop it"),
+        ("fields map<string,string>, a int", "t", "'a' is not written, since.*into the map or drop it"),
         ("a interval day to second", "t", "'a' is of type duration.*: cast it to string"),
         ("a map<int,string>", "t", "'a' is a map whose keys are not strings, which .*cast it to string"),
         ("a struct<b:array<map<int,int>>>", "t", "'a' is a map whose keys are not strings"),

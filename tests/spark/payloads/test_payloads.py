@@ -230,7 +230,7 @@ def test_a_registry_may_ask_for_a_password(registry: SchemaRegistry) -> None:
             {"type": "array", "items": "Unknown"},
             r"the schema\[\] is of type 'Unknown', which the schema does not define",
         ),
-        ({"no": "type"}, "is no Avro schema"),
+        ({"no": "type"}, "is not an Avro schema"),
     ],
 )
 def test_a_schema_that_no_column_can_have_is_told_where(schema: Any, told: str) -> None:
@@ -268,7 +268,7 @@ def test_another_page_is_no_registry(registry: SchemaRegistry) -> None:
         ({"type": "fixed", "name": "F", "size": 4}, b"ab", "its 2 bytes end before its values do"),
         ({"type": "array", "items": "long"}, b"\x08\x02", "its 2 bytes end before its values do"),
         ("string", b"\x05ab", "a length in it is below 0: it is damaged, or was written with another schema"),
-        (["null", "string"], b"\x08", "it has a choice of a union or an enum that the schema lacks"),
+        (["null", "string"], b"\x08", "it has a choice of a union or an enum that the schema does not have"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x08", "it has a choice of a union or an enum"),
     ],
 )

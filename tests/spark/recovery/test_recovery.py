@@ -465,7 +465,7 @@ def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, cli
     key = "millstream:{s}:recover:g:recover:lock"
     for owner in (f"{socket.gethostname()}:{os.getpid()}:ab", "elsewhere:1:ab"):
         client.set(key, owner, px=30_000)
-        with pytest.raises(UsageError, match="a recovery named 'recover' of this group is at work"):
+        with pytest.raises(UsageError, match="a recovery named 'recover' of this group is running"):
             recover(None, server.url, "s", "g", "30m", verdict="ack")
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -221,7 +221,7 @@ def test_sql_ends_with_the_exit_codes_of_its_help(server: ServerProcess, spark: 
     with same_answer(WRONG["OK"]) as strange:
         cases = [
             (0, "DESCRIBE groups", server.url, "stream"),
-            (1, ask, strange, f"what {strange} answered cannot be read"),
+            (1, ask, strange, f"the reply of {strange} cannot be read"),
             (2, "", server.url, "empty statement"),
             (2, "SELECT 1/0", server.url, "Division by zero"),
             (2, "INSERT INTO entries SELECT * FROM entries", server.url, "only answers questions"),

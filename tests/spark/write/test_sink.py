@@ -402,7 +402,7 @@ def test_a_job_that_begins_anew_under_an_old_name_is_warned(
     assert there(both_client) == [0, 1, 2]
     told = [record.getMessage() for record in caplog.records if "adds nothing" in record.getMessage()]
     assert len(told) == 2
-    assert "write 7 was done before. A job that begins anew needs a txnAppId of its own" in told[0]
+    assert "write 7 was done before. A job that starts from nothing needs a txnAppId of its own" in told[0]
 
 
 def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_client: redis.Redis) -> None:
@@ -566,7 +566,7 @@ def test_staged_rows_that_somebody_changed_send_nothing_else(
     one = staged(both, numbers(0, 3))
     (part,) = one.parts
     both_client.hset(part.key, "0", piece)
-    with pytest.raises(UsageError, match="were changed by somebody else"):
+    with pytest.raises(UsageError, match="were changed by another client"):
         commit(both, 1, one)
     assert both_client.get("secret") == "kept"
     assert not both_client.exists("out", "secret-stream")

@@ -234,7 +234,7 @@ async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything
         client.flushall()
         client.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-@scripting")
         app = App(real_redis.url.replace("redis://", "redis://plain:secret@"), registry=False)
-        with pytest.raises(UsageError, match="could not tell a repetition"):
+        with pytest.raises(UsageError, match="a repetition could add a second entry"):
             await app.publish("s", {"n": 1}, retry=5)
         await app.close()
         assert client.exists("s") == 0

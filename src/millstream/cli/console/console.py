@@ -176,9 +176,9 @@ def _check_bind(host: str, *, asks: bool) -> None:
     if asks or _is_loopback(host):
         return
     raise UsageError(
-        f"--host {host}: others reach this address, and could read every entry. Have the console ask for a password "
-        f"(--password-file FILE, or {_PASSWORD}), put a proxy before it that lets people in (--user-header NAME), or "
-        "leave --host out: `ssh -L 8379:127.0.0.1:8379` leads here from elsewhere"
+        f"--host {host}: others reach this address, and could read every entry. Set a password (--password-file, or "
+        f"{_PASSWORD}), put a proxy that authenticates users before the console (--user-header NAME), or leave --host "
+        "out: `ssh -L 8379:127.0.0.1:8379` leads here from elsewhere"
     )
 
 

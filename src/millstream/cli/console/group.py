@@ -21,8 +21,8 @@ _ADVICE = (
     Column("level"),
     Column("code", people="never"),
     Column("consumer", people="never"),
-    Column("says", "prose", "what is the matter"),
-    Column("remedy", "prose", "what helps"),
+    Column("says", "prose", "problem"),
+    Column("remedy", "prose", "remedy"),
     Column("raw", people="never"),
     Column("evidence", people="never"),
 )

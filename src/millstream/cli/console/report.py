@@ -146,7 +146,7 @@ def _write(file: IO[str], url: str, include: Include, bounds: ReportBounds, tell
         gathering = Gathering(line, writer, bounds, tell)
         await gathering.run()
         if gathering.streams_left_out:
-            writer.left_out[plural(gathering.streams_left_out, "stream")] = "behind --limit, or the time was up"
+            writer.left_out[plural(gathering.streams_left_out, "stream")] = "beyond --limit, or the time was up"
         writer.end({"streams_left_out": gathering.streams_left_out, "took_ms": line.wall_time() - began})
 
     ask(url, work)

@@ -98,8 +98,8 @@ def show(name: str | None, form: str) -> None:
 @click.option("--user", metavar="USER", help="User of the server.")
 @click.option("--password-env", metavar="VARIABLE", help="Environment variable that has the password.")
 @click.option("--password-file", metavar="FILE", help="File with the password in its first line.")
-@click.option("--password-prompt", is_flag=True, help="Ask for the password at the terminal, each time.")
-@click.option("--production", is_flag=True, help="Make changes ask for the context's name, unless --context gave it.")
+@click.option("--password-prompt", is_flag=True, help="Prompt for the password at the terminal, each time.")
+@click.option("--production", is_flag=True, help="Confirm changes by the context's name, unless --context gave it.")
 @click.option("--replace", is_flag=True, help="Replace the context of that name.")
 @click.option("--use", is_flag=True, help="Use this context for commands that do not name a server.")
 def add(name: str, url: str, *, replace: bool, use: bool, **options: str | bool | None) -> None:

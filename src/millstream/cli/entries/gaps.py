@@ -51,7 +51,7 @@ def _show(output: Output, found: StreamGaps) -> None:
     titles = (
         Column("entries_added", "count", "ever added"),
         Column("max_deleted_id", title="highest deleted id"),
-        Column("deleted_inside", title="deleted behind the oldest"),
+        Column("deleted_inside", title="deleted after the oldest"),
     )
     output.report(facts, [Table("gaps", _GAPS, found.gaps), Table("pending", _PENDING, found.pending)], titles)
     if not found.whole:

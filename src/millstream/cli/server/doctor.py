@@ -98,7 +98,7 @@ def _findings(
         yield from diagnose_server(target, Limits(pending_ms, streams), replicas)
         return
     if replicas:
-        raise UsageError("--replica needs the URL of a primary")
+        raise UsageError("--replica goes only with the URL of a primary. Give that URL.")
     yield from diagnose_machine()
     if target is not None:
         if not target:

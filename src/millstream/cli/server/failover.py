@@ -69,8 +69,8 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
     _refuse_watched(url)
     if ask(url, _may_be_shut_out):
         output.say(
-            f"{_shown(url)} asks for a password and has no masterauth: a replica that asks for one too does not "
-            f"let it follow, and then does not lead. Before that, {_LETS_IN}"
+            f"{_shown(url)} requires a password and has no masterauth: a replica that requires one too refuses "
+            f"its login, and then does not become the primary. Before that, {_LETS_IN}"
         )
     confirm(f"Hand over the role of {_shown(url)}{f' to {to}' if to else ''}?", "hand it over", yes=yes)
 
@@ -94,8 +94,8 @@ def _refuse_watched(url: str) -> None:
         return
     named = "" if url.startswith(SENTINELS) else ", by a Sentinel's address and its name of the service"
     raise UsageError(
-        "Sentinel watches this server, and would turn another primary back, so that nobody leads for a while: "
-        f"have it do this{named}, as in `redis-cli -h {host} -p {port} SENTINEL FAILOVER {shlex.quote(name)}`"
+        "Sentinel watches this server, and would undo this failover, so that no server leads for a while. Send the "
+        f"command to Sentinel{named}, as in `redis-cli -h {host} -p {port} SENTINEL FAILOVER {shlex.quote(name)}`"
     )
 
 
@@ -158,7 +158,7 @@ def _late(status: ServerStatus) -> str:
     """The replicas that did not hold all, and how far they were; empty for none."""
     return "; ".join(
         f"{each.address} lacked {words.DASH if each.behind_bytes is None else words.size(each.behind_bytes)}"
-        + ("" if each.lag_seconds is None else f" and was last heard of {words.span(each.lag_seconds * 1000)} before")
+        + ("" if each.lag_seconds is None else f" and was last heard from {words.span(each.lag_seconds * 1000)} before")
         for each in status.replicas
         if each.behind_bytes != 0 or each.state != "online"
     )
@@ -167,7 +167,7 @@ def _late(status: ServerStatus) -> str:
 async def _why_not_taken(line: Line) -> str:
     """Possible reasons why a replica does not lead, and the remedies."""
     if await _setting(line, "masterauth") == b"":
-        return f"masterauth is empty here, so one that asks for a password does not let this one follow: {_LETS_IN}"
+        return f"masterauth is empty here, so a replica that requires a password refuses the login: {_LETS_IN}"
     return f"Where that is WRONGPASS, NOAUTH or NOPERM: {_LETS_IN}"
 
 

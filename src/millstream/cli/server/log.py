@@ -33,7 +33,7 @@ class DataDirectory(click.Path):
         if "://" in str(value):
             self.fail(
                 f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
-                "CONFIG GET dir asks a Millstream for it",
+                "CONFIG GET dir on a Millstream returns it",
                 param,
                 ctx,
             )
@@ -44,7 +44,7 @@ _DIR = DataDirectory(path_type=Path)
 _SHOWN_KEYS = 20
 TITLES = (
     Column("snapshot_last", title="in the snapshot"),
-    Column("records", title="records behind it"),
+    Column("records", title="records after it"),
     Column("last", title="last position"),
     Column("last_ms", "time", "last record"),
     Column("bytes", "bytes", "size"),

@@ -135,14 +135,16 @@ def _password(
     if not context.password_prompt:
         return ""
     if ask is None:
-        raise UsageError(f"the context {context.name!r} asks for its password, and there is no terminal to ask at")
+        raise UsageError(f"the context {context.name!r} prompts for its password, and there is no terminal")
     return ask(f"Password of {context.name}")
 
 
 def ask_password(text: str) -> str:
     """A password from the terminal."""
     if not sys.stdin.isatty():
-        raise UsageError(f"{text}: there is no terminal to ask at; give the context a password-env or a password-file")
+        raise UsageError(
+            f"{text}: there is no terminal to prompt at; give the context a password-env or a password-file"
+        )
     answer: str = click.prompt(text, hide_input=True, err=True)
     return answer
 
@@ -197,8 +199,8 @@ def without_secret(url: str) -> str:
     """A URL of the command line, which is refused with a password in it: whoever is on the machine sees it."""
     if has_password(url):
         raise UsageError(
-            f"{without_password(url)} has a password in it: all users of this machine can see it (ps): put it "
-            "where a context finds it (`millstream context add --help`) and say context:NAME; console and "
+            f"{without_password(url)} has a password in it, which all users of this machine can see (ps). Put it "
+            "where a context finds it (`millstream context add --help`) and give context:NAME; console and "
             "replicas also take MILLSTREAM_URL, or @FILE, with URLs in a file that only you can read"
         )
     return url

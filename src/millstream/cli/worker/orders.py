@@ -67,8 +67,8 @@ def _order(typed: TypedChange, options: Ask, wait: bool = False, timeout: str | 
     Output().say(f"Ordered {len(ordered)} to {verb}: {', '.join(ordered)}. They see it within five seconds.")
     if blocked := cast("list[str]", plan.facts["blocked"]):
         Output().say(
-            f"Not so {', '.join(blocked)}: the event loop stands still (`millstream worker show` says where), and "
-            "until it goes on only a kill ends the process."
+            f"Except {', '.join(blocked)}: the event loop is blocked (`millstream worker show` names the line). Until "
+            "it continues, only a kill ends the process."
         )
     if patience is not None:
         ask(options.url, lambda line: _ended(line, ordered, patience))

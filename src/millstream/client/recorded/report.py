@@ -149,7 +149,7 @@ def _asked(words: Words) -> _AskedRange:
     """The range that a command asks for."""
     if words[0] == b"XPENDING":
         if len(words) not in (6, 7) or not _NUMBER.fullmatch(words[5]):
-            raise ValueError("it is no XPENDING of a range")
+            raise ValueError("it is not an XPENDING of a range")
         low, high = low_of(words[3]), high_of(words[4])
         return _AskedRange(words[:3], low, high, int(words[5]), falling=False, consumer=(*words, None)[6])
     falling = words[0] == b"XREVRANGE"

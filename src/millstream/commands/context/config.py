@@ -363,7 +363,7 @@ _ROWS = (
         "auto-aof-rewrite-percentage",
         "50",
         _COUNT,
-        "growth in percent since the last rewriting that starts another; 0 for never",
+        "growth in percent since the last rewrite that starts another; 0 for never",
     ),
     Parameter("auto-aof-rewrite-min-size", "64mb", _BYTES, "bytes below which the log is not rewritten"),
     _fixed("aof-use-rdb-preamble", "no", choice("no"), "the log is our own"),

@@ -137,8 +137,8 @@ def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan
     missing = [name for name in named if name not in view.list(directory)]
     if missing:
         raise LogCorruptError(
-            f"{directory / missing[0]} is missing, so no copy was made. `millstream log check {directory}` says what "
-            "is wrong and what would be lost",
+            f"{directory / missing[0]} is missing, so no copy was made. `millstream log check {directory}` shows the "
+            "damage and the loss",
             path=str(directory / missing[0]),
             offset=0,
         )

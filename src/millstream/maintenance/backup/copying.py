@@ -192,8 +192,8 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
         name = Path(worst.path).name
         text = worst.text.replace(str(into), str(source)).removesuffix(" Nothing was changed").removesuffix(".")
         raise LogCorruptError(
-            f"{source} is damaged, so no copy was made: {text}. `millstream log check {source}` says what is wrong and "
-            "what would be lost",
+            f"{source} is damaged, so no copy was made: {text}. `millstream log check {source}` shows the damage and "
+            "the loss",
             path=str(source / name),
             offset=worst.offset,
         )

@@ -43,7 +43,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     try:
         found = examine_directory(directory, tell=tell)
     except DiskError as error:
-        cure = "check the rights of this user, and what the kernel says of the disk: `dmesg`"
+        cure = "check the rights of this user, and the kernel's messages on the disk: `dmesg`"
         yield problem("log", str(error), "the log could not be checked", cure)
         return
     except StorageError:
@@ -61,7 +61,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
         names = ", ".join(file.name for file in found.kept_aside[:5])
         yield note(
             "kept aside",
-            f"{plural(len(found.kept_aside), 'file holds', 'files hold')} what earlier starts or cuts took off: "
+            f"{plural(len(found.kept_aside), 'file holds', 'files hold')} data that earlier starts or cuts removed: "
             f"{names}",
             "each is a sign of a crash or of damage",
             "look at them with `millstream log dump`, then move them away",
@@ -85,7 +85,7 @@ def _file_system(directory: Path) -> Finding:
             "the file server decides whether locks and fsync work",
             "put the data directory on a local disk",
         )
-    return ok("file system", kind or "of a kind that the system does not tell")
+    return ok("file system", kind or "of a kind that the system does not report")
 
 
 def file_system(directory: Path) -> str:
@@ -172,7 +172,7 @@ def _owner(found: Examination) -> Finding:
     # The lock file names its last owner even when that has ended; only the lock itself says whether it runs
     owner = found.report.owner
     if owner is None:
-        return ok("owner", "no process has used it yet, or says so")
+        return ok("owner", "no process has used it yet, or has left its name")
     where = f" at {owner.address}" if owner.address else ""
     return ok("owner", f"process {owner.pid}{where}, which {'runs' if found.running else 'has ended'}")
 

@@ -35,7 +35,7 @@ def _core() -> Finding:
     if core.NAME == core.NATIVE:
         return Finding("ok", "core", core.NATIVE)
     if core.IS_CHOSEN:
-        return Finding("ok", "core", f"{core.PYTHON}, as {core.VARIABLE} says; the native one is faster")
+        return Finding("ok", "core", f"{core.PYTHON}, as {core.VARIABLE} demands; the native one is faster")
     return Finding(
         "note",
         "core",

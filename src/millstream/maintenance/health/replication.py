@@ -47,7 +47,7 @@ def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
     good, needs = info.get("min_slaves_good_slaves"), settings.get("min-replicas-to-write")
     if good is not None and int(good) < int(needs or 1):
         yield _problem(
-            f"writes are refused: {_setting(needs)}, {good} heard of recently",
+            f"writes are refused: {_setting(needs)}, {good} heard from recently",
             "too few replicas would have the writes",
             f"{start}; or CONFIG SET min-replicas-to-write {good}",
         )
@@ -108,7 +108,7 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
         elif lag >= _SILENT:
             bad += 1
             yield _warning(
-                f"replica {place} was last heard of {lag} s ago",
+                f"replica {place} was last heard from {lag} s ago",
                 "it misses the writes since then, and WAIT does not count it",
                 "check that it runs, and the network between the two",
             )

@@ -160,7 +160,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     if can.unknown:
         yield note(
             "capabilities",
-            f"does not tell of {', '.join(sorted(can.unknown))}" + (f"; has {', '.join(has)}" if has else ""),
+            f"does not report {', '.join(sorted(can.unknown))}" + (f"; has {', '.join(has)}" if has else ""),
             "it refuses writes now, which this check needs",
             "repeat the check when it accepts writes, if that matters",
         )

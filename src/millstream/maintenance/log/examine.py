@@ -169,11 +169,11 @@ def advice(found: Examination) -> list[str]:
         return []
     if report.starts:
         if any(kind_of(problem) == "replaceable" for problem in report.problems):
-            return ["Start the server: it goes back to the log files that the snapshot was made from, and says so."]
-        return [f"Start the server: it cuts the torn end, keeps it in {home} and says so."]
+            return ["Start the server: it goes back to the log files that the snapshot was made from, and reports it."]
+        return [f"Start the server: it cuts the torn end, keeps it in {home} and reports it."]
     if report.newer:
         step = f"Use the newest Millstream that ever ran on {home}, for this check too."
-        return [f"{step} Cut nothing: this program cannot tell what is there."]
+        return [f"{step} Cut nothing: this program cannot read the directory."]
     steps = safety_steps(home)
     kinds = {kind_of(problem) for problem in report.problems}
     if "foreign" in kinds:
@@ -183,7 +183,7 @@ def advice(found: Examination) -> list[str]:
     if found.cut_at is not None:
         name, offset = found.cut_at
         steps += [
-            f"Or give up what is listed as lost; it is kept aside: `millstream log cut {home} --at {name}:{offset}`."
+            f"Or give up the data listed as lost; a copy is kept: `millstream log cut {home} --at {name}:{offset}`."
         ]
     return steps
 

@@ -99,11 +99,11 @@ def _announce(ctx: Context, name: bytes, value: bytes) -> None:
         if port is None:
             raise CommandError("ERR value is not an integer or out of range")
         if not 0 <= port <= _LARGEST_PORT:
-            raise CommandError("ERR REPLCONF listening-port is no port")
+            raise CommandError("ERR REPLCONF listening-port is not a port")
         known.port = port
     elif name == b"ip-address":
         if not _ADDRESS.fullmatch(value):
-            raise CommandError("ERR REPLCONF ip-address is no address")
+            raise CommandError("ERR REPLCONF ip-address is not an address")
         known.ip = value.decode("utf-8", "replace")
     elif name == b"rdb-only":
         known.copy_only = value == b"1"
@@ -156,7 +156,7 @@ def _follow(ctx: Context, argv: list[bytes]) -> Reply:
     if not argv[1] or not _ADDRESS.fullmatch(argv[1]):
         raise CommandError("ERR Invalid master host")
     if ctx.dirty:  # of a transaction: nobody else would be told of that, and the reply would say that it is done
-        raise CommandError("ERR REPLICAOF not allowed behind changes of the same transaction.")
+        raise CommandError("ERR REPLICAOF is not allowed after changes in the same transaction.")
     host = argv[1].decode("ascii")
     if following.follow(host, port, ctx.now):
         log.info("REPLICAOF: this server follows %s:%d from here on (by %s)", host, port, _who(ctx))

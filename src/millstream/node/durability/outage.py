@@ -20,15 +20,15 @@ from millstream.errors import CommandError
 from millstream.node.log import codec
 
 _REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
-_WRITES = "Writes are turned away and reads go on; when there is space again writes are taken, without a restart"
+_WRITES = "Writes are refused and reads continue; when there is space again, writes are accepted without a restart"
 # Redis's words, which clients look for, and a clause of ours: another setting than min-replicas-to-write is at work
 _UNCONFIRMED = (
-    "NOREPLICAS Not enough good replicas to write. Fewer than sync-replicas asks for confirm what is written: see INFO "
+    "NOREPLICAS Not enough good replicas to write. Fewer replicas confirm writes than sync-replicas requires: see INFO "
     "replication"
 )
 _HELD = (
-    "What this command reads has changes that wait for space on the disk, so it cannot be read before they are "
-    "written; what has none can be read"
+    "This command reads keys with changes that wait for space on the disk. They can be read once these changes are "
+    "written; other keys can be read now"
 )
 
 
@@ -140,8 +140,8 @@ class Shortage(Outage):
     @property
     def _of_reads(self) -> str:
         return (
-            "NOREPLICAS What this command reads has changes that fewer replicas hold than sync-replicas asks for, so "
-            "it cannot be read before they do; what has none can be read"
+            "NOREPLICAS This command reads keys with changes that fewer replicas hold than sync-replicas requires. "
+            "They can be read once enough replicas hold these changes; other keys can be read now"
         )
 
     @property

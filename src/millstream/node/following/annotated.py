@@ -18,7 +18,7 @@ def run(ctx: Context, payload: bytes) -> int:
     try:
         ctx.commit(step)
     except MalformedError as error:
-        raise AnnotationError(f"an annotation restores what cannot be read: {error}") from None
+        raise AnnotationError(f"an annotation restores a value that cannot be read: {error}") from None
     ctx.dirty += 1
     if op == "gnack":
         ctx.wake(key)

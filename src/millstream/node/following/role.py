@@ -226,12 +226,12 @@ class Following:
         except (MillstreamError, OSError):
             raise
         except Exception as error:  # a primary's records have right checksums whatever they hold
-            raise GivenUpError(f"the primary's copy is damaged: a record makes no sense: {error!r:.200}") from error
+            raise GivenUpError(f"the primary's copy is damaged: a record is invalid: {error!r:.200}") from error
         past = fresh.history
         if (past.replid, past.offset) != (begins.replid, begins.offset):
             wanted = f"{begins.replid} up to offset {begins.offset}"
             held = f"history {past.replid or 'none'} up to offset {past.offset}"
-            raise GivenUpError(f"the primary's copy is damaged: it is said to hold history {wanted}, and holds {held}")
+            raise GivenUpError(f"the primary's copy is damaged: it should hold history {wanted}, and holds {held}")
         return lambda mono: self._adopt(fresh, mono)
 
     def _adopt(self, fresh: Keyspace, mono: int) -> None:

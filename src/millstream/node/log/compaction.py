@@ -81,7 +81,7 @@ def open_disk(directory: Path, place: str) -> RealDisk:
     except OSError as error:
         raise disk_error(f"cannot open the data directory {directory}", error) from error
     if found != place:
-        raise DiskError(f"{directory} is another directory now than the one that the log is in")
+        raise DiskError(f"{directory} is no longer the directory that holds the log")
     return disk
 
 

@@ -79,7 +79,7 @@ def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
     length, crc = _NUMBERS.unpack_from(data, len(MAGIC))
     text = source(begin, length) if length <= _TEXT_MAX else b""
     if len(text) != length or crc32(text) != crc:
-        raise _damaged("what it says of its files is cut short")
+        raise _damaged("its list of files is cut short")
     try:
         facts = json.loads(text)
         manifest, sizes, last = Manifest.of(facts["source"]), facts["sizes"], facts["last"]
@@ -90,7 +90,7 @@ def _read_head(source: ReadAt) -> tuple[Manifest, list[int], int, int]:
         if begins != sorted(begins):
             raise ValueError(f"they do not follow each other up to record {last}")
     except MISSHAPEN as reason:  # its checksum is right: the sender wrote it so
-        raise _damaged(f"what it says of its files makes no sense ({type(reason).__name__}: {reason})") from None
+        raise _damaged(f"its list of files is invalid ({type(reason).__name__}: {reason})") from None
     return manifest, sizes, last, begin + length
 
 

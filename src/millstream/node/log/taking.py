@@ -86,7 +86,7 @@ def _named(lacking: list[NotHeld]) -> str:
         for each in lacking[:_NAMED]
     ]
     more = len(lacking) - len(shown)
-    return f"the copy holds what does not exist here: {', '.join(shown)}" + (f" and {more} more" if more else "")
+    return f"the copy holds data that does not exist here: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 class Arriving:

@@ -195,8 +195,8 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
         evidence: dict[str, object] = {"replica": each.address, "silent_ms": silent * 1000}
         evidence |= {"behind_bytes": each.behind_bytes}
         if each.is_silent:
-            says = f"its replica {each.address} was last heard of {span(silent * 1000)} ago"
-            yield _advice(name, "silent-replica", "warning", f"{says}, and lacks what was written since", evidence)
+            says = f"its replica {each.address} was last heard from {span(silent * 1000)} ago"
+            yield _advice(name, "silent-replica", "warning", f"{says}, and does not have the writes since", evidence)
         elif (late_ms := _late(node, was, each.behind_bytes)) is not None:
             says = f"its replica {each.address} has not received the writes of {span(late_ms)} ago"
             yield _advice(name, "slow-replica", "warning", says, evidence)

@@ -201,7 +201,7 @@ def plan_rewind(
     narrowed = _narrowed(stream, there, read)
     table = (
         BeforeAfter("last delivered id", here.id, there.id),
-        BeforeAfter("delivered next", here.next or "what is added next", there.next or "what is added next"),
+        BeforeAfter("delivered next", here.next or "the next entry added", there.next or "the next entry added"),
         BeforeAfter("lag", group.lag.entries, there.after if narrowed is None else narrowed),
         BeforeAfter("entries read", group.entries_read, read),
         BeforeAfter("pending", group.pending, group.pending),
@@ -327,7 +327,7 @@ def plan_create(stream: StreamStatus | None, key: str, group: str, there: Ahead)
     command: Words = ("XGROUP", "CREATE", key, group, there.id, *(("MKSTREAM",) if stream is None else ()))
     if read is not None:
         command += ("ENTRIESREAD", read)
-    notes = [f"It will be delivered {counted(there.after)} that are there, and what is added." if there.after else
+    notes = [f"It will be delivered {counted(there.after)} that are there, and all added later." if there.after else
              "It will receive the entries added from now on."]  # fmt: skip
     if stream is None:
         notes.append(f"The stream {key!r} does not exist: an empty one is created.")

@@ -63,7 +63,7 @@ def tokens(text: str) -> list[Token]:
 def _wrong(rest: str) -> str:
     if rest[:1] in {'"', "'"}:
         return f"a quote is not closed: {rest[:30]}"
-    return f"{rest[:30]!r} is neither a name nor an operator ({' '.join(OPERATORS)}); quote what has such characters"
+    return f"{rest[:30]!r} is neither a name nor an operator ({' '.join(OPERATORS)}); quote a name with such characters"
 
 
 _NUMBER = re.compile(r"[+-]?\d{1,40}(?:(\.\d{1,40})?([eE][+-]?\d{1,3})?)", re.ASCII)

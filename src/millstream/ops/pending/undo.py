@@ -45,7 +45,7 @@ async def undo(
     found = await entries_of(change.line, name)
     strange = [one.id for one in found if one.held is None]
     if strange:
-        raise ChangeRefusedError(f"what the audit entry {strange[0]} kept cannot be read: nothing is restored")
+        raise ChangeRefusedError(f"the audit entry {strange[0]} cannot be read: nothing is restored")
     kept = [one for one in found if one.held]
     if not kept:
         last = found[-1]

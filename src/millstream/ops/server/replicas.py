@@ -28,11 +28,11 @@ class ReplicationPlace:
     depth: int  # Depth in the tree; 0 for one without a known primary
     role: str | None = None  # ``primary`` or ``replica``; None where it is not known
     follows: str | None = None  # Address of its primary
-    # Link to that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` where its primary has not heard of it for
+    # Link to that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` if its primary has not heard from it for
     # ten seconds, or else its primary's word for it
     link: str | None = None
     behind_bytes: int | None = None  # Bytes of its primary's stream that it does not have; None where that is not known
-    # Time since its primary last heard of it, or else since it last heard of its primary
+    # Time since its primary last heard from it, or else since it last heard from its primary
     silent_seconds: int | None = None
     down_seconds: int | None = None  # Time since its link went down; None while it is up
     id: str | None = None  # Id of the history that it holds
@@ -202,7 +202,7 @@ def _state(link: PrimaryLink, seen: ReplicaStatus | None) -> str:
 def _silence(seen: ReplicaStatus | None) -> str:
     if seen is None or not seen.is_silent:
         return ""
-    return f"its primary has not heard of it for {seen.lag_seconds} s: it is blocked, or cannot be reached"
+    return f"its primary has not heard from it for {seen.lag_seconds} s: it is blocked, or cannot be reached"
 
 
 def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> int | None:

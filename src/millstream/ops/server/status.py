@@ -83,7 +83,7 @@ class Replication:
             yield says, {"sync_replicas": sync.asked, "confirming": sync.confirming}
         if good is not None and good < (1 if needs is None else needs):
             setting = "min-replicas-to-write" if needs is None else f"min-replicas-to-write {needs}"
-            says = f"writes are refused: {setting}, {plural(good, 'replica')} heard of recently"
+            says = f"writes are refused: {setting}, {plural(good, 'replica')} heard from recently"
             yield says, {"min_replicas_to_write": needs, "good_replicas": good}
 
 

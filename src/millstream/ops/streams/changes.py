@@ -178,7 +178,7 @@ _OF_GROUPS = ("due", "tries")  # kinds of keys next to a stream that are a group
 
 
 @action(
-    "stream rename", "Rename a stream, with its groups and what is pending in them.", "RENAMENX", undo="stream rename"
+    "stream rename", "Rename a stream, with its groups and their pending entries.", "RENAMENX", undo="stream rename"
 )
 async def rename(
     change: ActionCall,

@@ -55,7 +55,7 @@ async def repartition(
       millstream stream repartition orders --finish
     """
     if (to is None) != finished or (keep and not finished):
-        raise UsageError("What is to be done? Give NUMBER, or --finish, which --keep may go with.")
+        raise UsageError("NUMBER or --finish is missing. Give one of them; --keep goes only with --finish.")
     if to is not None:
         if await find_layout(change.line, stream) is None and not await is_missing(change.line, stream):
             raise ChangeRefusedError(

@@ -268,7 +268,7 @@ def _written(control: str, one: OrderTarget, what: str | None) -> Words:
 
 def _unchanged(control: str, one: OrderTarget) -> FactCheck:
     """A check that a worker's order is unchanged."""
-    return value_check(f"what {one.status.id} is ordered to do", ("HGET", control, one.field), one.status.ordered)
+    return value_check(f"the order of {one.status.id}", ("HGET", control, one.field), one.status.ordered)
 
 
 def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:

@@ -185,7 +185,7 @@ def _what_lets_in(reason: str) -> str:
     """The parameters that decide it, where a primary has refused a user, or its rights; else nothing."""
     if not reason.startswith(_NOT_LET_IN):
         return ""
-    return " (masteruser and masterauth say as whom this server comes; that user needs +psync +replconf +ping)"
+    return " (this server logs in with masteruser and masterauth; that user needs +psync +replconf +ping)"
 
 
 class _Connection:

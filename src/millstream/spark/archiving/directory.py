@@ -82,8 +82,8 @@ class Folder:
         outer = next((folder for folder in around if (folder / MANIFEST).exists()), None)
         if outer is not None:
             raise ConfigError(
-                f"{self.root} is within the archive {outer}, whose readers would take the one for the other: give a "
-                "directory beside it"
+                f"{self.root} is within the archive {outer}, whose readers would confuse the two: give a "
+                "directory outside it"
             )
 
     def _foreign(self) -> list[str]:
@@ -193,14 +193,14 @@ class Folder:
     def _same(self, lost: list[str], foreign: list[str]) -> None:
         if lost:
             raise FilesChangedError(
-                f"the archive {self.root} lacks {lost[0]!r}, and its manifest names it ({len(lost)} such): another "
-                "program removed it. Nothing was archived or trimmed; restore it from a backup, or archive into a new "
-                "directory"
+                f"the archive {self.root} has no file {lost[0]!r}, which its manifest names ({len(lost)} such). "
+                "Another program removed it. Nothing was archived or trimmed; restore it from a backup, or archive "
+                "into a new directory"
             )
         if foreign:
             raise FilesChangedError(
-                f"the archive {self.root} has {foreign[0]!r}, which is none of its files ({len(foreign)} such), and "
-                "whoever reads the folder reads it too. Nothing was archived or trimmed; move it elsewhere"
+                f"the archive {self.root} has {foreign[0]!r}, which is not one of its files ({len(foreign)} such): "
+                "programs that read the folder read it too. Nothing was archived or trimmed; move it elsewhere"
             )
 
     def set_aside(self, path: str) -> None:

@@ -119,7 +119,7 @@ class ArchiveManifest:
     ) -> "ArchiveManifest":
         """This archive with some of its files merged into others."""
         if sum(file.rows for file in old) != sum(file.rows for file in new) or not set(old) <= set(self.files):
-            raise ManifestError("merged files do not hold what the ones before held: nothing was changed")
+            raise ManifestError("merged files do not hold the same entries as the files before: nothing was changed")
         gone = set(old)
         made = self._checked(self.places, [*(file for file in self.files if file not in gone), *new])
         kept = () if retired_ms is None else tuple((file.path, retired_ms) for file in old)

@@ -193,7 +193,7 @@ class ArchiveStore:
         if reason is not None:
             return (
                 f"stream {stream!r} went back: it is archived up to {at.id} (entry {at.n}), but {reason}. It was "
-                f"deleted and made anew, or restored from an older state; {_STILL}"
+                f"deleted and made again, or restored from an older state; {_STILL}"
             )
         if state is None or state.first is None or state.first > at.id:
             return None

@@ -55,8 +55,8 @@ class Layout:
                 if column.type != _FIXED[column.name]:
                     spark = "timestamp" if column.name == names.TIMESTAMP else "string"
                     raise ConfigError(
-                        f"schema: column {column.name!r} says where an entry comes from and is of type {spark}: "
-                        "declare it so or leave it out"
+                        f"schema: column {column.name!r} is that of the entry, of type {spark}: "
+                        "declare it with this type or leave it out"
                     )
             elif headers and column.name in names.ENVELOPE:
                 _check_envelope(column)

@@ -61,8 +61,8 @@ class RowLayout:
             _check_not_taken(name)
         if by_map and (strangers := [name for name in kinds if name not in names.ENTRY]):
             raise ConfigError(
-                f"column {strangers[0]!r} stands beside the map 'fields', which holds what is written: put it into the "
-                "map or drop it"
+                f"column {strangers[0]!r} is not written, since the map 'fields' holds the whole entry: put it into "
+                "the map or drop it"
             )
         if not by_map and not fields:
             raise ConfigError("there is no column to write: every column but 'stream' and 'id' becomes a field")
@@ -109,7 +109,7 @@ def _check_envelope(kinds: dict[str, pa.DataType]) -> None:
         )
     if strangers := [name for name in kinds if name not in (*names.ENTRY[:3], *names.ENVELOPE)]:
         raise ConfigError(
-            f"column {strangers[0]!r} stands beside 'headers' and 'body', which are the whole entry: put it into one "
+            f"column {strangers[0]!r} is not written, since 'headers' and 'body' are the whole entry: put it into one "
             "of them or drop it"
         )
 

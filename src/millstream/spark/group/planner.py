@@ -104,8 +104,8 @@ class GroupPlanner:
         group, where = self._options.group, self._plain.starting
         if where is None:
             raise NotFoundError(
-                f"option 'group': stream {key!r} has no group {group!r}; correct the name, or say where the group is "
-                "to begin by option 'startingOffsets' (earliest or latest), and it is made"
+                f"option 'group': stream {key!r} has no group {group!r}; correct the name, or set option "
+                "'startingOffsets' (earliest or latest), which creates the group there"
             )
         words: Command = ("XGROUP", "CREATE", key, group, "0" if where == "earliest" else "$")
         checked(self._router.ask([words if self._plain.streams else (*words, "MKSTREAM")])[0])
@@ -232,8 +232,9 @@ class GroupPlanner:
             group = self._group(key)
             if group is None or state is None:
                 raise UsageError(
-                    f"stream {key!r}: the group {self._options.group!r} is gone, and what it had not delivered: "
-                    f"make it again where reading is to go on (XGROUP CREATE {key} {self._options.group} <id> MKSTREAM)"
+                    f"stream {key!r}: the group {self._options.group!r} is gone, with its position: create it "
+                    "again at the id where reading continues "
+                    f"(XGROUP CREATE {key} {self._options.group} <id> MKSTREAM)"
                 )
             last = parse_id(group[b"last-delivered-id"].decode())
             found[key] = (self._count(key, state, last, group.get(b"lag") or state.length), last)

@@ -42,9 +42,9 @@ class GroupMode:
         """For ``spark.read``: the entries that one consumer holds."""
         if not self._options.consumer:
             raise ConfigError(
-                "option 'mode' is 'group', and a batch read would claim entries that nobody acknowledges: use "
-                "spark.readStream, millstream.spark.recover for what others have left, or name a 'consumer' to see "
-                "what it holds"
+                "option 'mode' is 'group', and a batch read would claim entries and never acknowledge them: use "
+                "spark.readStream, millstream.spark.recover for entries that others have left, or name a 'consumer' to "
+                "see its entries"
             )
         return HeldReader(self._options, schema)
 

@@ -89,8 +89,8 @@ def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
     for option, mine, other in (("group", group, theirs), ("queryName", claim.consumer, consumer)):
         if mine != other:
             raise UsageError(
-                f"option {option!r} was another when the checkpoint was made ({other!r}, now {mine!r}): what was "
-                "claimed is found by that name only; set it back, or give the query a checkpointLocation of its own"
+                f"option {option!r} was another when the checkpoint was made ({other!r}, now {mine!r}). Claimed "
+                "entries are found by that name only: set it back, or give the query a checkpointLocation of its own"
             )
     return claim
 

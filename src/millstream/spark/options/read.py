@@ -195,7 +195,7 @@ def _which(given: Mapping[str, str]) -> Options:
     if len(ways) > 1:
         raise ConfigError(f"options {ways[0]!r} and {ways[1]!r} are both given: name the streams by one of them")
     if not ways:
-        raise ConfigError(f"{NO_STREAM}: say .option('stream', 'orders'), or several as 'orders,refunds'")
+        raise ConfigError(f"{NO_STREAM}: set .option('stream', 'orders'), or several as 'orders,refunds'")
     return found
 
 

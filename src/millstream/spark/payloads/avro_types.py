@@ -49,7 +49,7 @@ class AvroColumns:
                 return _PLAIN[schema], None
             schema = self._known(schema, place, within)
         if not isinstance(schema, Mapping) or "type" not in schema:
-            raise ConfigError(f"{place} is no Avro schema: {schema!r}")
+            raise ConfigError(f"{place} is not an Avro schema: {schema!r}")
         name = schema["type"]
         if isinstance(name, (list, Mapping)):
             return self._of(name, place, within)

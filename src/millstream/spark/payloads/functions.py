@@ -66,9 +66,7 @@ def from_confluent(
     """
     found = Registry(registry)
     if (subject is None) == (schema is None):
-        raise ConfigError(
-            "from_confluent: give subject=, whose latest schema gives the columns, or schema=, one of them"
-        )
+        raise ConfigError("from_confluent: give either subject=, whose latest schema gives the columns, or schema=")
     parsed = found.latest(subject) if subject is not None else _parsed(schema or "")
     return _applied(column, parsed, registry, mode)
 
@@ -194,5 +192,5 @@ def _in_words(reason: Exception, size: int) -> str:
         whole = plural(size, "byte ends", "bytes end")
         return f"its {whole} before its values do: it was cut off, or was written with another schema"
     if isinstance(reason, IndexError):
-        return "it has a choice of a union or an enum that the schema lacks: it was written with another one"
+        return "it has a choice of a union or an enum that the schema does not have: it was written with another one"
     return text or type(reason).__name__

@@ -34,7 +34,7 @@ class RecoveryLock:
             if isinstance(owner, bytes) and not died_here(owner):
                 host, pid = _owner(owner)
                 raise UsageError(
-                    f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
+                    f"a recovery named {self._name!r} of this group is running (process {pid} on {host}, less than "
                     f"{LOCK_MS // 1000} s ago): wait for it, or give this one another name"
                 )
             set_ = ("SET", self._key, self._token, "PX", LOCK_MS)

@@ -231,7 +231,7 @@ class Recovery:
             return noted if noted == _END else str(parse_id(noted.decode())).encode()
         except ValueError:
             raise UsageError(
-                f"{self._cursor_key}, where this recovery has noted how far it is, holds {noted[:80]!r}: somebody else "
+                f"{self._cursor_key}, which keeps the progress of this recovery, holds {noted[:80]!r}: another client "
                 f"has changed it; DEL it, and give this recovery another name"
             ) from None
 

@@ -18,7 +18,9 @@ def load_function(spec: str) -> Callable[..., Any]:
     """The function of a text such as ``triage:decide``; the module may be in the working directory."""
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise UsageError(f"{spec!r} names no function: say module:name, as triage:decide for decide() in triage.py")
+        raise UsageError(
+            f"{spec!r} names no function: give module:name, such as triage:decide for decide() in triage.py"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

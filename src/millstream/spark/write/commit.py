@@ -82,8 +82,8 @@ class SinkCommit:
                     self._check_repeated(known, mine)
                     return known
                 logger.warning(
-                    "write %d of job %s adds nothing: write %d was done before. A job that begins anew needs a "
-                    "txnAppId of its own",
+                    "write %d of job %s adds nothing: write %d was done before. A job that starts from nothing "
+                    "needs a txnAppId of its own",
                     version, self._writer, known.version,
                 )  # fmt: skip
                 return CommitRecord(version, None)
@@ -104,9 +104,9 @@ class SinkCommit:
             logger.warning("%s: it adds nothing", said)
             return
         raise UsageError(
-            f"{said}: the checkpoint's newest files are lost and the batch was cut anew, or the query's result is not "
-            "the same each time. Restore the checkpoint, or give the query a new checkpointLocation and "
-            f"startingOffsets behind what was written; DEL {self._records.key} writes the rows as they are now"
+            f"{said}: the checkpoint's newest files are lost and the batch was divided again, or the query's result is "
+            "not the same each time. Restore the checkpoint, or give the query a new checkpointLocation and "
+            f"startingOffsets after the rows that were written; DEL {self._records.key} writes the rows as they are now"
         )
 
     def _outdated(self, version: int, last: int) -> UsageError:
@@ -125,7 +125,7 @@ class SinkCommit:
         except UsageError as reason:
             raise UsageError(
                 f"batch {known.version} of writer {self._writer}, which was before this one, cannot be finished "
-                f"({reason}): mend that, or DEL {self._records.key} to give up what is left of it"
+                f"({reason}): correct that, or DEL {self._records.key} to give up the rest of the batch"
             ) from None
         self._router.ask_all([("UNLINK", part.key) for part in known.parts or ()])
 

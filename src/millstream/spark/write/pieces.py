@@ -50,7 +50,7 @@ def _check_commands(kept: bytes, begin: int, rows: int, stream: str) -> None:
         except hiredis.ProtocolError as problem:
             raise ValueError(str(problem)) from None
         if not isinstance(words, list) or words[:2] != [b"XADD", key] or set(map(type, words)) != {bytes}:
-            raise ValueError("a command that is no XADD to its stream")
+            raise ValueError("a command that is not an XADD to its stream")
         # options come before the id, and MAXLEN 0 would remove what the stream has
         if len(words) < 5 or not (words[2] == b"*" or words[2][:1].isdigit()):
             raise ValueError("an XADD that does more than add a row")

@@ -95,7 +95,7 @@ class PiecePublisher:
         except ValueError:
             raise self._broken(
                 f"rows of batch {record.version} of writer {self._writer} that wait in {part.key} on "
-                f"{self._options.shown_url} were changed by somebody else"
+                f"{self._options.shown_url} were changed by another client"
             ) from None
         if done > number:
             return None

@@ -20,8 +20,8 @@ _CURES = {
         "and on the keys millstream:*"
     ),
     "WRONGTYPE": (
-        "option 'stream' names a key that holds no stream, or somebody wrote to one of the sink's own (millstream:*): "
-        "name another stream, or delete that key"
+        "option 'stream' names a key that is not a stream, or another client wrote to a key of the sink "
+        "(millstream:*): name another stream, or delete that key"
     ),
     "MOVED": _ONE_NODE,
     "CROSSSLOT": _ONE_NODE,

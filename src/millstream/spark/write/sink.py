@@ -159,7 +159,7 @@ def _query() -> str:
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY_PROPERTY) if context else None
     if not query:
-        raise UsageError(f"this version of Spark does not tell its tasks which query they work for ({QUERY_PROPERTY})")
+        raise UsageError(f"this version of Spark does not pass the id of the query to its tasks ({QUERY_PROPERTY})")
     return query
 
 
@@ -207,7 +207,7 @@ def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
     """The sink that ``write`` needs."""
     if overwrite:
         raise ConfigError(
-            "mode('overwrite') would delete the stream, with its groups and what they have pending: use "
+            "mode('overwrite') would delete the stream, with its groups and their pending entries: use "
             "mode('append'), and DEL the key first if that is what you want"
         )
     return BatchSink(options, _checked(options, schema))

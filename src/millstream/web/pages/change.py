@@ -66,7 +66,7 @@ def result_page(asked: Asked, job: ChangeJob) -> WebPage:
 
 def _who(asked: Asked) -> str:
     """The user's name, as far as the console knows it."""
-    return asked.user or "somebody at the console"
+    return asked.user or "a user of the console"
 
 
 async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:

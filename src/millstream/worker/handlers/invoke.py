@@ -130,8 +130,8 @@ class HandlerCalls:
             return result  # whatever it is, nobody wants it
         if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
             raise UsageError(
-                f"{self._subscription.name}: with @app.publisher a batch handler returns a list of what is to be "
-                f"published, not a {type(result).__name__}"
+                f"{self._subscription.name}: with @app.publisher a batch handler returns the list of items to "
+                f"publish, not a {type(result).__name__}"
             )
         for one in result:
             await self._publish(one)

@@ -388,7 +388,7 @@ class Sender:
         except NoPermissionError as refused:
             raise UsageError(
                 "publish(at=, delay=, unique=, retry=) needs scripts, which this server refuses; without these and "
-                f"XADD IDMP it could not tell a repetition from a second entry: {refused}. Nothing was added. Allow "
+                f"XADD IDMP a repetition could add a second entry: {refused}. Nothing was added. Allow "
                 "EVAL, EVALSHA and the keys millstream:*, or publish without these options."
             ) from None
 
@@ -417,7 +417,7 @@ class Sender:
                     raise
         raise Disconnected(
             f"{stream}: no answer for {loop.time() - first:.0f} s, and by now the server may have forgotten whether "
-            "the entry was added (XCFGSET IDMP-DURATION says how long it remembers)"
+            "the entry was added (XCFGSET IDMP-DURATION sets how long it remembers)"
         )
 
     async def _remembers(self, stream: str, deadline: float) -> float:

@@ -294,7 +294,7 @@ class Subscription:
             self.provider = new_provider()
         injector = Injector(self.handler, self.provider, tuple(self.context))
         if self.batch and injector.wants_entry:
-            raise ConfigError(f"{self.name}: a dependency of a batch handler cannot ask for what is in an entry")
+            raise ConfigError(f"{self.name}: a dependency of a batch handler cannot use the fields of an entry")
 
     @property
     def group(self) -> str:

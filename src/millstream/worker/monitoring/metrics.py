@@ -39,9 +39,7 @@ WORKER: dict[str, Declared] = {
         "counter", "Entries received: kind is new, or claimed for those delivered before.", (*_HANDLER, "kind")
     ),
     "millstream_deliveries": Declared(
-        "counter",
-        "Deliveries by what became of them: outcome is acked, retried, dead, released or lost.",
-        (*_HANDLER, "outcome"),
+        "counter", "Deliveries by outcome: acked, retried, dead, released or lost.", (*_HANDLER, "outcome")
     ),
     "millstream_handler_runs": Declared(
         "counter", "Runs of the handler by how they ended: result is ok or failed.", (*_HANDLER, "result")

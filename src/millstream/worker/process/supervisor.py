@@ -62,7 +62,7 @@ _NAMES = {_DRIVER: "the process of the pipelines", _SPARE: "the spare process"}
 # The consequence where such a process cannot be started.
 _BESIDE = {
     _DRIVER: "the subscribers continue without the pipelines",
-    _SPARE: "the workers go on, and run by themselves what it does not take",
+    _SPARE: "the workers go on, and run its entries themselves",
 }
 _UNTIL = " before a worker has work for it"
 

@@ -46,8 +46,8 @@ class Overrun:
                 loop.overrun = self.end
                 if not supervised:
                     log.warning(
-                        "%s: hard_limit= only reports runs that take longer, since nobody would start this process "
-                        "again. Run the app by `millstream run`.",
+                        "%s: hard_limit= only reports runs that take longer, since no supervisor would start this "
+                        "process again. Run the app by `millstream run`.",
                         loop.subscription.name,
                     )
 

@@ -110,7 +110,7 @@ class Fence:
             _warned.add(member.line)
             log.warning(
                 "%s: the server runs no scripts for us, so acks are checked and sent in two steps, and a process that "
-                "freezes between them may ack what another has by then: %s",
+                "freezes between them may ack an entry that another consumer has by then: %s",
                 member.stream,
                 refusal,
             )

@@ -132,7 +132,9 @@ class ObjectStorage:
                 obstore.put(self._store, path, file, use_multipart=True, chunk_size=_PART, max_concurrency=4)
         there = self._head(path)["size"]
         if there != size:
-            raise ObjectStoreError(f"{self._url}/{path}: {size} bytes were put and {there} are there: run this again")
+            raise ObjectStoreError(
+                f"{self._url}/{path}: {size} bytes were put, but the object has {there}: run this again"
+            )
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Put bytes under an unused name."""
@@ -200,7 +202,7 @@ class ObjectStorage:
         """Check that a kept file is there, whichever job put it."""
         for path in paths:
             if not self.exists(path):
-                raise ObjectStoreError(f"{self._url}/{path} was put and is not there: run this again; nothing is lost")
+                raise ObjectStoreError(f"{self._url}/{path} was put and is missing; nothing is lost: run this again")
 
     # --- the lock ----------------------------------------------------------------------------------------------------
 

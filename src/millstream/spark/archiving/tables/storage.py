@@ -251,7 +251,7 @@ def inside(root: Path, path: str) -> Path:
     if not found.resolve().is_relative_to(root.resolve()):
         raise StorageError(
             f"{found} leads out of the archive {root}, to {found.resolve()}: a link was put there; remove it, or mount "
-            "what it leads to"
+            "its target"
         )
     return found
 
