@@ -93,6 +93,34 @@ async def fleet(server: ServerProcess, client: redis.Redis) -> AsyncIterator[Fle
         await one.close()
 
 
+async def test_partitions_of_quick_handlers_are_read_by_few_commands(fleet: Fleet) -> None:
+    """Each partition reads ahead as a plain stream does while its entries begin soon, and its part alone before."""
+    number, go = 4_000, asyncio.Event()
+    one = App(fleet.url, reap_after=None)
+    fleet.apps.append(one)
+
+    @one.subscriber(sub(), concurrency=2)
+    async def handle(key: str, n: int) -> None:
+        await go.wait()
+        fleet.seen.append((0, key, n))
+
+    def pending() -> int:
+        rows: Any = [row for at in range(4) for row in fleet.client.xinfo_groups(f"orders{{{at}}}")]
+        return sum(row["pending"] for row in rows)
+
+    async with one.running():
+        await aeventually(lambda: len(owned(one)) == 4)
+        await fleet.publish(0, number)
+        await aeventually(lambda: all(part.buffered for part in one.loops[0].parts))
+        waiting = pending()
+        fleet.client.config_resetstat()
+        go.set()
+        await aeventually(lambda: len(fleet.seen) == number)
+    stats: Any = fleet.client.info("commandstats")
+    assert (waiting <= 160, stats["cmdstat_xreadgroup"]["calls"] < number // 32) == (True, True)
+    assert fleet.ordered()
+
+
 async def test_members_share_the_partitions_and_keep_the_order(fleet: Fleet) -> None:
     """A second app takes its half while the first works, and gives it back at its stop; each key stays in order."""
     one, two = fleet.app(), fleet.app(concurrency=2)

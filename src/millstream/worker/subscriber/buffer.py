@@ -31,6 +31,7 @@ class Buffer(SubscriberPart):
         self._lowest = lowest  # Bounds of its size, in entries
         self._highest = highest
         self._target = lowest  # Its present size
+        self._loops = 1  # Loops that share the lanes' time
         self._fed_at = 0  # monotonic ms
         self._idle: deque[asyncio.Future[None]] = deque()  # Lanes that wait for an entry, the longest first
         self.entries: deque[Held] = deque()  # In the order in which they were read
@@ -60,7 +61,8 @@ class Buffer(SubscriberPart):
         now = self._member.clock.now().mono
         # Only a buffer that ran empty shows how quickly its entries were begun
         if not self.entries and self._fed_at:
-            self._target = resize(self._target, self._lowest, self._highest, waited_ms=now - self._fed_at)
+            waited = (now - self._fed_at) / self._loops
+            self._target = resize(self._target, self._lowest, self._highest, waited_ms=waited)
         self._fed_at = now
         self.entries.extend(found)
         self._wake(1)
@@ -129,10 +131,10 @@ class Buffer(SubscriberPart):
             for held in self.by_key.take_all():
                 self.give_back(held)
 
-    def bound(self, lowest: int, highest: int) -> None:
-        """Read ahead within these bounds from now on; what is in here stays."""
-        self._lowest, self._highest = lowest, highest
-        self._target = max(lowest, min(self._target, highest))
+    def bound(self, lowest: int, highest: int, loops: int) -> None:
+        """Read ahead within these bounds from now on, next to so many loops; what is in here stays."""
+        self._lowest, self._highest, self._loops = lowest, highest, loops
+        self._target = max(lowest, min(self._target, highest)) if self._fed_at else lowest
         self.room.set()
 
     def close(self) -> None:

@@ -285,9 +285,11 @@ class SubscriberLoop:
         self._runs.call = durations.timed(self._runs.call)
 
     def bound(self, parts: int) -> None:
-        """Read ahead no more than its part, where so many loops share the places."""
+        """Read ahead its part alone, where so many loops share the places; up to the whole while handlers are quick."""
         lowest, highest = _read_ahead(self.subscription)
-        self._buffer.bound(max(lowest // parts, 1), max(highest // parts, 1))
+        given = self.subscription.sub.max_records or self.subscription.hold
+        highest = max(highest // parts, 1) if given else highest
+        self._buffer.bound(max(lowest // parts, 1), highest, parts)
 
     def longest_ms(self) -> int:
         """Milliseconds since the longest run at work was first seen by whoever asks for this; 0 when nothing runs."""
