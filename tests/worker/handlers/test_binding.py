@@ -233,7 +233,7 @@ class Task:
 @pytest.mark.parametrize(
     "annotation",
     [
-        typing.Callable, typing.Callable[[int], int], Callable, Callable[..., Any], type, type[int], typing.Type,  # noqa: UP006 - the old spelling
+        typing.Callable, typing.Callable[[int], int], Callable, Callable[..., Any], type, type[int], typing.Type,  # noqa: UP006 - the old name too
         list[type], dict[str, Callable[..., Any]], Callable[..., Any] | None, typing.Annotated[type, "a note"], Task,
     ],
 )  # fmt: skip
@@ -245,8 +245,8 @@ def test_functions_and_classes_are_refused_with_the_parameter(annotation: Any, *
 
     handle.__annotations__ = {"n": int, "then": annotation}
     if batch:
-        handle.__annotations__ = {one: list[kind] for one, kind in handle.__annotations__.items()}  # type: ignore[valid-type] # kinds that come as values
-    with pytest.raises(ConfigError, match=r"^handle: parameter then: .*no entry has functions or classes"):
+        handle.__annotations__ = {one: list[kind] for one, kind in handle.__annotations__.items()}  # type: ignore[valid-type] # a variable
+    with pytest.raises(ConfigError, match=r"^handle: parameter then: .*an entry has data, and no functions or classes"):
         Binder(handle, batch=batch)
 
 

@@ -28,6 +28,7 @@ from millstream.errors import ConfigError
 from millstream.worker.model.annotations import (
     bare,
     constraints,
+    data,
     generic,
     hints_of_parts,
     is_marked,
@@ -93,10 +94,7 @@ def from_json(value: bytes) -> Any:
 
 def builder(annotation: Any) -> Convert:
     """The function that makes this type from bytes or a JSON value; it raises ValueError or TypeError if it cannot."""
-    annotation = named(annotation)
-    if get_origin(annotation) in (Callable, type) or annotation in (Callable, type):  # which Pydantic would take
-        raise ConfigError(f"cannot decode {annotation!r}: no entry has functions or classes. Write a type of data.")
-    return _constrained(annotation) if is_marked(annotation) else _of_type(annotation)
+    return _constrained(kind) if is_marked(kind := data(named(annotation))) else _of_type(kind)
 
 
 def _of_type(annotation: Any) -> Convert:

@@ -4,7 +4,7 @@
 """
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import (
     Annotated,
     Any,
@@ -20,6 +20,8 @@ from typing import (
     get_type_hints,
     is_typeddict,
 )
+
+from millstream.errors import ConfigError
 
 #: Wrappers of a type: they say something about its values, or about the place where it is used.
 _MARKS: tuple[Any, ...] = (Annotated, Required, NotRequired, Final)
@@ -125,3 +127,13 @@ def members(annotation: Any) -> tuple[Any, ...]:
 def is_typed_dict(annotation: Any) -> bool:
     """True for a class of ``TypedDict``, also for typing_extensions' own before Python 3.13."""
     return is_typeddict(annotation) or (isinstance(annotation, type) and hasattr(annotation, "__required_keys__"))
+
+
+def data(annotation: Any) -> Any:
+    """The annotation, unless no entry can have such a value: pydantic takes functions and classes, and none fits."""
+    if get_origin(annotation) in (Callable, type) or annotation in (Callable, type):
+        raise ConfigError(
+            f"cannot decode {annotation!r}: an entry has data, and no functions or classes. Write a type of data, such "
+            "as str, or give the object with functools.partial."
+        )
+    return annotation
