@@ -441,7 +441,7 @@ class Publishing:
 
         Args:
             stream: its name, without braces; the key must not be in use.
-            number: of partitions, 1 to 1024: 4 times the most workers that you will have, and the nodes of a cluster.
+            number: of partitions, 1 to 1024: 4 times your largest number of workers, and of the nodes of a cluster.
             by: the field that has an entry's key; None lets each publish give one.
 
         Raises:
@@ -561,7 +561,7 @@ def _later(
 def _unique(name: str | None, within: float | str | None) -> Unique | None:
     if name is None:
         if within is not None:
-            raise ConfigError('publish(within=) is invalid without unique=: write unique="a-name" too.')
+            raise ConfigError('publish(within=) is invalid without unique=. Write unique="a-name" too.')
         return None
     schedule.checked_id("publish", name, "unique")
     return Unique(name, None if within is None else times.configured("publish(within=", within, "s"))

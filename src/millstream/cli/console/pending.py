@@ -68,7 +68,7 @@ def ls(
 ) -> None:
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
-    Entries are listed in pages, by id; a partitioned stream stands for all its partitions. With a filter or --sort the
+    Entries are listed in pages, by id, of all partitions of a partitioned stream. With a filter or --sort the
     command scans up to --scan entries (of each partition), the oldest first; the last line reports if there are more.
     An entry without an owner has no consumer and no idle time. `due in` is the time until a delayed entry is delivered
     again. `fatal` marks an entry released as impossible to process, `gone` one that is no longer in the stream (checked

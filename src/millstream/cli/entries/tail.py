@@ -70,7 +70,7 @@ def tail(
 ) -> None:
     """Show the last entries of each STREAM, all in the order of their ids, with decoded values.
 
-    STREAM is a key, or a partitioned stream, which stands for all its partitions. Groups are not changed. Values are
+    STREAM is a key, or a partitioned stream with all its partitions. Groups are not changed. Values are
     shown as JSON, MessagePack, the workers' envelope, text or hex. With --follow the command survives a restart of the
     server: it prints a note and continues after the last entry.
 

@@ -45,8 +45,8 @@ _SHOWN = 10  # fields of an entry in a list
 def ls(stream: str | None, limit: int, decoding: str, watch: float | None, url: str | None, form: str) -> None:
     """List the schedules of STREAM, the first due first; without STREAM, the streams that have some.
 
-    A partitioned stream stands for all its partitions. `overdue` is the time by which an entry is late. A worker drops
-    an entry after its time `expires`. Contents of more than 16 KiB are not read; `show` shows them.
+    The name of a partitioned stream includes all its partitions. `overdue` is the time by which an entry is late. A
+    worker drops an entry after its time `expires`. Contents of more than 16 KiB are not read; `show` shows them.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from millstream.texts import plural
 @click.argument("group")
 @watch_options
 def owners(stream: str, group: str, watch: float | None, url: str | None, form: str) -> None:
-    """List the partitions of STREAM and who owns each of them in GROUP.
+    """List the partitions of STREAM with the owner of each in GROUP.
 
     `owner` is a consumer of GROUP, which `millstream worker ls` shows with its process. `fence` grows with each owner.
     A partition without an owner for longer than `min_idle_time` has no worker that takes it.

@@ -23,8 +23,8 @@ DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 def backup(source: str | None, dest: str | None, form: str) -> None:
     """Copy a data directory while its server runs.
 
-    SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine (or context:NAME;
-    --context may stand for it). Everything that was acknowledged before the command began is in the backup. The backup
+    SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine (or context:NAME,
+    or --context). Everything that was acknowledged before the command began is in the backup. The backup
     is one state of the server: each command and each transaction is in it whole or not at all. It is written under a
     temporary name next to DEST, synced, read back and checked, and only then named DEST. So a directory named DEST is
     whole. Nothing is ever overwritten.

@@ -21,8 +21,8 @@ from millstream.maintenance.log.moment import parse_moment
 def restore(backup: Path, directory: Path, until: str | None, *, force: bool, form: str) -> None:
     """Restore a data directory from a backup, completely or to a point in time.
 
-    BACKUP is a backup or any data directory, in use or not; it is only read. It is checked first: one that is damaged
-    or not complete is refused, and nothing is made. DIR must not exist or be empty; with --force, what is there is
+    BACKUP is a backup or any data directory, in use or not; it is only read. It is checked first: a damaged or
+    incomplete one is refused, and nothing is created. DIR must not exist or be empty; with --force, its content is
     renamed to DIR.before-TIME and kept. No server may be running on DIR.
 
     --until leaves out later records. It takes a position (4711: up to and with that record), a time

@@ -144,7 +144,7 @@ def archive(
 
     \b
     Examples:
-      millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run  what would go
+      millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run  show the entries
       millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
       millstream archive --context prod orders --to /data/archive --once --keep 7d
       millstream archive redis://127.0.0.1:6400/0 orders --to /data/lake --format delta --partition day

@@ -80,7 +80,7 @@ def _where(command: Command) -> Command:
 def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: str, **chosen: str | None) -> None:
     """List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.
 
-    A partitioned stream stands for the dead-letter streams of all its partitions.
+    The name of a partitioned stream includes the dead-letter streams of all its partitions.
 
     \b
     Examples:

@@ -137,11 +137,11 @@ async def partition(
         Word("option", "FIELD", "Field that has an entry's key; a publish may give another.", hint="customer"),
     ] = None,
 ) -> ChangePlan | Prepared:  # fmt: skip
-    """Make STREAM of NUMBER streams, its partitions.
+    """Divide STREAM into NUMBER streams, its partitions.
 
     An entry's key chooses its partition, and the workers of a group share the partitions: entries of one key are
     handled in order, by one worker. The key STREAM is sealed: a program that adds to it without the layout fails.
-    Take 4 times the most workers that you will have, and at least 4 times the nodes of a cluster.
+    Choose 4 times your largest number of workers, and at least 4 times the nodes of a cluster.
 
     A stream that has entries or groups keeps them: workers handle these before those of the partitions. Start the
     workers again afterwards, so that they read the partitions.
