@@ -37,7 +37,9 @@ REMEDY: Final = (
 def _find(wanted: str) -> ModuleType | None:
     """The native module; None where there is none, or the other is wanted."""
     if wanted not in {"", NATIVE, PYTHON}:
-        raise ConfigError(f"{VARIABLE} is {wanted!r}: set it to {NATIVE} or {PYTHON}, or unset it for the faster one")
+        raise ConfigError(
+            f"{VARIABLE}={wanted!r} is invalid. Set it to {NATIVE} or {PYTHON}, or unset it for the faster one."
+        )
     if wanted == PYTHON:
         return None
     try:

@@ -126,16 +126,20 @@ def _armed(item: str) -> tuple[str, Callable[[], None]]:
     point, colon, nth = where.partition(":")
     if how not in {"kill", "pause"} and not how.startswith("/"):
         raise ConfigError(
-            f"MILLSTREAM_FAILPOINTS: {how!r} in {item!r} is not an action: give kill, pause or an absolute path"
+            f"MILLSTREAM_FAILPOINTS is invalid: {how!r} in {item!r} is unknown. Give kill, pause or an absolute path."
         )
     if colon and not (nth.isdecimal() and int(nth)):
-        raise ConfigError(f"MILLSTREAM_FAILPOINTS: {nth!r} in {item!r} is not a count: give a number from 1")
+        raise ConfigError(
+            f"MILLSTREAM_FAILPOINTS is invalid: {nth!r} in {item!r} is not a count. Give a number from 1."
+        )
     return _known(point), _at_the(int(nth or 1), how)
 
 
 def _known(point: str) -> str:
     if point not in POINTS:
-        raise ConfigError(f"MILLSTREAM_FAILPOINTS: no failpoint {point!r}; there are {', '.join(sorted(POINTS))}")
+        raise ConfigError(
+            f"MILLSTREAM_FAILPOINTS is invalid: {point!r} is unknown. Write one of {', '.join(sorted(POINTS))}."
+        )
     return point
 
 

@@ -43,15 +43,15 @@ def local_path(given: str | Path) -> Path:
     """
     text = str(given)
     if not text.strip():
-        raise ConfigError("it is empty: give a directory or a file of this machine")
+        raise ConfigError("it is empty. Give a directory or a file of this machine.")
     found = _SCHEME.match(text)
     if found is None:
         return Path(text).absolute()
     parts = urlsplit(text)
     if found[1].lower() != "file" or parts.netloc not in ("", "localhost"):
         raise ConfigError(
-            f"{text!r} is a URL, and this must be on a file system of this machine: give a path (/data/orders, also of "
-            "a mounted one) or file:///data/orders"
+            f"{text!r} is a URL, and this must be on a file system of this machine. Give a path (/data/orders, also of "
+            "a mounted one) or file:///data/orders."
         )
     return Path(unquote(parts.path)).absolute()
 
@@ -65,7 +65,7 @@ def archive_place(given: str | Path) -> Path | str:
     scheme = _STORES.get(found[1].lower())
     if scheme is None:
         raise ConfigError(
-            f"an archive cannot lie at {found[1]}: give {_LIKE}, or a directory of this machine, also a mounted one"
+            f"an archive cannot lie at {found[1]}. Give {_LIKE}, or a directory of this machine, also a mounted one."
         )
     bucket, slash, prefix = text[found.end() :].removeprefix("/").partition("/")
     prefix = (slash + prefix).rstrip("/")
@@ -74,7 +74,7 @@ def archive_place(given: str | Path) -> Path | str:
     if not text[found.end() :].startswith("/") or not fits:
         # Not quoted: a password may be in it
         raise ConfigError(
-            f"an archive in an object store is named by {_LIKE}: ASCII letters, digits and _ . = - in names, and "
-            "credentials are in the environment, never in the URL"
+            f"the URL of the archive is invalid. Write {_LIKE}, with ASCII letters, digits and _ . = - in names; "
+            "credentials belong into the environment, never into the URL."
         )
     return f"{scheme}://{bucket}{prefix}"

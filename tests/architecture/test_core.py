@@ -73,7 +73,7 @@ others.destroy(other)
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("fast", "MILLSTREAM_CORE is 'fast': set it to native or python, or unset it for the faster one"),
+        ("fast", "MILLSTREAM_CORE='fast' is invalid. Set it to native or python, or unset it for the faster one."),
         ("native", f"MILLSTREAM_CORE=native, but the native core is not installed: {HOW}; or unset MILLSTREAM_CORE"),
     ],
 )

@@ -249,12 +249,12 @@ SENTENCES = {
     "unknown": ('colour = "red"\n', "'colour' is unknown"),
     "type": ("context = 3\n", "context must be text in quotes"),
     "no url": ("[contexts.a]\n", "it has no url"),
-    "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "this file cannot have a password"),
+    "password": ('[contexts.a]\nurl = "redis://h/0"\npassword = "hunter2"\n', "a password must not be in this file"),
     "in url": ('[contexts.a]\nurl = "redis://u:hunter2@h/0"\n', "the url has a password"),
     "scheme": ('[contexts.a]\nurl = "http://h/0"\n', "a server URL starts with one of"),
     "name": ('[contexts."a b"]\nurl = "redis://h/0"\n', "is not a context"),
-    "two": ('[contexts.a]\nurl = "redis://h/0"\npassword-env = "A"\npassword-prompt = true\n', "give one of"),
-    "users": ('[contexts.a]\nurl = "redis://u@h/0"\nuser = "v"\n', "leave one out"),
+    "two": ('[contexts.a]\nurl = "redis://h/0"\npassword-env = "A"\npassword-prompt = true\n', "Give one of"),
+    "users": ('[contexts.a]\nurl = "redis://u@h/0"\nuser = "v"\n', "Leave one of them out"),
     "dangling": ('context = "b"\n[contexts.a]\nurl = "redis://h/0"\n', "has no context 'b'; these are: a"),
     "escapes": ('"\\u001b[2J" = 1\n', "is unknown"),
 }
@@ -294,7 +294,9 @@ def test_a_file_that_others_may_write_or_read_is_not_used(home: Path, file: Path
     file.rmdir()
     project = home / "work/millstream.toml"
     write(project, 'url = "redis://h/0"\n', 0o646)
-    assert f"is not used, since other users may write it: chmod go-w {project}" in run("stream", "ls", code=2).stderr
+    assert (
+        f"is not used, since other users may write it. Run chmod go-w {project}" in run("stream", "ls", code=2).stderr
+    )
     write(project, 'url = "redis://u:hunter2@h/0"\n', 0o644)
     assert "hunter2" not in run("stream", "ls", code=2).stderr
     write(project, 'url = "redis://h/0"\ncontext = "a"\n', 0o644)

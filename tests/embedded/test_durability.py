@@ -140,7 +140,7 @@ async def test_served_directory_is_attached_to(tmp_path: Path) -> None:
             assert direct.xrange("s") == [(entry, {b"a": b"b"})]
         async with millstream.connect_async(f"{url}?db=2") as other:
             assert await other.exists("s") == 0
-        with pytest.raises(ConfigError, match="controls fsync; leave"):
+        with pytest.raises(ConfigError, match=r"controls fsync\. Leave"):
             millstream.connect(f"{url}?fsync=always")
 
 

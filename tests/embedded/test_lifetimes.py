@@ -287,15 +287,15 @@ def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
 @pytest.mark.parametrize(
     ("url", "match"),
     [
-        ("memory://a/b", "takes a name and no path"),
-        ("memory://a?fsync=no", "takes no option but db"),
-        ("memory://?db=16", "db is a number from 0 to 15"),
-        ("memory://?db=x", "db is a number from 0 to 15"),
+        ("memory://a/b", "memory:// takes a name"),
+        ("memory://a?fsync=no", "memory:// has no option but db"),
+        ("memory://?db=16", "db is not a number from 0 to 15"),
+        ("memory://?db=x", "db is not a number from 0 to 15"),
         ("file://data", "absolute path"),
         ("file:///", "absolute path"),
         ("file://", "absolute path"),
-        ("file:///tmp/x?fsync=sometimes", "fsync is always, everysec or no"),
-        ("file:///tmp/x?colour=red", "takes no option but db and fsync"),
+        ("file:///tmp/x?fsync=sometimes", "Write always, everysec or no"),
+        ("file:///tmp/x?colour=red", "has no options but db and fsync"),
         ("http://x", "a server URL starts with one of"),
     ],
 )

@@ -146,7 +146,7 @@ async def test_worker_in_one_process(tmp_path: Path, kind: str) -> None:
 
 def test_worker_needs_a_name() -> None:
     """A worker has several connections and its producers more: a store of one client's own would be empty for ever."""
-    with pytest.raises(ConfigError, match="give it a name, as in memory://orders"):
+    with pytest.raises(ConfigError, match="Give it a name, as in memory://orders"):
         _ = App("memory://").url
 
 
@@ -155,7 +155,7 @@ def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
     """``run``, the demo and Spark use several processes: one sentence says what to do, before anything is started."""
     ended = CliRunner().invoke(main, ["run", "jobs:app", "--url", url])
     assert ended.exit_code == 2
-    assert "lives in one process, and this needs several: run `millstream serve --dir" in ended.output
+    assert "lives in one process, and this needs several. Run `millstream serve --dir" in ended.output
     (tmp_path / "jobs.py").write_text(f"from millstream import App\napp = App({url!r})\n")
     words = [sys.executable, "-m", "millstream.worker.child", "jobs:app"]
     child = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

@@ -26,7 +26,7 @@ def declare(app: App, *sources: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("sources", "options", "told"),
     [
-        ((), {"sink": PARQUET, "checkpoint": "c"}, "reads nothing: name its stream"),
+        ((), {"sink": PARQUET, "checkpoint": "c"}, "reads nothing. Name its stream"),
         (("a", "b"), {"sink": PARQUET, "checkpoint": "c"}, "has 2 sources, so its function must take 2 DataFrames"),
         (("a",), {"sink": PARQUET}, "has no checkpoint"),
         (("a",), {"checkpoint": "c"}, "has no sink: checkpoint, trigger and output_mode are its function's to set"),
@@ -154,7 +154,7 @@ def test_subscribers_run_where_there_is_no_spark(
         finally:
             process.kill()
             process.wait()
-    assert "pipelines need pyspark: pip install 'millstream[spark]'" in (tmp_path / "log").read_text()
+    assert "pipelines need pyspark. Run pip install 'millstream[spark]'" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.realserver

@@ -121,7 +121,7 @@ def test_options_with_each_query_make_a_table_of_any_stream(
         ("stream 's', minPartitions '0'", "option 'minPartitions' is '0'"),
         ("stream 's', maxLen '5'", "unknown option 'maxlen': "),
         ("stream 's', maxEntriesPerTrigger 'x'", "option 'maxEntriesPerTrigger' is 'x'"),
-        ("stream 's', url 'redis://me:secret@h:1/0'", "the catalog would show its password to everybody"),
+        ("stream 's', url 'redis://me:secret@h:1/0'", "the catalog would show it to all users"),
         ("stream 's', schema 'n int COMMENT ''mine'', k int'", "its first column cannot have a COMMENT"),
         ("minPartitions '5'", "option 'stream' is missing"),
         ("stream 's', pushdown 'true'", "'pushdown' is for one use of one load"),

@@ -89,8 +89,8 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
         return sync_master(url, **options)
     if url.startswith(CLUSTERS):
         raise ConfigError(
-            f"{kind_of(url)} is of a cluster: it is for workers, `millstream dead` and `worker`, and connect(); this "
-            "needs one server"
+            f"{kind_of(url)} is the URL of a cluster, and this needs one server. Give a redis:// URL; clusters are for "
+            "workers, `millstream dead` and `worker`, and connect()."
         )
     options.setdefault("connection_class", _kind(url, bounded.Plain, bounded.Encrypted, bounded.Unix))
     with _options_of(url):
@@ -176,6 +176,6 @@ def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[
     if "fsync" in asked:
         raise ConfigError(
             f"the file:// URL names an fsync: process {locked.pid} serves this "
-            f"directory at {locked.address} and controls fsync; leave ?fsync out"
+            f"directory at {locked.address} and controls fsync. Leave ?fsync out."
         )
     return locked.address, {"db": int(asked.get("db", "0")), **options}

@@ -67,7 +67,7 @@ def split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise ConfigError(f"cannot use {kind_of(url)}: it is not a valid URL ({_ENCODED})") from None
+        raise ConfigError(f"{kind_of(url)} is invalid: it is not a URL ({_ENCODED})") from None
 
 
 def wrong(url: str) -> str | None:
@@ -78,7 +78,7 @@ def wrong(url: str) -> str | None:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"it is not a valid URL ({_ENCODED})"
+        return f"it is not a URL ({_ENCODED})"
     asked = parse_qs(parts.query).get("db")
     if asked and not re.fullmatch(r"[0-9]+", asked[0]):
         return "its db is not the number of a database. Write it as in ?db=1"
@@ -127,7 +127,7 @@ def check_shared(url: str) -> str:
     if url.startswith(REPORT):
         return url
     if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
-        raise ConfigError("memory:// is private to one client: give it a name, as in memory://orders")
+        raise ConfigError("memory:// is private to one client. Give it a name, as in memory://orders.")
     return url
 
 
@@ -135,8 +135,8 @@ def check_remote(url: str) -> str:
     """The URL itself, if other processes reach the same data by it."""
     if check_url(url).startswith(EMBEDDED):
         raise ConfigError(
-            f"{kind_of(url)} lives in one process, and this needs several: run `millstream serve --dir DIR` and give "
-            "the URL it prints"
+            f"{kind_of(url)} lives in one process, and this needs several. Run `millstream serve --dir DIR` and give "
+            "the URL it prints."
         )
     return url
 

@@ -158,8 +158,8 @@ class StreamSub:
         """
         if not self.group:
             raise ConfigError(
-                f"StreamSub({self.stream!r}): without a group every process would read everything, which is "
-                "not supported: give it a group"
+                f"StreamSub({self.stream!r}) is invalid without a group: every process would read everything, which is "
+                "not supported. Give it a group."
             )
         return OurSub(
             self.stream,

@@ -48,11 +48,11 @@ def parse_place(url: str) -> Place:
     try:
         parts = urlsplit(url)
     except ValueError:  # its text quotes the URL
-        raise ConfigError("cannot use the URL: it is not valid") from None
+        raise ConfigError("the URL is invalid. Write memory://, memory://NAME or file:///DIR.") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     db = options.pop("db", "0")
     if not db.isdigit() or int(db) > 15:
-        raise ConfigError("cannot use the URL: db is a number from 0 to 15")
+        raise ConfigError("the URL is invalid: db is not a number from 0 to 15. Write ?db=0.")
     if parts.scheme == "memory":
         return _memory(url, unquote(parts.netloc), parts.path, options, int(db))
     return _directory(url, parts.netloc, unquote(parts.path), options, int(db))
@@ -61,21 +61,19 @@ def parse_place(url: str) -> Place:
 def _memory(url: str, name: str, path: str, options: dict[str, str], db: int) -> Place:
     if path.strip("/"):
         raise ConfigError(
-            "cannot use the URL: memory:// takes a name and no path, as in memory://orders; a directory is file:///dir"
+            "the URL is invalid: memory:// takes a name. Write memory://orders, or file:///DIR for a directory."
         )
     if options:
-        raise ConfigError("cannot use the URL: memory:// takes no option but db")
+        raise ConfigError("the URL is invalid: memory:// has no option but db. Remove the others.")
     return Place(url, name, None, None, db)
 
 
 def _directory(url: str, host: str, path: str, options: dict[str, str], db: int) -> Place:
     if host not in {"", "localhost"} or not path.strip("/"):
-        raise ConfigError(
-            "cannot use the URL: a data directory is given by its absolute path, as in file:///var/lib/orders"
-        )
+        raise ConfigError("the URL is invalid: it has no absolute path. Write file:///var/lib/orders.")
     fsync = options.pop("fsync", None)
     if fsync not in {None, "always", "everysec", "no"}:
-        raise ConfigError("cannot use the URL: fsync is always, everysec or no")
+        raise ConfigError("the URL is invalid: fsync is unknown. Write always, everysec or no.")
     if options:
-        raise ConfigError("cannot use the URL: file:// takes no option but db and fsync")
+        raise ConfigError("the URL is invalid: file:// has no options but db and fsync. Remove the others.")
     return Place(url, None, Path(path).resolve(), cast("Fsync | None", fsync), db)

@@ -80,7 +80,7 @@ class Lease:
             store = Store(place, clock=self._clock, disk=self._disk)
         elif place.fsync not in {None, store.fsync}:
             raise ConfigError(
-                f"{place.url} is open in this process with fsync={store.fsync}; leave ?fsync out to share it"
+                f"{place.url} is open in this process with fsync={store.fsync}. Leave ?fsync out to share it."
             )
         _process.shared[place.key] = (store, leases + 1)
         return store

@@ -60,7 +60,7 @@ def check(app: App) -> None:
     try:
         problem = millstream.spark.java_problem()
     except ModuleNotFoundError as error:
-        raise ConfigError(f"pipelines need {error.name}: pip install 'millstream[spark]'") from None
+        raise ConfigError(f"pipelines need {error.name}. Run pip install 'millstream[spark]'.") from None
     if problem is not None:
         raise ConfigError(problem)
     for pipeline in app.pipelines:
@@ -79,8 +79,8 @@ def _check_sink(app: App, pipeline: Pipeline) -> None:
     write.parse(pipeline.sink.chosen(app.url))
     if pipeline.output_mode != "append":
         raise ConfigError(
-            f"output_mode is {pipeline.output_mode!r}, and streams are appended to: leave it out, or give a "
-            "Sink(batch=...) that writes by txnAppId and txnVersion"
+            f"output_mode is {pipeline.output_mode!r}, and streams are appended to. Leave it out, or give a "
+            "Sink(batch=...) that writes by txnAppId and txnVersion."
         )
 
 

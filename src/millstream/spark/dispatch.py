@@ -31,11 +31,11 @@ def special_read(raw: Mapping[str, str]) -> "View | GroupMode | Hashes | None":
 
         return Hashes(parse(given))
     if "keycolumn" in given:
-        raise ConfigError("option 'keyColumn' is for reading hashes: name them by option 'hashes'")
+        raise ConfigError("option 'keyColumn' is for reading hashes. Name them by option 'hashes'.")
     view = _word(given, "view", ("entries", *VIEWS))
     mode = _word(given, "mode", ("offset", "group"))
     if view != "entries" and mode == "group":
-        raise ConfigError(f"option 'mode' does nothing in the view {view!r}: leave it out")
+        raise ConfigError(f"option 'mode' does nothing in the view {view!r}. Leave it out.")
     if mode == "group":
         return _group_mode(given)
     of_groups = sorted(set(names.options(names.GROUP)) - set(names.options(names.BATCH, names.STREAM)))

@@ -37,7 +37,7 @@ def register(spark: SparkSession) -> None:
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigError(
             "register() cannot send the package to a Spark Connect server, which plans streams without a client's "
-            "files: install it for the server's Python, and leave register() out"
+            "files. Install it for the server's Python, and leave register() out."
         )
     archive = str(packed())
     context = spark.sparkContext

@@ -47,8 +47,8 @@ def declared(raw: Mapping[str, str]) -> dict[str, str]:
     url = found.get("url", "")
     if has_password(url):
         raise ConfigError(
-            "option 'url' has a password: the catalog would show its password to everybody; leave the "
-            "option out, and set MILLSTREAM_URL where the table is used"
+            "option 'url' has a password: the catalog would show it to all users. Leave the "
+            "option out, and set MILLSTREAM_URL where the table is used."
         )
     return found
 
@@ -58,7 +58,7 @@ def refuse_pushdown(options: Iterable[str]) -> None:
     if any(name.lower() == "pushdown" for name in options):
         raise ConfigError(
             "option 'pushdown' is for one use of one load(): a query may use a table twice, and Spark would mix their "
-            "filters: leave it out, and give startingTimestamp and endingTimestamp by WITH"
+            "filters. Leave it out, and give startingTimestamp and endingTimestamp by WITH."
         )
 
 

@@ -85,7 +85,7 @@ class App(Declaring, Publishing):
         if blocked_after is not None:
             blocked_after = times.configured("App(blocked_after=", blocked_after, "s")
             if blocked_after <= 0:
-                raise ConfigError(f"App(blocked_after={blocked_after!r}): seconds, more than 0, or None")
+                raise ConfigError(f"App(blocked_after={blocked_after!r}) is invalid. Write seconds above 0, or None.")
         self.blocked_after = blocked_after
         self.movers = movers
         self._mover: Mover | None = None
@@ -307,7 +307,7 @@ class App(Declaring, Publishing):
         try:
             from millstream.worker.outbox.relay import OutboxRelay  # noqa: PLC0415 - SQLAlchemy is optional
         except ModuleNotFoundError as missing:
-            raise ConfigError("app.outbox() needs sqlalchemy: pip install 'millstream[outbox]'") from missing
+            raise ConfigError("app.outbox() needs sqlalchemy. Run pip install 'millstream[outbox]'.") from missing
         relay = OutboxRelay(engine, self._sending)
         self.after_startup(relay.start)
         self.on_shutdown(relay.stop)

@@ -141,8 +141,8 @@ def find(target: str, kind: type[Found], word: str, folder: str | None = None) -
     module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not all(name.replace(".", "_").isidentifier() for name in (module_name, attribute)):
         raise ConfigError(
-            f"{without_password(target)!r} is not an {word}: give module:name, for example orders:{word} for "
-            f"{word} in orders.py"
+            f"{without_password(target)!r} is not an {word}. Give module:name, for example orders:{word} for "
+            f"{word} in orders.py."
         )
     here = str(Path(folder or "").resolve())
     if here not in sys.path:

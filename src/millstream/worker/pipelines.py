@@ -70,7 +70,7 @@ class Sink:
 
     def __post_init__(self) -> None:
         if bool(self.format) == (self.batch is not None):
-            raise ConfigError("a sink has a format or a function `batch`: give one of the two")
+            raise ConfigError("a sink has a format or a function `batch`. Give one of the two.")
 
     def chosen(self, url: str) -> dict[str, str]:
         """The options as Spark takes them."""
@@ -111,7 +111,7 @@ class Pipeline:
     def _check(self) -> None:
         """Raise for what is invalid."""
         if not self.sources:
-            raise ConfigError(f"pipeline {self.name!r} reads nothing: name its stream, @app.pipeline('orders', ...)")
+            raise ConfigError(f"pipeline {self.name!r} reads nothing. Name its stream, @app.pipeline('orders', ...).")
         try:
             # Found when the code is loaded, and not when Spark has started and calls the function
             inspect.signature(self.function).bind(*self.sources)
@@ -122,11 +122,13 @@ class Pipeline:
             ) from None
         if self.output_mode not in get_args(OutputMode):
             known = ", ".join(get_args(OutputMode))
-            raise ConfigError(f"pipeline {self.name!r}: output_mode is {self.output_mode!r}: it must be one of {known}")
+            raise ConfigError(
+                f"pipeline {self.name!r}: output_mode={self.output_mode!r} is invalid. Write one of {known}."
+            )
         if self.sink is not None and not self.checkpoint:
             raise ConfigError(
                 f"pipeline {self.name!r} has no checkpoint: without one Spark would start from the beginning each "
-                "time; give checkpoint='/var/lib/...'"
+                "time. Give checkpoint='/var/lib/...'."
             )
         if self.sink is None and (self.checkpoint or self.trigger or self.output_mode != "append"):
             raise ConfigError(
@@ -161,7 +163,7 @@ class Pipeline:
             # One that has ended already is not among the active ones, so a returned query goes first.
             return made if hasattr(made, "awaitTermination") else self._own(spark, before)
         if not hasattr(made, "writeStream"):
-            raise ConfigError(f"pipeline {self.name!r} must return a DataFrame, and returned {type(made).__name__}")
+            raise ConfigError(f"pipeline {self.name!r} returned {type(made).__name__}. Return a DataFrame.")
         writer = made.writeStream.queryName(self.name).outputMode(self.output_mode)
         writer = self.sink.onto(writer.option("checkpointLocation", self.checkpoint), url)
         if self.trigger == AVAILABLE_NOW:
@@ -178,8 +180,8 @@ class Pipeline:
         for query in found:
             query.stop()
         raise ConfigError(
-            f"pipeline {self.name!r} has no sink, so its function must start one query, and started {len(found)}: "
-            "declare a sink, or a pipeline for each query"
+            f"pipeline {self.name!r} has no sink, so its function must start one query, and started {len(found)}. "
+            "Declare a sink, or a pipeline for each query."
         )
 
 

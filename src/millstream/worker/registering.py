@@ -349,12 +349,12 @@ class Registering:
             every = tuple(map(as_source, sources))
             made = Pipeline(function, every, server, sink, checkpoint, trigger, output_mode, name or "")
             if made.name in self._pipelines:
-                raise ConfigError(f"two pipelines are named {made.name!r}: give one of them another name=")
+                raise ConfigError(f"two pipelines are named {made.name!r}. Give one of them another name=.")
             for other in self._pipelines.values():
                 if made.folder is not None and made.folder == other.folder:
                     raise ConfigError(
                         f"pipelines {other.name!r} and {made.name!r} have the same checkpoint {made.checkpoint!r}, and "
-                        "Spark would stop the one to start the other: give each its own"
+                        "Spark would stop the one to start the other. Give each its own."
                     )
             self._pipelines[made.name] = made
             return made

@@ -455,7 +455,7 @@ def test_an_archive_below_another_loses_nothing(real_redis: ServerProcess, clien
     numbers(client, 5)
     archive_once(job(real_redis.url, tmp_path / "b", trim=False))
     archive_once(job(real_redis.url, tmp_path / "a", trim=False))
-    with pytest.raises(ConfigError, match=r"is within the archive .*: give a directory outside it"):
+    with pytest.raises(ConfigError, match=r"is within the archive .*\. Give a directory outside of it"):
         archive_once(job(real_redis.url, tmp_path / "a/b"))
     (tmp_path / "b").rename(tmp_path / "a/b")
     numbers(client, 5, 5)

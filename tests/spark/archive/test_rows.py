@@ -171,7 +171,7 @@ def test_an_archive_keeps_its_form() -> None:
     assert describe(choose(None, Wanted(schema="a int"))).endswith("with columns of a schema: 'a' bigint")
     many = choose(None, Wanted(fields=tuple(f"f{at}" for at in range(12))))
     assert describe(many).endswith("'f9' and 2 more")
-    corrected = r"of the fields 'a', 'b', .*leave these options out to go on with it, or archive into a new directory"
+    corrected = r"of the fields 'a', 'b', .*Leave these options out to go on with it, or archive into a new directory"
     with pytest.raises(ConfigError, match=corrected):
         choose(made, Wanted(fields=("a", "c")))
     for other in (Wanted("iceberg"), Wanted(partition="none"), Wanted(raw=True), Wanted(schema="a int")):

@@ -150,23 +150,23 @@ def test_what_a_column_is_written_as(schema: str, target: str | None, expected: 
 @pytest.mark.parametrize(
     ("schema", "target", "told"),
     [
-        ("a int", None, "option 'stream' is missing: set .option"),
+        ("a int", None, "option 'stream' is missing. Set .option"),
         ("a int, stream int", None, "'stream' is of type int and must be the key of the stream to add to, a string"),
         ("a int, id bigint", "t", r"'id' is of type bigint and .*withColumnRenamed\('id', ...\)"),
         ("id string", "t", "no column to write"),
-        ("fields map<string,int>", "t", "must be map<string,string> or map<string,binary>: cast it"),
-        ("fields map<string,string>, a int", "t", "'a' is not written, since.*into the map or drop it"),
-        ("a interval day to second", "t", "'a' is of type duration.*: cast it to string"),
-        ("a map<int,string>", "t", "'a' is a map whose keys are not strings, which .*cast it to string"),
+        ("fields map<string,int>", "t", "must be map<string,string> or map<string,binary>. Cast it"),
+        ("fields map<string,string>, a int", "t", "'a' is next to the map 'fields'.*into the map or drop it"),
+        ("a interval day to second", "t", "'a' is of type duration.*. Cast it to string"),
+        ("a map<int,string>", "t", "'a' is a map whose keys are not strings, which .*Cast it to string"),
         ("a struct<b:array<map<int,int>>>", "t", "'a' is a map whose keys are not strings"),
         ("a void", "t", "'a' is of type null"),
         (
             "a int, timestamp timestamp",
             "t",
-            r"'timestamp' would be a field that a read takes for an entry's own 'timestamp': .*Renamed\('timestamp',",
+            r"'timestamp' would be read as an entry's own 'timestamp'. .*Renamed\('timestamp',",
         ),
-        ("a int, ID string", "t", "'ID' would be a field that a read takes for an entry's own 'id'"),
-        ("a int, _corrupt string", "t", "'_corrupt' would be a field that a read takes for"),
+        ("a int, ID string", "t", "'ID' would be read as an entry's own 'id'"),
+        ("a int, _corrupt string", "t", "'_corrupt' would be read as"),
     ],
 )
 def test_columns_that_cannot_be_written_are_named(schema: str, target: str | None, told: str) -> None:

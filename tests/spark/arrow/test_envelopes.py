@@ -83,7 +83,7 @@ def test_what_is_written_is_the_envelope_that_was_read() -> None:
         ("body binary", "it takes a column 'headers' of type map<string,string> and a column 'body'"),
         ("headers string, body binary", "it takes a column 'headers' of type map<string,string>"),
         ("headers map, body integer", "'body' of type binary or string"),
-        ("headers map, body binary, n integer", "column 'n' is not written, since 'headers' and 'body'"),
+        ("headers map, body binary, n integer", "column 'n' is next to 'headers' and 'body'"),
     ],
 )
 def test_other_columns_are_refused(columns: str, told: str) -> None:

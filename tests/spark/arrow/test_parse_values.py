@@ -253,13 +253,13 @@ class TestLayouts:
     )
     def test_columns_of_our_own_have_their_types(self, schema: str) -> None:
         """A wrong declaration is an error when the query is made, not rows of nonsense."""
-        with pytest.raises(ConfigError, match=r"schema: column .* declare it so or leave it out"):
+        with pytest.raises(ConfigError, match=r"schema: column .* Declare it as that, or leave it out"):
             layout(schema)
 
     @pytest.mark.parametrize("name", ["ID", "Stream", "TIMESTAMP", "Fields", "_Corrupt"])
     def test_a_name_that_spark_takes_for_ours_is_refused(self, name: str) -> None:
         """Spark does not tell ID from id: the column would be null in each row, or a field read as an entry's id."""
-        with pytest.raises(ConfigError, match=f"schema: Spark takes column '{name}' for '{name.lower()}'"):
+        with pytest.raises(ConfigError, match=f"schema: Spark reads column '{name}' as '{name.lower()}'"):
             layout(f"{name} string, a int")
 
     @pytest.mark.parametrize(

@@ -685,7 +685,7 @@ def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three,
         fill(client, "s", 1)
     told = first_contact(real_redis.url, readFrom="replica")
     assert "option 'readFrom' is 'replica', and redis://" in told
-    assert "has none that is up: start one, or leave the option out" in told
+    assert "has none that is up. Start one, or leave the option out" in told
     alone = f"redis+cluster://127.0.0.1:{free_port()}"
     assert f"option 'url': cannot connect to {alone} (no node of the cluster answers" in first_contact(alone)
     for node in three.nodes:

@@ -508,7 +508,7 @@ def test_a_batch_read_of_a_group_is_refused() -> None:
     mode = dispatch.special_read(GOOD | {"minIdleTime": "90 s", "fields": "n"})
     assert mode is not None
     assert mode.schema().fieldNames() == ["stream", "id", "timestamp", "n"]
-    with pytest.raises(ConfigError, match=r"use spark\.readStream, millstream\.spark\.recover for what"):
+    with pytest.raises(ConfigError, match=r"Use spark\.readStream, millstream\.spark\.recover for what"):
         mode.reader(mode.schema())
 
 

@@ -145,7 +145,7 @@ def test_a_user_without_the_right_is_told_which(both: ServerProcess, both_client
         ({"hashes": "u*", "zzz": "1"}, "unknown option 'zzz': the options are url, minPartitions, hashes, keyColumn"),
         ({"hashes": "u?*", "keyColumn": "id"}, r"option 'hashes' is 'u\?\*': it must be a prefix and a star"),
         ({"hashes": "u:1", "keyColumn": "id"}, "it must be a prefix and a star, such as user:"),
-        ({"hashes": "u*", "keyColumn": "fields"}, "'keyColumn' is 'fields', which is a column of its own"),
+        ({"hashes": "u*", "keyColumn": "fields"}, "'keyColumn' is 'fields', which is another column"),
         ({"hashes": "u*", "key.column": "id"}, "did you mean 'keyColumn'"),
         ({"hashes": "u*", "minPartitions": "0"}, "option 'minPartitions' is '0'"),
         ({"hashes": "u*", "url": "memory://"}, "lives in one process"),
@@ -161,13 +161,13 @@ def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str)
 def test_other_uses_are_refused() -> None:
     """Hashes are not a stream, and are not written; the column of a key needs hashes."""
     source = MillstreamSource({"url": "redis://h:1/0", "hashes": "u*"})
-    with pytest.raises(ConfigError, match=r"a state and not a stream: use spark.read, and join that with a stream"):
+    with pytest.raises(ConfigError, match=r"a state and not a stream. Use spark.read, and join that with a stream"):
         source.streamReader(of(StructField("key", TEXT))).initialOffset()
     with pytest.raises(ConfigError, match="'hashes' are for reading: leave them out of a write"):
         _ = source.parsed_sink
     with pytest.raises(ConfigError, match="option 'keyColumn' is for reading hashes"):
         MillstreamSource({"url": "redis://h:1/0", "stream": "s", "keyColumn": "k"}).schema()
-    with pytest.raises(ConfigError, match="column 'key' is of type string here"):
+    with pytest.raises(ConfigError, match="column 'key' must be of type string"):
         source.reader(of(StructField("key", LongType())))
     with pytest.raises(ConfigError, match="column 'fields' must be map<string,string>"):
         source.reader(of(StructField("fields", MapType(TEXT, TimestampType()))))

@@ -72,7 +72,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"startingOffsets": '{"orders": "1-1", "orders": "2-2"}'}, "it names 'orders' twice"),
         (GOOD | {"startingTimestamp": str(2**64)}, "option 'startingTimestamp' is .*: no entry can be as late as that"),
         (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon': it must be milliseconds"),
-        (GOOD | {"startingTimestamp": "1", "startingOffsets": "latest"}, "both given: leave one out"),
+        (GOOD | {"startingTimestamp": "1", "startingOffsets": "latest"}, "both given. Leave one out"),
         (
             GOOD | {"startingTimestamp": "1", "startingOffsetsByTimestamp": '{"orders": 1}'},
             "'startingTimestamp' and 'startingOffsetsByTimestamp' are both given",
@@ -88,20 +88,23 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"endingOffsetsByTimestamp": '{"other": 1}'}, "names stream 'other', which this query does not read"),
         (
             GOOD | {"stream": "a,b", "startingOffsetsByTimestamp": '{"a": 1}'},
-            r"'startingOffsetsByTimestamp' names no place for stream 'b': add it \(a time\)",
+            r"'startingOffsetsByTimestamp' names no place for stream 'b'. Add it \(a time\)",
         ),
         (GOOD | {"liveTail": "false"}, "option 'liveTail' is for reading an archive"),
         (GOOD | {"fields": "a,ID"}, r"option 'fields' is 'a,ID': Spark takes 'ID' for 'id', a column of every entry"),
         (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
         (
             GOOD | {"archive": "hdfs://b/x"},
-            "option 'archive' is 'hdfs://b/x': an archive cannot lie at hdfs: give s3://bucket/prefix",
+            "option 'archive' is 'hdfs://b/x': an archive cannot lie at hdfs. Give s3://bucket/prefix",
         ),
         (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
-        (GOOD | {"endingOffsets": "group"}, "option 'endingOffsets' is 'group': it must be latest or a JSON"),
+        (
+            GOOD | {"endingOffsets": "group"},
+            "option 'endingOffsets' is invalid: it cannot be 'group'. Write latest, or a JSON",
+        ),
         (
             GOOD | {"startingOffsets": "group"},
-            "'startingOffsets' is 'group': name the consumer group by option 'group'",
+            "'startingOffsets' is 'group'. Name the consumer group by option 'group'",
         ),
         (GOOD | {"maxTriggerDelay": "5m"}, "'maxTriggerDelay' does nothing without 'minEntriesPerTrigger'"),
         (GOOD | {"minEntriesPerTrigger": "5", "maxTriggerDelay": "5"}, "'maxTriggerDelay' is '5': it must be a length"),

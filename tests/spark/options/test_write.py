@@ -67,11 +67,11 @@ def test_a_query_may_have_a_name() -> None:
         (GOOD | {"minId": "x"}, "option 'minId' is 'x': 'x' is not an entry id"),
         (GOOD | {"retention": "7"}, "option 'retention' is '7': it must be a length of time such as"),
         (GOOD | {"retention": "0s"}, "option 'retention' is '0s'"),
-        (GOOD | {"maxLen": "1", "retention": "1d"}, "'maxLen' and 'retention' are both given: trim by one"),
+        (GOOD | {"maxLen": "1", "retention": "1d"}, "'maxLen' and 'retention' are both given. Trim by one"),
         (GOOD | {"approximate": "true"}, "'approximate' does nothing without 'maxLen'"),
         (GOOD | {"txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together"),
         (GOOD | {"txnAppId": "a", "txnVersion": "-1"}, "'txnVersion' is '-1': it must be a whole number"),
-        (GOOD | {"asyncProgressTrackingEnabled": "true"}, "'asyncProgressTrackingEnabled' does not go with this sink"),
+        (GOOD | {"asyncProgressTrackingEnabled": "true"}, "'asyncProgressTrackingEnabled' is invalid with this sink"),
         (GOOD | {"url": "memory://x"}, "lives in one process"),
     ],
 )

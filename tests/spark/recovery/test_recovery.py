@@ -482,11 +482,11 @@ def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, cli
     [
         ({"min_idle_time": "soon", "verdict": "ack"}, "min_idle_time='soon': it must be a length of time such as"),
         ({"min_idle_time": 0, "verdict": "ack"}, "min_idle_time=0"),
-        ({}, "needs a function or a verdict, and not both"),
-        ({"verdict": "drop"}, "verdict='drop': it must be one of ack, release, dead"),
-        ({"verdict": "ack", "slice_size": 0}, "slice_size=0: it must be at least 1"),
+        ({}, "takes a function or a verdict"),
+        ({"verdict": "drop"}, "verdict='drop' is invalid. Write one of ack, release, dead"),
+        ({"verdict": "ack", "slice_size": 0}, "slice_size=0 is invalid. Write at least 1"),
         ({"verdict": "ack", "url": "memory://"}, "lives in one process"),
-        ({"function": len}, "needs a Spark session to call a function"),
+        ({"function": len}, "has no Spark session to call a function"),
     ],
 )
 def test_a_wrong_argument_is_named(given: dict[str, Any], says: str) -> None:

@@ -167,7 +167,7 @@ def test_a_failed_job_leaves_nothing(
             {"stream": "out", "maxlength": "5"},
             "ConfigError: unknown option 'maxlength': did you mean 'maxLen'?",
         ),
-        (["id n"], {}, "ConfigError: option 'stream' is missing: set .option('stream', 'orders'), or give each row"),
+        (["id n"], {}, "ConfigError: option 'stream' is missing. Set .option('stream', 'orders'), or give each row"),
         (["id"], {"stream": "out"}, "ConfigError: column 'id' is of type bigint and must be an entry id"),
         (["id n"], {"stream": "text"}, "ConfigError: option 'stream': 'text' on redis://"),
         (["id n"], {"stream": "out", "url": "redis://127.0.0.1:1/0"}, "NotReachedError: option 'url': cannot connect"),
@@ -205,7 +205,7 @@ def test_modes_that_would_delete_are_refused(
         source.groupBy("stream").count().writeStream.format("millstream").outputMode("complete")
         .option("url", real_redis.url).option("stream", "t").option("checkpointLocation", str(tmp_path / "c")).start()
     )  # fmt: skip
-    with pytest.raises(StreamingQueryException, match=r"outputMode\('complete'\) replaces everything"):
+    with pytest.raises(StreamingQueryException, match=r"outputMode\('complete'\) would replace all rows"):
         query.awaitTermination()
     shutil.rmtree(tmp_path / "c")
     assert client.keys() == ["s"]

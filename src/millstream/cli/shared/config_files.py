@@ -106,7 +106,9 @@ def read_user(path: Path) -> UserConfig:
     contexts = {}
     for name, entry in found.get("contexts", {}).items():
         if not NAME.fullmatch(name) or not isinstance(entry, dict):
-            raise ConfigError(f"{path}: [contexts.{name}] is not a context: `millstream context add --help` shows one")
+            raise ConfigError(
+                f"{path} is invalid: [contexts.{name}] is not a context. See `millstream context add --help`."
+            )
         contexts[name] = context_of(path, name, entry)
     return UserConfig(path, found.get("context", ""), contexts)
 
@@ -120,7 +122,7 @@ def read_project(start: Path) -> ProjectConfig | None:
             continue
         found = _table(path, _parsed(path, text), {"url": str, "context": str})
         if len(found) != 1:
-            raise ConfigError(f"{path}: it must have either url or context, which name a server")
+            raise ConfigError(f"{path} is invalid: it names no server, or two. Write either url or context.")
         if "url" in found:
             check_url(str(path), found["url"])
         return ProjectConfig(path, **found)
@@ -132,22 +134,22 @@ def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext
     kinds = {"url": str, "user": str, "production": bool, **dict.fromkeys(_PASSWORDS, str), "password-prompt": bool}
     place = f"{path}: [contexts.{name}]"
     if "password" in entry:
-        raise ConfigError(f"{place}: this file cannot have a password: give its source with {_either()}")
+        raise ConfigError(f"{place} is invalid: a password must not be in this file. Give its source with {_either()}.")
     found = _table(place, entry, kinds)
     if "url" not in found:
-        raise ConfigError(f"{place}: it has no url, such as redis://127.0.0.1:6379/0")
+        raise ConfigError(f"{place} is invalid: it has no url. Write one, such as redis://127.0.0.1:6379/0.")
     if sum(bool(found.get(each)) for each in _PASSWORDS) > 1:
-        raise ConfigError(f"{place}: give one of {_either()}")
+        raise ConfigError(f"{place} is invalid: it has two sources of the password. Give one of {_either()}.")
     check_url(place, found["url"])
     if "@" in found["url"] and found.get("user"):
-        raise ConfigError(f"{place}: the URL and user name different users: leave one out")
+        raise ConfigError(f"{place} is invalid: the URL has a user too. Leave one of them out.")
     return ServerContext(name, **{word.replace("-", "_"): value for word, value in found.items()})
 
 
 def check_url(place: str, url: str) -> None:
     """Refuse a URL that no file of ours may hold."""
     if has_password(url):
-        raise ConfigError(f"{place}: the url has a password: remove it, and use {_either()}")
+        raise ConfigError(f"{place} is invalid: the url has a password. Remove it, and use {_either()}.")
     try:
         check_shared(url)
     except ConfigError as error:
@@ -211,7 +213,7 @@ def _trusted(path: Path, *, private: bool) -> str | None:
     finally:
         os.close(opened)
     if len(content) > _MOST:
-        raise ConfigError(f"{path} is larger than {_MOST >> 20} MiB: it is not a file of Millstream")
+        raise ConfigError(f"{path} is invalid: it is larger than {_MOST >> 20} MiB. Replace or remove it.")
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -221,15 +223,15 @@ def _trusted(path: Path, *, private: bool) -> str | None:
 def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
     """Refuse a file that somebody else can have written."""
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{path} is not a file: replace or remove it")
+        raise ConfigError(f"{path} is not a file. Replace or remove it.")
     if status.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
-            f"{path} belongs to another user (uid {status.st_uid}), who could direct commands to another server: "
-            "remove it, or take ownership of it"
+            f"{path} belongs to another user (uid {status.st_uid}), who could direct commands to another server. "
+            "Remove it, or take ownership of it."
         )
     if status.st_mode & (0o077 if private else 0o002 if _is_own_group(status) else 0o022):
         what, cure = ("read or write", "600") if private else ("write", "go-w")
-        raise ConfigError(f"{path} is not used, since other users may {what} it: chmod {cure} {path}")
+        raise ConfigError(f"{path} is not used, since other users may {what} it. Run chmod {cure} {path}.")
 
 
 def _is_own_group(status: os.stat_result) -> bool:
@@ -252,10 +254,10 @@ def _table(place: object, table: Mapping[str, Any], kinds: Mapping[str, type]) -
     """A table whose words are all known, each with a value of its kind."""
     for word, value in table.items():
         if word not in kinds:
-            raise ConfigError(f"{place}: {word!r} is unknown; known are: {', '.join(kinds)}")
+            raise ConfigError(f"{place} is invalid: {word!r} is unknown. Write one of {', '.join(kinds)}.")
         if type(value) is not kinds[word]:
             what = {str: "text in quotes", bool: "true or false", dict: "a table"}[kinds[word]]
-            raise ConfigError(f"{place}: {word} must be {what}")
+            raise ConfigError(f"{place} is invalid: {word} must be {what}.")
     return dict(table)
 
 

@@ -26,4 +26,4 @@ def check_secret(path: object, file: IO[bytes]) -> None:
     status = os.fstat(file.fileno())
     given_by_root = status.st_uid == 0 and os.geteuid() != 0
     if stat.S_ISREG(status.st_mode) and not given_by_root and status.st_mode & 0o077:
-        raise ConfigError(f"{path} has a password in it, and others on this machine can read it: chmod 600 {path}")
+        raise ConfigError(f"{path} has a password, and other users can read it. Run chmod 600 {path}.")

@@ -180,16 +180,16 @@ def open_report(url: str) -> RecordedReport:
         raise ConfigError(f"{shown} cannot be read: {error}") from None
     except (ValueError, EOFError, zlib.error):
         raise ConfigError(
-            f"{shown} is not a report, or only a part of one: `millstream report` writes reports"
+            f"{shown} is not a report, or only a part of one. Write one with `millstream report`."
         ) from None
     if not isinstance(found, dict) or type(found.get("millstream_report")) is not int:
-        raise ConfigError(f"{shown} is not a report: `millstream report` writes reports")
+        raise ConfigError(f"{shown} is not a report. Write one with `millstream report`.")
     if found["millstream_report"] != FORMAT:
-        raise ConfigError(f"{shown} was written by another version of Millstream: open it with a newer one")
+        raise ConfigError(f"{shown} was written by another version of Millstream. Open it with a newer one.")
     try:
         return _learned(path, found)
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{shown} is a report that was changed or is damaged: {error}") from None
+        raise ConfigError(f"{shown} is a damaged report: {error}. Write it again with `millstream report`.") from None
 
 
 def _content(path: Path) -> bytes:
@@ -199,7 +199,7 @@ def _content(path: Path) -> bytes:
     with gzip.open(path) if packed else path.open("rb") as unpacked:
         content = unpacked.read(MOST + 1)
     if len(content) > MOST:
-        raise ConfigError(f"{without_secrets(str(path))} is larger than {MOST >> 20} MiB, more than any report")
+        raise ConfigError(f"{without_secrets(str(path))} is not a report: it is larger than {MOST >> 20} MiB")
     return content
 
 

@@ -76,14 +76,14 @@ class Folder:
     def _check_free(self) -> None:
         if self._foreign():
             raise ConfigError(
-                f"{self.root} is not empty and is not an archive (it has no {MANIFEST}): give a new directory"
+                f"{self.root} is not empty and is not an archive (it has no {MANIFEST}). Give a new directory."
             )
         around = [] if self.storage.local is None else self.storage.local.resolve().parents
         outer = next((folder for folder in around if (folder / MANIFEST).exists()), None)
         if outer is not None:
             raise ConfigError(
-                f"{self.root} is within the archive {outer}, whose readers would confuse the two: give a "
-                "directory outside it"
+                f"{self.root} is within the archive {outer}, whose readers would mix the two up. Give a "
+                "directory outside of it."
             )
 
     def _foreign(self) -> list[str]:

@@ -53,7 +53,7 @@ def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> ReplaySour
     manifest = folder.read()
     if what.stream not in manifest.places:
         there = ", ".join(sorted(manifest.places)) or "nothing"
-        raise ConfigError(f"the archive {what.source} does not have stream {what.stream!r}: it has {there}")
+        raise ConfigError(f"the archive {what.source} has no stream {what.stream!r}. Name one of its streams: {there}.")
     files = manifest.of(what.stream, low, high)
     paths = [file.path for file in files]
     high = min(high, manifest.place(what.stream).id)

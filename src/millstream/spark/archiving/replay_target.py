@@ -63,7 +63,7 @@ class ReplayTarget:
             kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
             raise kind(f"cannot connect to the target {shown} ({reason}): start it or correct --to") from None
         if found not in (b"none", b"stream"):
-            raise ConfigError(f"{self._what.into!r} at the target is a {found.decode()}: name a stream")
+            raise ConfigError(f"{self._what.into!r} at the target is a {found.decode()}. Name a stream.")
         self._check_apart()
         if not noted:
             return ZERO

@@ -55,8 +55,8 @@ class Layout:
                 if column.type != _FIXED[column.name]:
                     spark = "timestamp" if column.name == names.TIMESTAMP else "string"
                     raise ConfigError(
-                        f"schema: column {column.name!r} is that of the entry, of type {spark}: "
-                        "declare it with this type or leave it out"
+                        f"schema: column {column.name!r} is that of the entry, of type {spark}. "
+                        "Declare it as that, or leave it out."
                     )
             elif headers and column.name in names.ENVELOPE:
                 _check_envelope(column)
@@ -65,13 +65,13 @@ class Layout:
                 if not pairs and not listed:
                     raise ConfigError(
                         "schema: column 'fields' must be map<string,string> or "
-                        "array<struct<name:binary,value:binary>>; declare it so or leave it out"
+                        "array<struct<name:binary,value:binary>>. Declare it as that, or leave it out."
                     )
             else:
                 if (own := names.column_of_an_entry(column.name)) is not None:
                     raise ConfigError(
-                        f"schema: Spark takes column {column.name!r} for {own!r}, and an entry's field is something "
-                        f"else: write it {own!r}, or read the field from the map, fields['{column.name}']"
+                        f"schema: Spark reads column {column.name!r} as {own!r}, and a field of an entry is something "
+                        f"else. Write it {own!r}, or read the field from the map, fields['{column.name}']."
                     )
                 if not is_readable(column.type):
                     raise unreadable(schema[column.name])
@@ -138,8 +138,8 @@ def _check_envelope(column: pa.Field) -> None:
     if not fine:
         wanted = "map<string,string>" if column.name == names.HEADERS else "binary or string"
         raise ConfigError(
-            f"schema: column {column.name!r} is of the entry's envelope and of type {wanted}: declare it so or leave "
-            "the option 'includeHeaders' out"
+            f"schema: column {column.name!r} is of the entry's envelope and of type {wanted}. Declare it as that, or "
+            "leave the option 'includeHeaders' out."
         )
 
 

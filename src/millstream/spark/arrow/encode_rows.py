@@ -61,14 +61,16 @@ class RowLayout:
             _check_not_taken(name)
         if by_map and (strangers := [name for name in kinds if name not in names.ENTRY]):
             raise ConfigError(
-                f"column {strangers[0]!r} is not written, since the map 'fields' holds the whole entry: put it into "
-                "the map or drop it"
+                f"column {strangers[0]!r} is next to the map 'fields', which is the whole entry. Put it into the "
+                "map or drop it."
             )
         if not by_map and not fields:
-            raise ConfigError("there is no column to write: every column but 'stream' and 'id' becomes a field")
+            raise ConfigError(
+                "there is no column to write. Add one: each column but 'stream' and 'id' becomes a field."
+            )
         for name in fields:
             if problem := unwritable(kinds[name]):
-                raise ConfigError(f"column {name!r} is {problem}, which a field cannot hold: cast it to string")
+                raise ConfigError(f"column {name!r} is {problem}, which a field cannot hold. Cast it to string.")
         return cls(target, "id" in kinds, fields)
 
 
@@ -81,7 +83,7 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
     if target is None and "stream" not in kinds:
         kafka = " (Kafka's column 'topic': withColumnRenamed('topic', 'stream'))" if "topic" in kinds else ""
         raise ConfigError(
-            f"option 'stream' is missing: set .option('stream', 'orders'), or give each row a column 'stream'{kafka}"
+            f"option 'stream' is missing. Set .option('stream', 'orders'), or give each row a column 'stream'{kafka}."
         )
     for name in ("stream", "id"):
         if name in kinds and not pa.types.is_string(kinds[name]) and not (name == "stream" and target is not None):
@@ -93,8 +95,8 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
     kind = kinds.get("fields", pa.null())
     if pa.types.is_map(kind) and not (_is_text(kind.key_type) and _is_text(kind.item_type)):
         raise ConfigError(
-            f"column 'fields' is of type {shown['fields']} and must be map<string,string> or map<string,binary>: cast "
-            "it"
+            f"column 'fields' is of type {shown['fields']} and must be map<string,string> or map<string,binary>. Cast "
+            "it."
         )
 
 
@@ -109,8 +111,8 @@ def _check_envelope(kinds: dict[str, pa.DataType]) -> None:
         )
     if strangers := [name for name in kinds if name not in (*names.ENTRY[:3], *names.ENVELOPE)]:
         raise ConfigError(
-            f"column {strangers[0]!r} is not written, since 'headers' and 'body' are the whole entry: put it into one "
-            "of them or drop it"
+            f"column {strangers[0]!r} is next to 'headers' and 'body', which are the whole entry. Put it into one "
+            "of them or drop it."
         )
 
 
@@ -134,8 +136,8 @@ def _check_not_taken(name: str) -> None:
     own = names.column_of_an_entry(name)
     if own not in (None, names.FIELDS) or (own != name and own is not None):
         raise ConfigError(
-            f"column {name!r} would be a field that a read takes for an entry's own {own!r}: rename it, "
-            f"withColumnRenamed('{name}', ...), or drop it"
+            f"column {name!r} would be read as an entry's own {own!r}. Rename it, "
+            f"withColumnRenamed('{name}', ...), or drop it."
         )
 
 

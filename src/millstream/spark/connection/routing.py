@@ -166,7 +166,7 @@ def refusal(reply: Reply, said: str) -> UsageError:
 def require_whole(reply: Reply) -> None:
     """Insist on a server that has all keys before a look through them; ``reply`` is that to CLUSTER INFO."""
     if (count := masters(reply)) > 1:
-        raise ConfigError(f"option 'url': {part_of(count)}: write {CLUSTERS}host:port,host:port, some of its nodes")
+        raise ConfigError(f"option 'url': {part_of(count)}. Write {CLUSTERS}host:port,host:port, some of its nodes.")
 
 
 # --- replicas --------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def replicas(url: str, key: str | bytes | None = None) -> list[str]:
         return sentinel.replicas(url)
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        raise ConfigError("option 'readFrom' is 'replica', and option 'url' is a socket of this machine: name a port")
+        raise ConfigError("option 'readFrom' is 'replica', and option 'url' is a socket of this machine. Name a port.")
     account = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     role = _ask_once(url, ("ROLE",), _ROLE_SECONDS)
     there = role[2] if role and role[0] == b"master" else []

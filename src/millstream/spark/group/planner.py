@@ -66,7 +66,7 @@ class GroupPlanner:
             if there == 1:
                 raise ConfigError(
                     f"option 'group': workers share group {self._options.group!r} of the partitioned stream {name!r}, "
-                    "each the owner of some partitions, and mode 'group' knows no owners: give it a group of its own"
+                    "each the owner of some partitions, and mode 'group' has no owners. Give it a group of its own."
                 )
 
     def _streams(self) -> list[str]:

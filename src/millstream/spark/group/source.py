@@ -42,9 +42,9 @@ class GroupMode:
         """For ``spark.read``: the entries that one consumer holds."""
         if not self._options.consumer:
             raise ConfigError(
-                "option 'mode' is 'group', and a batch read would claim entries and never acknowledge them: use "
-                "spark.readStream, millstream.spark.recover for entries that others have left, or name a 'consumer' to "
-                "see its entries"
+                "option 'mode' is 'group', and a batch read would claim entries that nobody acknowledges. Use "
+                "spark.readStream, millstream.spark.recover for what others have left, or name a 'consumer' to see "
+                "what it holds."
             )
         return HeldReader(self._options, schema)
 
@@ -83,7 +83,7 @@ class HeldReader(DataSourceReader):
 def _without_deliveries(schema: StructType) -> StructType:
     # Rows are matched with their counts by id.
     if names.ID not in schema.fieldNames():
-        raise ConfigError("schema: what a consumer holds is read with the column id: add 'id string'")
+        raise ConfigError("the schema has no column id, which entries of a consumer are read with. Add 'id string'.")
     return StructType([column for column in schema if column.name != DELIVERIES.name])
 
 

@@ -38,7 +38,7 @@ def parse(raw: Mapping[str, str]) -> HashOptions:
                 "prefix and a star, such as user:*"
             )
         if column.lower() in (names.FIELDS, names.CORRUPT):
-            raise ConfigError(f"option 'keyColumn' is {column!r}, which is a column of its own here: name it otherwise")
+            raise ConfigError(f"option 'keyColumn' is {column!r}, which is another column here. Choose another name.")
     return HashOptions(
         url=common.find_url(raw),
         pattern=pattern,

@@ -53,10 +53,10 @@ class HashLayout:
         for column in made.schema:
             if column.name in (made.key_column, CORRUPT):
                 if column.type != pa.string():
-                    raise ConfigError(f"schema: column {column.name!r} is of type string here: declare it so")
+                    raise ConfigError(f"schema: column {column.name!r} must be of type string. Declare it as that.")
             elif column.name == FIELDS:
                 if column.type != _MAP:
-                    raise ConfigError("schema: column 'fields' must be map<string,string>: declare it so")
+                    raise ConfigError("schema: column 'fields' must be map<string,string>. Declare it as that.")
                 made.whole = True
             elif not is_readable(column.type):
                 raise unreadable(schema[column.name])

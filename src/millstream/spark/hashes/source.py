@@ -42,7 +42,7 @@ class Hashes:
         """For ``spark.readStream``: never."""
         raise ConfigError(
             f"option 'hashes' is {self._options.pattern!r} ({', '.join(schema.fieldNames())}), a state and not a "
-            "stream: use spark.read, and join that with a stream"
+            "stream. Use spark.read, and join that with a stream."
         )
 
 

@@ -42,7 +42,7 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
         if name in lowered:
             continue
         if name == "path":
-            raise ConfigError(f"{call} does not take a path: set .option('stream', 'orders')")
+            raise ConfigError(f"{call} does not take a path. Set .option('stream', 'orders').")
         if (others_name := foreign.refusal(name, lowered.values(), call)) is not None:
             raise ConfigError(others_name)
         close = difflib.get_close_matches(name, [*lowered, *others], n=1, cutoff=0.6)
@@ -113,8 +113,8 @@ def find_url(given: Mapping[str, str]) -> str:
     url = url_text.find_url(given.get("url", "").strip())
     if url.startswith(EMBEDDED):
         raise ConfigError(
-            f"option 'url': {kind_of(url)} lives in one process, and Spark works in several: run "
-            "`millstream serve` and give its redis:// URL"
+            f"option 'url': {kind_of(url)} lives in one process, and Spark works in several. Run "
+            "`millstream serve` and give its redis:// URL."
         )
     if not url.startswith(SERVERS):
         raise ConfigError(f"option 'url' must start with one of {', '.join(SERVERS)}, as redis://127.0.0.1:6379/0 does")

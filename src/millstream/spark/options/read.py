@@ -106,10 +106,10 @@ def parse(raw: Mapping[str, str]) -> Options:
         given=frozenset(given),
     )
     if found.ending == "group":
-        raise ConfigError("option 'endingOffsets' is 'group': it must be latest or a JSON of ids")
+        raise ConfigError("option 'endingOffsets' is invalid: it cannot be 'group'. Write latest, or a JSON of ids.")
     if found.ending == "earliest":
         raise ConfigError(
-            "option 'endingOffsets' is 'earliest', which would read nothing: use 'latest' or a JSON of ids"
+            "option 'endingOffsets' is 'earliest', which would read nothing. Use 'latest' or a JSON of ids."
         )
     _check_together(found)
     return found
@@ -124,7 +124,7 @@ def parse_entries(raw: Mapping[str, str]) -> Options:
     )
     if of_batches and of_streams:
         raise ConfigError(
-            f"option {of_batches!r} is for spark.read, and option {of_streams!r} for spark.readStream: leave one out"
+            f"option {of_batches!r} is for spark.read, and option {of_streams!r} for spark.readStream. Leave one out."
         )
     return found
 
@@ -132,17 +132,19 @@ def parse_entries(raw: Mapping[str, str]) -> Options:
 def _check_together(found: Options) -> None:
     """Raise for options that contradict each other: one of them would do nothing, and its user would not know."""
     if found.headers and found.archive is not None:
-        raise ConfigError("option 'includeHeaders' is for live streams: leave it out where an archive is read")
+        raise ConfigError("option 'includeHeaders' is for live streams. Leave it out where an archive is read.")
     if found.headers and set(found.fields) & set(names.ENVELOPE):
-        raise ConfigError("option 'fields' names 'headers' or 'body', which are the envelope's by 'includeHeaders'")
+        raise ConfigError(
+            "option 'fields' names 'headers' or 'body', which are columns of 'includeHeaders'. Remove them."
+        )
     if found.starting == "group" and found.group is None:
-        raise ConfigError("option 'startingOffsets' is 'group': name the consumer group by option 'group'")
+        raise ConfigError("option 'startingOffsets' is 'group'. Name the consumer group by option 'group'.")
     if found.min_entries is None:
         if "maxtriggerdelay" in found.given:
-            raise ConfigError("option 'maxTriggerDelay' does nothing without 'minEntriesPerTrigger': leave it out")
+            raise ConfigError("option 'maxTriggerDelay' does nothing without 'minEntriesPerTrigger'. Leave it out.")
     elif found.max_entries is not None and found.min_entries > found.max_entries:
         raise ConfigError(
-            "option 'minEntriesPerTrigger' is more than 'maxEntriesPerTrigger': lower one or raise the other"
+            "option 'minEntriesPerTrigger' is more than 'maxEntriesPerTrigger'. Lower one or raise the other."
         )
 
 
@@ -171,7 +173,7 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
     folder = read(given, "archive", _folder)
     live_tail = read(given, "liveTail", boolean)
     if "livetail" in given and folder is None:
-        raise ConfigError("option 'liveTail' is for reading an archive: name that by option 'archive'")
+        raise ConfigError("option 'liveTail' is for reading an archive. Name that by option 'archive'.")
     return folder, live_tail is not False
 
 
@@ -193,9 +195,9 @@ def _which(given: Mapping[str, str]) -> Options:
     )
     ways = [name for name in ("stream", "streamPattern", "partitionedStream") if name.lower() in given]
     if len(ways) > 1:
-        raise ConfigError(f"options {ways[0]!r} and {ways[1]!r} are both given: name the streams by one of them")
+        raise ConfigError(f"options {ways[0]!r} and {ways[1]!r} are both given. Name the streams by one of them.")
     if not ways:
-        raise ConfigError(f"{NO_STREAM}: set .option('stream', 'orders'), or several as 'orders,refunds'")
+        raise ConfigError(f"{NO_STREAM}. Set .option('stream', 'orders'), or several as 'orders,refunds'.")
     return found
 
 
@@ -204,7 +206,7 @@ def _place(given: Mapping[str, str], side: str, which: Options) -> Where | None:
     offsets, moment, moments = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     named = [name for name in (offsets, moment, moments) if name.lower() in given]
     if len(named) > 1:
-        raise ConfigError(f"options {named[0]!r} and {named[1]!r} are both given: leave one out")
+        raise ConfigError(f"options {named[0]!r} and {named[1]!r} are both given. Leave one out.")
     by_time = read(given, moment, _instant)
     if by_time is not None:
         return {"*": before_time(by_time)}
@@ -223,10 +225,10 @@ def _check_streams(option: str, found: Iterable[str], wanted: str, which: Option
     """Raise unless the places are those of the streams that are read."""
     for key in found:
         if not which.reads(key):
-            raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read")
+            raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read. Remove it.")
     for key in which.streams:
         if key not in found:
-            raise ConfigError(f"option {option!r} names no place for stream {key!r}: add it ({wanted})")
+            raise ConfigError(f"option {option!r} names no place for stream {key!r}. Add it ({wanted}).")
 
 
 def _instants(text: str) -> Mapping[str, Id]:

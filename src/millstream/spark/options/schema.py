@@ -34,5 +34,5 @@ def checked_schema(options: Options, schema: StructType) -> StructType:
     """
     own = entry_schema(options.fields, headers=options.headers)
     if options.fields and schema.fieldNames() != own.fieldNames():
-        raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
+        raise ConfigError("option 'fields' and .schema(...) both choose the columns. Leave one out.")
     return schema

@@ -39,8 +39,8 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
     given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_TO_SINKS}
     if given.get("asyncprogresstrackingenabled", "").lower() == "true":
         raise ConfigError(
-            "option 'asyncProgressTrackingEnabled' does not go with this sink: a batch that Spark has not logged may "
-            "be another one when it is repeated, and would be taken for the first; leave it out"
+            "option 'asyncProgressTrackingEnabled' is invalid with this sink: a batch that Spark has not logged may "
+            "be another one when it is repeated, and would be taken for the first. Leave it out."
         )
     opts.check_names(given, names.options(names.WRITE, names.APPEND), "save()")
     retention, timeout = (opts.read(given, name, opts.duration) for name in ("retention", "stagingTimeout"))
@@ -66,12 +66,12 @@ def _check_together(found: SinkOptions) -> None:
     """Raise for options that contradict each other, or of which one does nothing without the other."""
     trims = [name for name in ("maxLen", "minId", "retention") if name.lower() in found.given]
     if len(trims) > 1:
-        raise ConfigError(f"options {trims[0]!r} and {trims[1]!r} are both given: trim by one of them")
+        raise ConfigError(f"options {trims[0]!r} and {trims[1]!r} are both given. Trim by one of them.")
     if "approximate" in found.given and not trims:
-        raise ConfigError("option 'approximate' does nothing without 'maxLen', 'minId' or 'retention': leave it out")
+        raise ConfigError("option 'approximate' does nothing without 'maxLen', 'minId' or 'retention'. Leave it out.")
     if (found.app is None) != (found.version is None):
         raise ConfigError(
-            "options 'txnAppId' and 'txnVersion' go together: the one names the job, the other numbers its writes"
+            "options 'txnAppId' and 'txnVersion' go together. Give both, the job's name and the number of its write."
         )
 
 

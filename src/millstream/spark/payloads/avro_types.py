@@ -83,7 +83,7 @@ class AvroColumns:
             if fit is not None:
                 fits[field["name"]] = fit
         if not columns:
-            raise ConfigError(f"{place} is a record without fields, and a struct has some")
+            raise ConfigError(f"{place} is a record without fields, and Spark's structs have at least one")
         return types.StructType(columns), _fields(fits) if fits else None
 
     def _of_union(self, schema: list[Any], place: str, within: tuple[str, ...]) -> tuple[types.DataType, Fit | None]:
@@ -95,7 +95,7 @@ class AvroColumns:
             if all(isinstance(part, str) for part in parts) and set(parts) == names:
                 return _PLAIN[wider], None
         raise ConfigError(
-            f"{place} is a union of {len(parts)} types, and a column has one: give a schema that reads one of them"
+            f"{place} is a union of {len(parts)} types, and a column has one. Give a schema that reads one of them."
         )
 
     def _of_plain(

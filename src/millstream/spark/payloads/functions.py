@@ -66,7 +66,9 @@ def from_confluent(
     """
     found = Registry(registry)
     if (subject is None) == (schema is None):
-        raise ConfigError("from_confluent: give either subject=, whose latest schema gives the columns, or schema=")
+        raise ConfigError(
+            "from_confluent() has no schema. Give subject=, whose latest schema gives the columns, or schema=."
+        )
     parsed = found.latest(subject) if subject is not None else _parsed(schema or "")
     return _applied(column, parsed, registry, mode)
 
@@ -75,13 +77,13 @@ def _parsed(schema: str) -> Any:
     try:
         return json.loads(schema)
     except (TypeError, ValueError):
-        raise ConfigError(f"schema is {schema!r:.80}: it must be an Avro schema as JSON") from None
+        raise ConfigError(f"schema={schema!r:.80} is invalid. Write an Avro schema as JSON.") from None
 
 
 def _applied(column: Column | str, schema: Any, registry: str | None, mode: str) -> Column:
     """The column of a function that runs in Spark's Python workers."""
     if mode.upper() not in (FAILFAST, PERMISSIVE):
-        raise ConfigError(f"mode is {mode!r}: it must be {FAILFAST} or {PERMISSIVE}")
+        raise ConfigError(f"mode={mode!r} is invalid. Write {FAILFAST} or {PERMISSIVE}.")
     columns = AvroColumns(schema)
     _check(schema)
     permissive = mode.upper() == PERMISSIVE
@@ -97,11 +99,11 @@ def _applied(column: Column | str, schema: Any, registry: str | None, mode: str)
 
 def _check(schema: Any) -> None:
     if fastavro is None:
-        raise ConfigError("Avro is read by fastavro, which is not installed: pip install 'millstream[avro]'")
+        raise ConfigError("Avro is read by fastavro, which is not installed. Run pip install 'millstream[avro]'.")
     try:
         fastavro.parse_schema(schema)
     except Exception as reason:  # noqa: BLE001 - of several kinds, all of them about the schema
-        raise ConfigError(f"the schema is not a valid Avro schema: {reason}") from None
+        raise ConfigError(f"the Avro schema is invalid: {reason}") from None
 
 
 def decoded(values: pa.Array, schema: Any, kind: DataType, registry: str | None, *, permissive: bool) -> pa.Array:

@@ -41,7 +41,7 @@ class Registry:
         parts = split(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                "the registry's URL is invalid: it must be that of a schema registry, such as http://127.0.0.1:8081"
+                "the registry's URL is invalid. Write that of a schema registry, such as http://127.0.0.1:8081."
             )
         self.shown = without_password(url)
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -62,7 +62,7 @@ class Registry:
         found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
         if found is None:
             raise ConfigError(
-                f"the registry {self.shown} has no subject {subject!r}: correct the name, or give a schema"
+                f"the registry {self.shown} has no subject {subject!r}. Correct the name, or give a schema."
             )
         return self._avro(found, f"the latest schema of {subject!r}")
 
@@ -71,7 +71,7 @@ class Registry:
         if kind != "AVRO":
             raise ConfigError(f"{what} in {self.shown} is {kind}, and only Avro is read")
         if found.get("references"):
-            raise ConfigError(f"{what} in {self.shown} refers to schemas of other subjects, which is not read")
+            raise ConfigError(f"{what} in {self.shown} refers to schemas of other subjects, which is not supported")
         try:
             return json.loads(found["schema"])
         except (KeyError, TypeError, ValueError):
@@ -101,14 +101,14 @@ class Registry:
                 if refused.code >= 500:
                     raise ConnectionError(f"{refused.code} {refused.reason}") from None
                 raise ConfigError(
-                    f"registry {self.shown} answers {refused.code} {refused.reason}: is it the URL of a registry?"
+                    f"registry {self.shown} answered {refused.code} {refused.reason}. Check its URL."
                 ) from None
         try:
             found = json.loads(body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise ConfigError(f"registry {self.shown} does not answer in JSON: is it the URL of a schema registry?")
+            raise ConfigError(f"registry {self.shown} did not send JSON. Check its URL.")
         return found
 
 

@@ -74,8 +74,8 @@ class Planner:
         for key, place in self._streams.group_places(group, states).items():
             if place is None and self._options.streams:
                 raise ConfigError(
-                    f"option 'startingOffsets' is 'group', and stream {key!r} has no group {group!r}: set it to "
-                    f"earliest, latest or ids, or create the group (XGROUP CREATE {key} {group} <id>)"
+                    f"option 'startingOffsets' is 'group', and stream {key!r} has no group {group!r}. Choose where to "
+                    f"begin (earliest, latest, ids), or create it (XGROUP CREATE {key} {group} <id>)."
                 )
             if place is None:
                 found[key] = states[key].beginning

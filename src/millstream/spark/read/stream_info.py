@@ -65,8 +65,8 @@ class StreamInfo:
     def _check_replicas(self) -> None:
         if self._options.from_replica and not routing.replicas(self._options.url):
             raise ConfigError(
-                f"option 'readFrom' is 'replica', and {self._options.shown_url} has none that is up: start one, or "
-                "leave the option out"
+                f"option 'readFrom' is 'replica', and {self._options.shown_url} has none that is up. Start one, or "
+                "leave the option out."
             )
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class StreamInfo:
             elif int(info[b"consumers"]) or int(info[b"pending"]):
                 raise ConfigError(
                     f"option 'group': {group!r} of stream {key!r} is in use ({info[b'consumers']} consumers, "
-                    f"{info[b'pending']} pending), and this query would move its cursor: give it a group of its own"
+                    f"{info[b'pending']} pending), and this query would move its cursor. Give it a group of its own."
                 )
 
     def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
@@ -252,5 +252,5 @@ def _key_text(name: bytes) -> str:
         return name.decode()
     except UnicodeDecodeError:
         raise ConfigError(
-            f"option 'streamPattern' matches {name!r}, which is not UTF-8 text: narrow the pattern"
+            f"option 'streamPattern' matches {name!r}, which is not UTF-8 text. Narrow the pattern."
         ) from None

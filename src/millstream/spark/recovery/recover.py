@@ -101,16 +101,16 @@ def recover(
     """
     min_idle = _milliseconds(min_idle_time)
     if (function is None) == (verdict is None):
-        raise ConfigError("recover() needs a function or a verdict, and not both")
+        raise ConfigError("recover() takes a function or a verdict, and has none or both. Give one.")
     if verdict is not None and verdict not in WORDS:
-        raise ConfigError(f"verdict={verdict!r}: it must be one of {', '.join(WORDS)}")
+        raise ConfigError(f"verdict={verdict!r} is invalid. Write one of {', '.join(WORDS)}.")
     if slice_size < 1:
-        raise ConfigError(f"slice_size={slice_size!r}: it must be at least 1")
+        raise ConfigError(f"slice_size={slice_size!r} is invalid. Write at least 1.")
     decide: Decide
     if function is not None:
         if spark is None:
             raise ConfigError(
-                "recover() needs a Spark session to call a function: millstream.spark.session() makes one"
+                "recover() has no Spark session to call a function in. Make one with millstream.spark.session()."
             )
         decide = SparkDecisions(spark, function, url, stream, group, name, schema)
     else:
@@ -147,7 +147,10 @@ class Recovery:
         self._lock = RecoveryLock(self._router, f"{self._cursor_key}:lock", name)
         self._renewal = LeaseRenewal(url, group, min(min_idle, LOCK_MS), self._lock.renew)
         if dead == stream:
-            raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
+            raise ConfigError(
+                f"dead={dead!r} is invalid: it is the stream itself, whose consumers would get its dead letters. "
+                "Name another stream."
+            )
         info = StreamInfo(read.parse({"url": url, "stream": stream}))
         info.states([stream])  # the first contact, which shows errors in the URL or the key
         info.close()

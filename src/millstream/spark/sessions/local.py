@@ -230,8 +230,8 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
             return builder.getOrCreate()
     except PySparkException as reason:
         raise ConfigError(
-            f"Spark did not start ({str(reason).splitlines()[0].strip()}; Java's output is above): correct the "
-            f"master, {chosen['spark.master']!r}, or the other settings"
+            f"Spark did not start ({str(reason).splitlines()[0].strip()}; Java's output is above). Correct the "
+            f"master, {chosen['spark.master']!r}, or the other settings."
         ) from None
 
 

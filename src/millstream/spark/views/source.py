@@ -41,16 +41,16 @@ class View:
                 )
             if column.dataType != known[column.name]:
                 raise ConfigError(
-                    f"schema: column {column.name!r} of the view {self.kind!r} is {known[column.name].simpleString()}: "
-                    "declare it so or leave .schema(...) out"
+                    f"schema: column {column.name!r} of the view {self.kind!r} is {known[column.name].simpleString()}. "
+                    "Declare it as that, or leave .schema(...) out."
                 )
         return ViewReader(self.kind, self.parsed, schema)
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``: never."""
         raise ConfigError(
-            f"option 'view' is {self.kind!r} ({', '.join(schema.fieldNames())}), a state and not a stream: use "
-            "spark.read, again and again if need be"
+            f"option 'view' is {self.kind!r} ({', '.join(schema.fieldNames())}), a state and not a stream. Use "
+            "spark.read, repeatedly if needed."
         )
 
 

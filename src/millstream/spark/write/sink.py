@@ -197,8 +197,8 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
     options.refuse_batch_only()
     if overwrite:
         raise ConfigError(
-            "outputMode('complete') replaces everything by every batch, and entries of a stream stay: use 'append', or "
-            "'update' with foreachBatch and a batch write with txnAppId and txnVersion"
+            "outputMode('complete') would replace all rows by each batch, and entries of a stream stay. Use 'append', "
+            "or 'update' with foreachBatch and a batch write with txnAppId and txnVersion."
         )
     return StreamSink(options, _checked(options, schema))
 
@@ -207,8 +207,8 @@ def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
     """The sink that ``write`` needs."""
     if overwrite:
         raise ConfigError(
-            "mode('overwrite') would delete the stream, with its groups and their pending entries: use "
-            "mode('append'), and DEL the key first if that is what you want"
+            "mode('overwrite') would delete the stream, with its groups and their pending entries. Use "
+            "mode('append'), and DEL the key first if that is what you want."
         )
     return BatchSink(options, _checked(options, schema))
 

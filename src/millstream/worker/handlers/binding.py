@@ -160,7 +160,7 @@ class Binder:
         if parameter is self._single:
             return _convert(parameter, body)
         raise PayloadError(
-            f"{parameter.name}: the entry holds a single {type(body).__name__}, the handler wants several fields"
+            f"{parameter.name}: the entry holds a single {type(body).__name__}, and the handler takes several fields"
         )
 
 

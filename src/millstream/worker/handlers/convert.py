@@ -201,7 +201,7 @@ def _msgspec_check(kind: Any, mark: Any) -> Convert:
     try:
         msgspec.json.Decoder(limited)
     except TypeError as error:
-        raise ConfigError(f"cannot check {limited!r}: {error}") from None
+        raise ConfigError(f"the annotation {limited!r} is invalid: {error}") from None
 
     def check(value: Any) -> Any:
         msgspec.convert(value, limited)  # its ValidationError is a ValueError
@@ -624,7 +624,9 @@ def _by_pydantic(annotation: Any, *, loads: bool = True) -> Convert:
     try:
         from pydantic import PydanticUserError, TypeAdapter  # noqa: PLC0415 - an extra that handlers may do without
     except ImportError:
-        raise ConfigError(f"cannot decode {annotation!r} without pydantic: install millstream[worker]") from None
+        raise ConfigError(
+            f"cannot decode {annotation!r} without pydantic. Run pip install 'millstream[worker]'."
+        ) from None
     try:
         adapter = TypeAdapter(annotation)
     except PydanticUserError as error:

@@ -51,7 +51,7 @@ def new_provider() -> "Provider":
     try:
         from fast_depends.dependencies import Provider  # noqa: PLC0415 - only users of dependencies pay for it
     except ImportError:
-        raise ConfigError("Depends needs fast-depends: install millstream[worker]") from None
+        raise ConfigError("Depends needs fast-depends. Run pip install 'millstream[worker]'.") from None
     return Provider()
 
 
@@ -84,7 +84,7 @@ class Injector:
             raise ConfigError(f"{name}: {error}") from None
         if self._model.custom_fields:
             raise ConfigError(
-                f"{name}: of fast-depends, Depends is known here; {sorted(self._model.custom_fields)} is not"
+                f"{name}: {sorted(self._model.custom_fields)} is invalid: only Depends is supported. Use it."
             )
         self._provider = provider
         self._binders = self._collect(self._model, context)
@@ -94,7 +94,9 @@ class Injector:
             self.context.update(binder.context)
             for parameter, annotation in binder.annotations.items():
                 if seen.setdefault(parameter, annotation) != annotation:
-                    raise ConfigError(f"{name}: two dependencies have a parameter {parameter!r} of different types")
+                    raise ConfigError(
+                        f"{name}: two dependencies have a parameter {parameter!r} of different types. Rename one."
+                    )
         self.wants_entry = bool(seen)  # True when a dependency asks for the message or for what is in the entry
         # True when a dependency asks for the message
         self.wants_message = any(binder.wants_message for binder in self._binders)

@@ -22,7 +22,7 @@ _PRODUCERS = 4096
 def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
     """The words that trim the stream, approximately, with an XADD."""
     if maxlen is not None and minid is not None:
-        raise ConfigError("publish(maxlen=, minid=): a stream is trimmed by length or by id, not by both")
+        raise ConfigError("publish(maxlen=, minid=) is invalid: a stream is trimmed by length or by id. Write one.")
     if maxlen is not None:
         return ("MAXLEN", "~", maxlen)
     return () if minid is None else ("MINID", "~", minid)
@@ -33,7 +33,9 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
     if headers is None:
         return encode(content)
     if not isinstance(headers, Mapping):
-        raise PayloadError(f"headers={headers!r:.80} is invalid: it must be a mapping of texts")
+        raise PayloadError(
+            f"headers={headers!r:.80} is invalid: it must be a mapping of texts. Write {{'name': 'value'}}."
+        )
     kind, body = to_body(content)
     given = headers.get("content-type")
     if isinstance(given, str) and not _fits(given, kind, body):

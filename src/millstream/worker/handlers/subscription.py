@@ -94,7 +94,7 @@ class StreamSub:
             if getattr(self, name) == "":
                 raise ConfigError(f"StreamSub({name}='') is invalid: it is empty. Give it a name.")
         if not _START.match(self.start):
-            raise ConfigError(f'StreamSub(start={self.start!r}): "0", "$" or an entry id')
+            raise ConfigError(f'StreamSub(start={self.start!r}) is invalid. Write "0", "$" or an entry id.')
         for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):
             value = getattr(self, name)
             if value is not None and name in ("min_idle_time", "polling_interval"):
@@ -110,11 +110,13 @@ class StreamSub:
                 value = round(length)
                 object.__setattr__(self, name, value)
             elif not isinstance(value, int | None) or isinstance(value, bool):
-                raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is a whole number.")
+                raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is not a whole number. Write one.")
             if value is not None and not 1 <= value <= _MOST:
                 raise ConfigError(f"StreamSub({name}={value!r}) is invalid: it is between 1 and {_MOST}.")
         if self.no_ack and self.min_idle_time is not None:
-            raise ConfigError("StreamSub: with no_ack nothing is ever pending, so min_idle_time means nothing")
+            raise ConfigError(
+                "StreamSub(min_idle_time=) is invalid with no_ack=True: nothing is ever pending. Leave one out."
+            )
 
 
 @dataclass(slots=True)
@@ -158,7 +160,9 @@ class Subscription:
         if self.depends:
             self._check_dependencies()
         if self.batch and not self.binder.annotations:
-            raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
+            raise ConfigError(
+                f"{self.name}: the batch handler has no parameter for its entries. Add one, such as list[dict]."
+            )
         self.is_async = is_async(self.handler)
         if self.hard_limit is not None:
             self._check_hard_limit(self.hard_limit)
@@ -186,7 +190,9 @@ class Subscription:
             if value not in allowed:
                 raise ConfigError(f"subscriber({option}={value!r}) is invalid. Write one of {', '.join(allowed)}.")
         if self.sub.no_ack and (self.ack != "auto" or self.read == "claimed"):
-            raise ConfigError("StreamSub(no_ack=True) leaves nothing to ack or to claim")
+            raise ConfigError(
+                "StreamSub(no_ack=True) is invalid here: it leaves nothing to ack or to claim. Leave it out."
+            )
         if self.batch and self.key is not None:
             raise ConfigError(
                 "subscriber(batch=True, key=...) is invalid: a batch has entries of many keys. Leave one out."
@@ -197,7 +203,9 @@ class Subscription:
                 "lets the next one begin. Omit one of them."
             )
         if self.sub.no_ack and self.on_ack == "delete":
-            raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
+            raise ConfigError(
+                'on_ack="delete" is invalid with StreamSub(no_ack=True), which never acks. Leave one out.'
+            )
         if self.limits:
             self._check_limits()
 
@@ -294,7 +302,9 @@ class Subscription:
             self.provider = new_provider()
         injector = Injector(self.handler, self.provider, tuple(self.context))
         if self.batch and injector.wants_entry:
-            raise ConfigError(f"{self.name}: a dependency of a batch handler cannot use the fields of an entry")
+            raise ConfigError(
+                f"{self.name}: a dependency of a batch handler cannot have fields of an entry. Remove these."
+            )
 
     @property
     def group(self) -> str:

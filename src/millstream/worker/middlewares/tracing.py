@@ -35,7 +35,7 @@ try:
 
     from millstream.worker.middlewares.otel_metrics import Instruments, place
 except ImportError as missing:
-    raise ConfigError("tracing needs OpenTelemetry: install millstream[otel]") from missing
+    raise ConfigError("tracing needs OpenTelemetry. Run pip install 'millstream[otel]'.") from missing
 
 #: Entries whose earlier spans are kept to be linked to: more than a worker ever has in hand or waiting.
 _REMEMBERED = 10_000

@@ -157,7 +157,7 @@ def _values(
     at = None if delay is None else now + round(times.configured("outbox.add(delay=", delay, "s") * 1000)
     fields = fields_of(content, headers)
     if len(fields) > WORDS_LIMIT:
-        raise PayloadError(f"{stream}: an entry of an outbox has at most {WORDS_LIMIT // 2} fields")
+        raise PayloadError(f"{stream}: the entry is invalid: an outbox takes at most {WORDS_LIMIT // 2} fields")
     return {
         "mark": uuid.uuid4().hex,
         "stream": stream,

@@ -59,8 +59,8 @@ class ObjectStorage:
             )
         if has_password(url) or "?" in url or "#" in url or ("@" in url.split("/")[2] and not url.startswith("abfs")):
             raise ConfigError(
-                f"cannot use {without_password(url)}: an archive's URL has a bucket and a prefix alone: set keys and "
-                "options of the store in the environment"
+                f"cannot use {without_password(url)}: an archive's URL has a bucket and a prefix alone. Set keys and "
+                "options of the store in the environment."
             )
         self._url = self.location = url.rstrip("/")
         self._opened: ObjectStore | None = None

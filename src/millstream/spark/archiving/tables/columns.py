@@ -79,17 +79,17 @@ def parse_schema(text: str) -> list[tuple[str, ColumnType]]:
     while at < len(text):
         part = _COLUMN.match(text, at)
         if part is None:
-            raise ConfigError(f"schema: {text[at:].strip()!r} is invalid: write name type, name type, ...")
+            raise ConfigError(f"the schema is invalid at {text[at:].strip()!r}. Write name type, name type, ...")
         name = part[1] or part[2]
         if name in found:
-            raise ConfigError(f"schema: {name!r} is named twice")
+            raise ConfigError(f"the schema is invalid: {name!r} is named twice. Remove one.")
         try:
             found[name] = ColumnType(part[3])
         except ValueError as reason:
             raise ConfigError(f"schema: column {name!r}: {reason}") from None
         at = part.end()
     if not found:
-        raise ConfigError("schema: it is empty: write name type, name type, ...")
+        raise ConfigError("the schema is empty. Write name type, name type, ...")
     return list(found.items())
 
 

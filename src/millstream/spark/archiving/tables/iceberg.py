@@ -47,7 +47,7 @@ def open_catalog(name: str | None, storage: Storage) -> Catalog:
     if name is not None and has_password(name):
         raise ConfigError(
             "the URI of the catalog has a password: the archive's manifest, which its readers see, would have the "
-            "password: name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name"
+            "password. Name the catalog in pyiceberg's configuration (.pyiceberg.yaml), and give that name."
         )
     try:
         files = storage.iceberg_properties()
@@ -55,8 +55,8 @@ def open_catalog(name: str | None, storage: Storage) -> Catalog:
             if storage.local is None:
                 raise ConfigError(
                     f"an Iceberg archive at {storage.location} needs a catalog elsewhere, which is not a file in a "
-                    "bucket: give --catalog, such as sqlite:////data/catalog.db, http://host:8181 or a name of "
-                    ".pyiceberg.yaml"
+                    "bucket. Give --catalog, such as sqlite:////data/catalog.db, http://host:8181 or a name of "
+                    ".pyiceberg.yaml."
                 )
             made = load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{storage.location}/{CATALOG}")
         elif "://" in name:

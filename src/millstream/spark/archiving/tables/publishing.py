@@ -58,8 +58,8 @@ def prepare(shape: Shape, storage: Storage) -> None:
     wrong = sorted({sign for sign in storage.location if sign in _SIGNS.get(shape.format, "") or sign < " "})
     if wrong and shape.format in _SIGNS:
         raise ConfigError(
-            f"{storage.location!r} has {wrong[0]!r} in it, and libraries of {shape.format} would look elsewhere: "
-            "archive into a directory without it, or --format parquet"
+            f"{storage.location!r} has {wrong[0]!r} in it, and libraries of {shape.format} would look elsewhere. "
+            "Archive into a directory without it, or --format parquet."
         )
     for package in PACKAGES.get(shape.format, ()):
         if find_spec(package) is None:

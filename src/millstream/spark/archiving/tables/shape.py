@@ -67,11 +67,11 @@ def choose(there: Shape | None, wanted: Wanted) -> Shape:
     """The form that a job works in."""
     for name, value, words in (("format", wanted.format, FORMATS), ("partition", wanted.partition, PARTITIONS)):
         if value is not None and value not in words:
-            raise ConfigError(f"{name} {value!r}: it must be one of {', '.join(words)}")
+            raise ConfigError(f"{name} {value!r} is invalid. Write one of {', '.join(words)}.")
     if wanted.schema is not None and wanted.fields is not None:
-        raise ConfigError("a schema names the fields already: give a schema, or fields, not both")
+        raise ConfigError("fields is invalid with a schema, which names the fields already. Give one of them.")
     if wanted.catalog is not None and (wanted.format or (there or Shape()).format) != "iceberg":
-        raise ConfigError("only Iceberg has a catalog: leave it out, or give the format iceberg")
+        raise ConfigError("only Iceberg has a catalog. Leave it out, or give the format iceberg.")
     columns, fields = _columns(wanted)
     raw = bool(wanted.raw)
     if there is None:
@@ -80,8 +80,8 @@ def choose(there: Shape | None, wanted: Wanted) -> Shape:
     same = all(getattr(wanted, name) in (None, getattr(there, name)) for name in ("format", "partition", "catalog"))
     if not same or (asked != (None,) * 3 and (raw, columns, fields) != (there.raw, there.columns, there.fields)):
         raise ConfigError(
-            f"the archive is {describe(there)}, and an archive keeps its form: leave these options out to go on "
-            "with it, or archive into a new directory, which is also how a misspelt field is put right"
+            f"the archive is {describe(there)}, and an archive keeps its form. Leave these options out to go on "
+            "with it, or archive into a new directory."
         )
     return there
 
@@ -94,7 +94,7 @@ def _columns(wanted: Wanted) -> tuple[str, tuple[tuple[str, ColumnType | None], 
     if "*" in wanted.fields:
         return "all", ()
     if not wanted.fields or not all(wanted.fields):
-        raise ConfigError("fields: name at least one, or * for all")
+        raise ConfigError("fields is empty. Name at least one, or * for all.")
     return "fields", tuple((name, None) for name in dict.fromkeys(wanted.fields))
 
 
