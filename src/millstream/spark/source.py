@@ -79,9 +79,7 @@ class MillstreamSource(datasource.DataSource):
             # Perhaps of a table, whose own options are known when Spark gives its columns
             self._reading = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_KEPT}")
             if not options and not url_text.url_of_environment():
-                self._writing = ConfigError(
-                    f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_WRITTEN}"
-                )
+                self._writing = ConfigError(f"{opts.NO_STREAM}: set .option('stream', 'orders'). {tables.NOT_WRITTEN}")
             return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
