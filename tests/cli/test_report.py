@@ -299,6 +299,31 @@ def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> Non
     assert "a report is only read" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("later", "ls"), ("later", "ls", "orders"), ("later", "show", "orders", "x"), ("schedule", "ls"),
+     ("schedule", "show", "x"), ("limit", "ls"), ("job", "show", "orders", "1-1")],
+)  # fmt: skip
+def test_a_question_that_a_report_does_not_answer_is_not_a_matter_of_rights(
+    filled: ServerProcess, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """Whichever command would read it, the error names the report, with the exit code of what is not there."""
+    done = run(*words, "--url", f"report:{written(filled, tmp_path)}", code=4)
+    assert ("not in this report" in done.stderr, "NOPERM" in done.stderr) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("later", "cancel", "orders", "x"), ("later", "fire", "orders", "x"), ("schedule", "pause", "x"),
+     ("limit", "set", "x", "3/s"), ("dead", "retry", "orders:dead", "1-1"), ("audit", "undo", "x"),
+     ("pending", "ack", "orders", "billing", "1-1"), ("stream", "rm", "orders")],
+)  # fmt: skip
+def test_every_change_of_a_report_is_refused(filled: ServerProcess, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The refusal comes before anything is looked up, so it is the same for all."""
+    done = run(*words, "--yes", "--url", f"report:{written(filled, tmp_path)}", code=5)
+    assert "a report is only read: give the URL of the server with --url" in done.stderr
+
+
 def test_it_is_bounded_and_says_what_is_left_out(server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """By streams, time and size; what is written can be read all the same, and the exit code is 1."""
     for number in range(5):

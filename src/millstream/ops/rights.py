@@ -15,6 +15,9 @@ from millstream.client.recorded.report import ONLY_READ
 from millstream.ops.actions import REGISTERED, Action
 from millstream.ops.words import text_of
 
+NO_CHANGE = f"{ONLY_READ}: give the URL of the server with --url to change something"
+"""The refusal of every change of a report."""
+
 #: A group that does not exist; the forms below do nothing to it.
 _NO_GROUP = "millstream:no-such-group"
 
@@ -61,7 +64,7 @@ class Rights:
         if command not in self.refused:
             return None
         if ONLY_READ in self.refused[command]:  # not a matter of the server's users and rights
-            return f"{ONLY_READ}: give the URL of the server with --url to change something"
+            return NO_CHANGE
         name = f" {self.user!r}" if self.user else ""
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"
 

@@ -9,13 +9,15 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from millstream.client.line import Line
+from millstream.client.recorded.line import RecordedLine
 from millstream.errors import MillstreamError
 from millstream.ops import making
 from millstream.ops.actions import Action, Spread, Texts, Word
 from millstream.ops.asking import calls, checked, refusal
 from millstream.ops.guard import StepResult
 from millstream.ops.making import Prepared
-from millstream.ops.plan import BeforeAfter, ChangePlan, Counting, TargetMissingError, Undo
+from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, TargetMissingError, Undo
+from millstream.ops.rights import NO_CHANGE
 from millstream.ops.streams.partitioned import named_as
 
 _NAMED = 20  # partitions whose texts a preview has rows for
@@ -25,6 +27,8 @@ async def prepare(
     action: Action, line: Line, texts: Texts, tell: Counting | None = None, *, kept: bool = False, who: str = ""
 ) -> Prepared:
     """Plan a change from what a person wrote; of a partitioned stream, in each of its partitions."""
+    if isinstance(line, RecordedLine):
+        raise ChangeRefusedError(NO_CHANGE)
     parts, key = action.parts, texts.get("key", "")
     keys = [] if parts is None or not key else await parts.keys(line, key)
     if parts is None or not keys:
