@@ -9,7 +9,7 @@ from support.source import ROOT, modules
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-LEFT = {"src": {}, "tests": {}, "docs": {"opener": 12, "is no": 0, "long": 9}}
+LEFT = {"src": {}, "tests": {}, "docs": {}}
 """Faults that are left of each kind. A change may lower a number and never raises one."""
 
 

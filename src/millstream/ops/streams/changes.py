@@ -80,8 +80,10 @@ async def add(
 def _bound(values: Mapping[str, Any]) -> tuple[str | None, int]:
     """The oldest id that stays, or None and the number of entries that stay."""
     maxlen, minid, before = values["maxlen"], values["minid"], values["before"]
-    if sum(given is not None for given in (maxlen, minid, before)) != 1:
-        raise UsageError("The bound is missing. Give one of --maxlen, --minid and --before.")
+    given = sum(one is not None for one in (maxlen, minid, before))
+    if given != 1:
+        fault = "There are several bounds" if given else "The bound is missing"
+        raise UsageError(f"{fault}. Give one of --maxlen, --minid and --before.")
     return (f"{before}-0" if before is not None else minid), maxlen or 0
 
 

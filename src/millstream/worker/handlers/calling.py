@@ -184,7 +184,7 @@ async def finished(result: Any) -> Any:
             if isinstance(one, CoroutineType):
                 one.close()
         raise UsageError(
-            f"the handler returned a {type(result).__name__} with {len(left)} awaitables that nothing awaits. Write "
+            f"the handler returned a {type(result).__name__} with awaitables that nothing awaits. Write "
             "return await asyncio.gather(...)."
         )
     return result
