@@ -119,6 +119,17 @@ def test_adding_is_written_down(server: ServerProcess, client: redis.Redis) -> N
     assert b"5-1" in kept[0][b"note"]
 
 
+@pytest.mark.parametrize("words", [("--id", "abc"), ("--id", "5-5-5"), ("--id", "x-*"), ("--minid", "x")])
+def test_an_id_that_is_none_is_refused_before_the_server_is_asked(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
+) -> None:
+    """The error shows how an id looks; the server's own words name neither the option nor a form."""
+    done = stream(server, "add", "s", "a=1", *words, code=2)
+    assert "is not an entry's id. Give one such as 1763721600000-0." in done.stderr
+    assert client.exists("s") == 0
+    stream(server, "add", "s", "a=1", "--id", "5-*", "--minid", "4")
+
+
 def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis) -> None:
     """Entries before the wrong line are added and counted, and the line is named."""
     text = '{"n": 1}\n{"n": 2}\nnot json\n{"n": 3}\n'

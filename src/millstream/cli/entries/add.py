@@ -19,6 +19,7 @@ from millstream.client.capabilities import find
 from millstream.client.jsontext import parse_record
 from millstream.client.line import Command, Line
 from millstream.errors import Disconnected, MillstreamError, UsageError
+from millstream.ops.parameters import entry_id
 from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, TargetMissingError, Undo
 from millstream.ops.words import command_words, raw_line
@@ -99,6 +100,9 @@ def add(
     """
     with exits("millstream stream add"), ExitStack() as stack:
         trim = _trimming(maxlen, minid, exact=exact)
+        for one in (ident, minid):
+            if one is not None and one != "*":
+                entry_id(one.removesuffix("-*") if one is ident else one)
         how = AddOptions(stream, ident, no_create, trim, idempotent, idempotent_by, _headers(headers))
         if sum(map(bool, (fields, text is not None, file is not None))) != 1:
             raise UsageError("The fields are missing. Give NAME=VALUE, --json or --from.")
