@@ -217,6 +217,52 @@ def test_one_dead_letter_stream_for_all_partitions_is_found(orders: ServerProces
     assert facts(orders, "dead", "rm", "orders", "7-0", "--yes")["removed"] == 1
 
 
+WRONG = [
+    ("pending", "ls", "orders", "nobody"),
+    *[("pending", verb, "orders", "nobody", "--all", "--yes") for verb in ("ack", "nack", "dead")],
+    ("pending", "claim", "orders", "nobody", "--all", "--to", "w", "--yes"),
+    ("group", "show", "orders", "nobody"),
+    ("group", "owners", "orders", "nobody"),
+    ("group", "rewind", "orders", "nobody", "--to", "start", "--yes"),
+    ("group", "rm", "orders", "nobody", "--yes"),
+    ("consumer", "ls", "orders", "nobody"),
+    ("consumer", "rm", "orders", "nobody", "worker-0", "--yes"),
+    ("consumer", "rm", "orders", "billing", "nobody", "--yes"),
+    ("worker", "pause", "orders", "nobody", "--reason", "r"),
+    ("worker", "reap", "orders", "nobody", "--dry-run"),
+    ("job", "show", "orders", "99-9"),
+    ("job", "cancel", "orders", "nobody", "1-0", "--yes"),
+    ("dead", "show", "orders", "99-9"),
+    ("dead", "edit", "orders", "99-9", "--print"),
+    ("later", "fire", "orders", "nobody", "--yes"),
+]
+
+
+@pytest.mark.parametrize("words", WRONG, ids=lambda words: " ".join(words[:4]))
+def test_what_no_partition_has_is_missing_in_the_stream(orders: ServerProcess, words: tuple[str, ...]) -> None:
+    """A wrong group, consumer or id ends with exit code 4, and the error has the name that its user wrote."""
+    said = run(orders, *words, code=4).stderr
+    assert ("'orders'" in said, "orders{" in said) == (True, False), said
+
+
+def test_a_group_of_the_name_alone_is_refused(orders: ServerProcess, client: redis.Redis) -> None:
+    """The sealed key takes no entry, so a group there would wait for ever."""
+    said = run(orders, "group", "create", "orders", "mail", "--at", "start", "--yes", code=5).stderr
+    assert "Its workers create the group in each partition" in said
+    assert client.xinfo_groups("orders") == []
+    run(orders, "group", "create", "orders{3}", "mail", "--yes")
+    assert [one["name"] for one in client.xinfo_groups("orders{3}")] == [b"mail"]
+
+
+def test_a_refusal_in_a_partition_has_the_name_of_the_stream_in_its_command_line(
+    orders: ServerProcess, client: redis.Redis
+) -> None:
+    """The line that removes a damaged schedule is one that its user may run as it is."""
+    client.zadd(schedule.due_key(KEYS[1]), {"x": 1})
+    said = run(orders, "later", "fire", "orders", "x", "--yes", code=5).stderr
+    assert "`millstream later cancel orders x` removes it" in said.replace("'orders'", "orders")
+
+
 def test_schedules_are_one_list(orders: ServerProcess, client: redis.Redis) -> None:
     """They are listed by time, and moved, fired and cancelled wherever they wait."""
     for at, key in enumerate(KEYS):

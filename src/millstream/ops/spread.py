@@ -39,7 +39,7 @@ async def prepare(
             found.append(await making.prepare(action, line, part, tell, kept=kept, who=who))
         except MillstreamError as error:
             if error.exit_code != TargetMissingError.exit_code:
-                raise
+                raise (named_as(key, error) if parts.has is not None else error) from None
             missing.append(error)
     if not found:
         raise named_as(key, missing[0])

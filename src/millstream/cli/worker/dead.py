@@ -176,16 +176,19 @@ def places_of(url: str | None, stream: str, key: str | None) -> tuple[str, ...]:
 
 
 def place_of(url: str | None, stream: str, key: str | None, ident: str) -> str:
-    """The key of the dead-letter stream with a letter; the first one if none has it."""
-    places = places_of(url, stream, key)
+    """The key of the dead-letter stream with a letter; of a stream that is not partitioned, also without it."""
 
-    async def found(line: Line) -> str:
-        for place in places[1:]:
+    async def part(line: Line) -> str | None:
+        places = await parts_of_letters(line, stream)
+        for place in places:
             if (await admin_of(line, place).find([ident]))[0]:
                 return place
-        return places[0]
+        lists = shell_line(command_words("dead ls", stream))
+        if places:
+            raise NotThereError(f"there is no letter {ident} in the partitions of {stream!r}; `{lists}` lists them")
+        return None
 
-    return ask(url, found)
+    return (None if key is not None else ask(url, part)) or places_of(url, stream, key)[0]
 
 
 def _chosen(typed: dict[str, str | None]) -> LetterFilter:

@@ -25,7 +25,7 @@ from millstream.ops.plan import (
     position_check,
 )
 from millstream.ops.streams import reading as reading_streams
-from millstream.ops.streams.partitioned import parts_of
+from millstream.ops.streams.partitioned import parts_of, read_layouts
 from millstream.ops.streams.status import GroupStatus, StreamStatus, lag_of, position_in
 from millstream.ops.words import NEVER, command_words, order, shell_line
 
@@ -149,6 +149,12 @@ async def create(
       millstream group create orders second --like billing
       millstream group create orders billing --mkstream       even if there is no stream yet
     """
+    if (layout := (await read_layouts(change.line, [stream])).get(stream)) is not None:
+        one = shell_line(command_words("group create", layout.keys[0], group))
+        raise ChangeRefusedError(
+            f"The stream {stream!r} is partitioned, and a group of the name alone receives nothing. Its workers create "
+            f"the group in each partition; `{one}` creates it in the first."
+        )
     try:
         status = await reading_streams.one(change.line, stream)
     except NotReadableError:

@@ -1,12 +1,12 @@
 """The owners of a partitioned stream's partitions in one group, as the server has them now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.client.line import Line
 from millstream.client.partitions.declared import find_layout
 from millstream.ops.asking import NotReadableError
 from millstream.ops.streams.partitioned import read_layouts, read_owners
-from millstream.ops.streams.reading import read
+from millstream.ops.streams.reading import named, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ async def partition_owners(line: Line, stream: str, group: str, *, if_any: bool 
     seen = await read(line, layout.keys, ages=False)
     owners = await read_owners(line, layout.keys, [group])
     there = {one.key: one for one in seen.streams}
+    if there and not owners and not if_any:
+        groups = tuple(one for part in seen.streams for one in part.groups)
+        named(replace(seen.streams[0], key=stream, groups=groups), group)  # Raises if no partition has it
     found = []
     for number, key in enumerate(layout.keys):
         one = there.get(key)

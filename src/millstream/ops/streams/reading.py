@@ -222,7 +222,7 @@ def named(status: StreamStatus, name: str) -> GroupStatus:
     for found in status.groups:
         if found.name == name:
             return found
-    names = sorted(each.name for each in status.groups)
+    names = sorted({each.name for each in status.groups})
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     has = f"its groups are: {', '.join(names[:_NAMED])}{more}" if names else "it has none"
     raise asking.NotReadableError(f"the stream {status.key!r} has no group {name!r}; {has}")
