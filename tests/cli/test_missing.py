@@ -67,6 +67,28 @@ def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["stream", "add", "orders", "--from", "/nowhere/x.jsonl"],
+        ["export", "URL", "/nowhere/x.resp", "--stream", "orders"],
+        ["import", "/nowhere/x.resp", "--to", "URL"],
+        ["import", "/nowhere/x.rdb", "--to", "URL"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_file_that_is_not_there_is_named_without_the_number_of_an_error(
+    server: ServerProcess, client: redis.Redis, words: list[str]
+) -> None:
+    """The sentence names the file and the reason in words."""
+    client.xadd("orders", {"n": 1})
+    given = [word.replace("URL", server.url) for word in words]
+    done = CliRunner().invoke(main, given, env={"MILLSTREAM_URL": server.url})
+    assert (done.exit_code, "Errno" in done.stderr) == (1, False), done.output
+    assert "/nowhere/x" in done.stderr
+    assert "No such file or directory" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["pending", "claim", "orders", "g", "1-0"], "--to CONSUMER is missing. Give it a value."),

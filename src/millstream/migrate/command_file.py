@@ -110,7 +110,7 @@ def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tup
         part.replace(path if named is None else named())
         sync_directory(path.parent)
     except OSError as error:
-        raise MigrationError(f"{path} cannot be written: {error}") from None
+        raise MigrationError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def as_text(command: Command) -> bytes:
@@ -146,7 +146,7 @@ def load(path: Path, link: Link) -> None:
                 batch = []
         _run(path, link, batch, count)
     except (OSError, EOFError, zlib.error) as error:
-        raise MigrationError(f"{path} cannot be read: {error}") from None
+        raise MigrationError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _run(path: Path, link: Link, batch: list[list[bytes]], before: int) -> None:

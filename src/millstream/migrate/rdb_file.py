@@ -71,7 +71,7 @@ def import_rdb(
             with path.open("rb") as file:
                 content.load(iter(partial(file.read, _CHUNK), b""))
         except OSError as error:
-            raise MigrationError(f"{path} cannot be read: {error}") from None
+            raise MigrationError(f"{path} cannot be read: {error.strerror or error}") from None
         except RdbError as error:
             raise MigrationError(f"{path} is damaged, or not an RDB file: {error}; nothing was copied") from None
         report = move(made, target, choices, tell)

@@ -352,7 +352,10 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
         known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
         if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
             raise
-        print(f"{command}: {printable(without_secrets(str(known)))}", file=sys.stderr)  # noqa: T201 - what this module is for
+        text = str(known)
+        if isinstance(known, OSError) and known.filename and known.strerror:  # Python's text has its number in front
+            text = f"{known.filename} cannot be used: {known.strerror}"
+        print(f"{command}: {printable(without_secrets(text))}", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(known.exit_code if isinstance(known, MillstreamError) else FAILED)
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
