@@ -148,8 +148,8 @@ def test_tasks_that_saw_different_values_agree() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "it is empty"),
-        ("a", "'a' is invalid"),
+        ("", "the schema is empty"),
+        ("a", "invalid at 'a'"),
         ("a bigint b double", "is invalid"),
         ("a money", "'money' is not a type of a column"),
         ("a decimal(50,2)", "is not a type"),

@@ -221,9 +221,9 @@ def exhausted() -> "Future[str]":
 UNSETTLING: dict[str, tuple[Callable[[], Any], str]] = {
     "itself": (Itself, ""),
     "endless": (Endless, "100 more in turn"),
-    "coroutines": (lambda: [coroutine("x"), coroutine("y")], "list with 2 awaitables"),
-    "coroutines by name": (lambda: {"x": coroutine("x")}, "dict with 1 awaitables"),
-    "future": (lambda: (Future(),), "tuple with 1 awaitables"),
+    "coroutines": (lambda: [coroutine("x"), coroutine("y")], "a list with awaitables"),
+    "coroutines by name": (lambda: {"x": coroutine("x")}, "a dict with awaitables"),
+    "future": (lambda: (Future(),), "a tuple with awaitables"),
     "map": (lambda: map(str, [1]), "returned a map"),
     "filter": (lambda: filter(str, [1]), "returned a filter"),
     "context manager": (managed, "returned a context manager"),

@@ -409,7 +409,7 @@ async def test_what_a_batch_handler_returns_is_its_own_affair(server: ServerProc
         await aeventually(lambda: client.xlen("t:dead") == 1)
     assert seen == [1]
     ((_, fields),) = client.xrange("t:dead")
-    assert "returns a list" in fields["_dead.error"]
+    assert "returns the list" in fields["_dead.error"]
 
 
 @pytest.mark.parametrize("content", [b"[" * 200_000, b"1"], ids=["deep", "picky"])
