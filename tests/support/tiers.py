@@ -28,6 +28,7 @@ FULL = (
     "tests/worker/test_tutorial.py",
     # the same tasks again, as a person on call does them by keys and links
     "tests/cli/test_on_call.py",
+    "tests/cli/test_completing.py::test_bash_offers_what_is_on_the_server",
     "tests/web/test_on_call.py",
     # kills, crashes and full disks by the dozen: each has a campaign with thousands
     "tests/node/test_crash.py",
@@ -40,10 +41,15 @@ FULL = (
     "tests/worker/process/test_blocking.py",
     "tests/worker/process/test_hard_limit.py::test_a_run_beyond_the_limit_is_a_crash_of_its_entry_alone",
     "tests/worker/process/test_processes.py::test_a_worker_killed_off_the_main_road_loses_nothing",
+    "tests/worker/process/test_processes.py::test_a_worker_killed_anywhere_loses_nothing[millstream",
     "tests/worker/process/test_reload.py",
     "tests/worker/process/test_processes.py::test_other_entries_do_not_pay_for_one_that_kills_its_process",
     "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[millstream",
     "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-block",
+    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-exit-2",
+    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-exit-5",
+    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-kill-5",
+    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-libc",
     "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-signal",
     "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-dismissed",
     "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-config",
