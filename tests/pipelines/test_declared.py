@@ -33,7 +33,7 @@ def declare(app: App, *sources: Any, **options: Any) -> Any:
         (
             ("a",),
             {"sink": PARQUET, "checkpoint": "c", "output_mode": "apend"},
-            "must be one of append, complete, update",
+            "Write one of append, complete, update",
         ),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_checkpoint_is_of_one_pipeline() -> None:
 def test_a_sink_is_a_format_or_a_function() -> None:
     """Neither or both means nothing."""
     for wrong in ({}, {"format": "parquet", "batch": lambda frame, number: None}):
-        with pytest.raises(ConfigError, match="give one of the two"):
+        with pytest.raises(ConfigError, match="Give one of the two"):
             Sink(**wrong)
 
 

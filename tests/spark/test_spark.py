@@ -420,7 +420,7 @@ def test_a_view_in_sql_reads_and_a_table_of_named_columns_says_why_it_cannot(
     spark.sql(f"CREATE TEMPORARY VIEW entries_of_s {using}")
     assert spark.sql("SELECT count(*) FROM entries_of_s").collect() == [(3,)]
     spark.catalog.dropTempView("entries_of_s")
-    told = "leave the columns out and say CREATE TABLE orders USING millstream OPTIONS"
+    told = "leave the columns out and write CREATE TABLE orders USING millstream OPTIONS"
     spark.sql(f"CREATE TABLE table_of_s (stream string, n string) {using}")
     try:
         with pytest.raises(AnalysisException, match=told):

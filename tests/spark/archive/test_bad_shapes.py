@@ -257,7 +257,7 @@ def test_a_file_that_somebody_removed(real_redis: ServerProcess, client: redis.R
     for form in FORMATS:
         (file,) = table(tmp_path / form).glob("*.parquet")
         file.unlink()
-        with pytest.raises(FilesChangedError, match=r"lacks '.*parquet', and its manifest names it \(1 such\)"):
+        with pytest.raises(FilesChangedError, match=r"has no file '.*parquet', which its manifest names \(1 such\)"):
             archive_once(job(real_redis.url, tmp_path / form))
     assert client.xlen("s") == 23
 

@@ -169,7 +169,7 @@ def test_no_view_is_a_stream() -> None:
     """A state has no offsets: the error says what to use instead."""
     view = dispatch.special_read(GOOD | {"view": "groups"})
     assert view is not None
-    with pytest.raises(ConfigError, match=r"option 'view' is 'groups'.*use spark\.read"):
+    with pytest.raises(ConfigError, match=r"option 'view' is 'groups'.*Use spark\.read"):
         view.stream_reader(view.schema())
 
 
