@@ -250,6 +250,8 @@ def test_rules_that_are_set_later() -> None:
         ("* 7 0", "the age '7' is invalid: "),
         ("* 7d much", "the size 'much' is invalid: use bytes, or a number with kb, mb or gb"),
         ("* 7d -1", "the size '-1' is invalid: "),
+        ("* 7d " + "9" * 5000, "the size '99999999999999999999' is invalid: use bytes"),
+        ("* " + "9" * 5000 + "d 0", "the age '99999999999999999999' is invalid: it must be a length of time"),
         ("* 7d 9223372036854775808", "the size '9223372036854775808' is invalid: "),
         (
             "ok 1d 0 " + "*a" * 257 + " 1d 0",

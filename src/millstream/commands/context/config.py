@@ -6,6 +6,7 @@ Redis ask for such facts (``save``, ``appendonly``).
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -42,17 +43,24 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
+# As many digits as Redis reads: Python raises errors of its own for thousands of them
+_SIZE = re.compile(r"([0-9]{1,127})([A-Za-z]*)")
+_PERCENT = re.compile(r"([0-9]{1,18})%")
+
+
+def _bytes_of(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    unit = None if found is None else _UNITS.get(found[2].lower())
+    if found is None or unit is None:
+        raise ValueError("argument must be a memory value")
+    return int(found[1]) * unit
 
 
 def memory(low: int, high: int) -> Callable[[str], int]:
     """A parser for sizes such as ``512mb``, in bytes."""
 
     def parse(text: str) -> int:
-        digits = text.rstrip("bBkKmMgG")
-        unit = _UNITS.get(text[len(digits) :].lower())
-        if unit is None or not digits.lstrip("-").isdigit():
-            raise ValueError("argument must be a memory value")
-        value = int(digits) * unit
+        value = _bytes_of(text)
         if not low <= value <= high:
             raise ValueError(f"argument must be between {low} and {high} inclusive")
         return value
@@ -62,11 +70,7 @@ def memory(low: int, high: int) -> Callable[[str], int]:
 
 def limit(text: str) -> int:
     """A parser for a size of any number, in Redis's words for one that has no sign."""
-    digits = text.rstrip("bBkKmMgG")
-    unit = _UNITS.get(text[len(digits) :].lower())
-    if unit is None or (text and not (digits.isascii() and digits.isdigit())):
-        raise ValueError("argument must be a memory value")
-    value = int(digits or 0) * unit
+    value = _bytes_of(text or "0")
     if value > LLONG_MAX:
         raise ValueError("argument must be greater or equal to 0")  # as Redis 8.2 has it, which reads it as negative
     return value
@@ -89,11 +93,10 @@ class Share:
 
 def share(text: str) -> Share:
     """A parser for sizes and percentages."""
-    digits = text.removesuffix("%")
-    if digits != text and digits.isascii() and digits.isdigit():
-        if int(digits) > 100:
+    if percent := _PERCENT.fullmatch(text):
+        if int(percent[1]) > 100:
             raise ValueError("percentage argument must be less or equal to 100")
-        return Share(int(digits), is_percent=True)
+        return Share(int(percent[1]), is_percent=True)
     try:
         return Share(limit(text))
     except ValueError:

@@ -13,6 +13,8 @@ from millstream.times import span
 
 # Bytes of a pattern: each new stream is compared with it
 _MOST = 512
+# Characters of a wrong word in an error
+_SHOWN = 20
 _DEAD, _OWN = b":dead", (b"millstream:", b"schedule:")
 
 
@@ -72,13 +74,13 @@ def retention(size: Callable[[str], int]) -> Callable[[str], Rules]:
 def _rule(pattern: str, age: str, most: str, size: Callable[[str], int]) -> Rule:
     raw = pattern.encode("utf-8", "surrogateescape")
     if len(raw) > _MOST:
-        raise ValueError(f"the pattern {pattern[:20]!r}... is invalid: it is longer than {_MOST} bytes")
+        raise ValueError(f"the pattern {pattern[:_SHOWN]!r}... is invalid: it is longer than {_MOST} bytes")
     try:
         longest = 0 if age == "0" else span(age)
     except ValueError as reason:
-        raise ValueError(f"the age {age!r} is invalid: {reason}, or 0 for no bound") from None
+        raise ValueError(f"the age {age[:_SHOWN]!r} is invalid: {reason}, or 0 for no bound") from None
     try:
         largest = size(most)
     except ValueError:
-        raise ValueError(f"the size {most!r} is invalid: use bytes, or a number with kb, mb or gb") from None
+        raise ValueError(f"the size {most[:_SHOWN]!r} is invalid: use bytes, or a number with kb, mb or gb") from None
     return Rule(raw, rule(raw), longest, largest)
