@@ -75,6 +75,6 @@ def archive_place(given: str | Path) -> Path | str:
         # Not quoted: a password may be in it
         raise ConfigError(
             f"the URL of the archive is invalid. Write {_LIKE}, with ASCII letters, digits and _ . = - in names; "
-            "credentials belong into the environment, never into the URL."
+            "credentials belong in the environment, never into the URL."
         )
     return f"{scheme}://{bucket}{prefix}"

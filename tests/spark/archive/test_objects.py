@@ -85,7 +85,7 @@ def test_a_place_is_a_directory_or_one_in_a_bucket(given: str, expected: object)
         ("redis://h/0", "cannot lie at redis"),
         ("s3://", "Write s3://bucket/prefix"),
         ("s3:/b/x", "the URL of the archive is invalid"),
-        ("s3://key:secret@b/x", "credentials belong into the environment, never into the URL"),
+        ("s3://key:secret@b/x", "credentials belong in the environment, never into the URL"),
         ("s3://b/x?y=1", "the URL of the archive is invalid"),
         ("s3://b/../x", "the URL of the archive is invalid"),
         ("s3://b/a b", "ASCII letters"),
