@@ -282,6 +282,30 @@ async def test_a_result_that_cannot_come_is_not_waited_for(app: App, client: red
         await app.job("idle", waits.id).result(0.25)
 
 
+@pytest.mark.parametrize("right", ["xpending", "xrange", "xinfo"])
+async def test_a_publisher_without_a_right_waits_for_its_result(
+    client: redis.Redis, server: ServerProcess, right: str
+) -> None:
+    """A server that does not tell whether the entry runs ends no wait: the result may come."""
+    app, go = App(server.url, registry=False), asyncio.Event()
+
+    @app.subscriber(StreamSub("orders", group="billing"))
+    async def handle(n: int) -> int:
+        await go.wait()
+        return n
+
+    with user(client, "~*", "+@all", f"-{right}") as login:
+        publisher = App(server.url.replace("://", f"://{login}"))
+        async with app.running():
+            job = await publisher.publish("orders", {"n": 4}, result="1h")
+            await aeventually(lambda: client.xpending("orders", "billing")["pending"], what="it runs")
+            with pytest.raises(TimeoutError):
+                await job.result(0.25)
+            go.set()
+            assert await job.result(20) == 4
+        await publisher.close()
+
+
 async def test_programs_without_an_event_loop_use_jobs_too(app: App) -> None:
     """A job of ``publish_sync`` has its result, its state and its cancellation, from any thread."""
     other = App(app.url)

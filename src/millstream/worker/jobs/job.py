@@ -194,9 +194,15 @@ class Job(str):
 
     async def _why_never(self, replies: ReplyHints) -> str | None:
         """The reason why no result can come; None while one may, or where the server does not tell."""
-        asked = (("XRANGE", self.stream, self.id, self.id), ("XINFO", "GROUPS", self.stream))
-        found, groups = await replies.line.calls(asked)
-        if any(isinstance(one, ResponseError) and "no such key" not in str(one) for one in (found, groups)):
+        # The third question shows the right to ask it: of a group that may not exist
+        found, *others = await replies.line.calls(
+            [
+                ("XRANGE", self.stream, self.id, self.id),
+                ("XINFO", "GROUPS", self.stream),
+                ("XPENDING", self.stream, self.group or "-", self.id, self.id, 1),
+            ]
+        )
+        if any(isinstance(one, ResponseError) and "no such key" not in str(one).lower() for one in (found, *others)):
             return None
         if found and record.take_trailer(found[0][1])[2] is None:
             return no_job(self.stream, self.id)
