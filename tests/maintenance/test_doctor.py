@@ -210,14 +210,16 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_entries_that_went_unread(tmp_path: Path) -> None:
-    """Entries that retention removed before a group had read them are a warning."""
+    """Entries that retention removed before a group had read them are a warning, also to a user without CONFIG."""
     rules = ("--set", "stream-retention=* 1ms 0")
     with millstream_server(tmp_path, *rules) as server, server.client() as client:
         client.xgroup_create("s", "g", mkstream=True)
         client.xadd("s", {"n": 1})
         eventually(lambda: client.xlen("s") == 0)
-        found = by_check(diagnose_server(server.url, Limits()))["stream-retention"]
-    assert (found.level, found.what) == ("warning", "1 entry removed before a group had read them")
+        client.acl_setuser("few", enabled=True, passwords=["+p"], keys=["*"], commands=["+@all", "-config"])
+        for url in (server.url, server.url.replace("://", "://few:p@")):
+            found = by_check(diagnose_server(url, Limits()))["stream-retention"]
+            assert (found.level, found.what) == ("warning", "1 entry removed before a group had read them")
 
 
 def test_a_server_that_does_not_answer() -> None:

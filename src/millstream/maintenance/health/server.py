@@ -196,6 +196,13 @@ def _core(name: str) -> Finding:
 
 def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     """Settings under which an acknowledged entry may be gone. Hosted servers often refuse CONFIG, which is a note."""
+    if unread := int(info.get("retention_removed_unread", 0)):
+        yield warning(
+            "stream-retention",
+            f"{plural(unread, 'entry', 'entries')} removed before a group had read them",
+            "their consumers never receive them",
+            "start the consumers, lengthen the rules, or CONFIG SET stream-retention-groups hold",
+        )
     try:
         config = {name: client.config_get(name).get(name) for name in _SETTINGS}
     except redis.ResponseError as error:
@@ -207,13 +214,6 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
         )
         return
     yield _eviction(config, info)
-    if unread := int(info.get("retention_removed_unread", 0)):
-        yield warning(
-            "stream-retention",
-            f"{plural(unread, 'entry', 'entries')} removed before a group had read them",
-            "their consumers never receive them",
-            "start the consumers, lengthen the rules, or CONFIG SET stream-retention-groups hold",
-        )
     yield _persistence(config)
 
 
