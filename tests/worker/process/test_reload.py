@@ -1,5 +1,6 @@
 """Finding an app: in a folder, by a function; and starting workers again when their files change."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from millstream.errors import ConfigError
 from millstream.worker.child import find_app
 from support.servers import ServerProcess
 from support.waiting import eventually
+from worker.process.test_blocking import NATIVE, SHORT
 
 APP = """
 from millstream import App, StreamSub
@@ -79,3 +81,120 @@ def test_workers_start_again_when_a_file_changes(server: ServerProcess, client: 
 def editions(client: redis.Redis) -> list[int]:
     rows: Any = client.xrange("effects")
     return [int(fields["edition"]) for _, fields in rows]
+
+
+BUSY = """
+import asyncio, pathlib, re, time
+from millstream import App, StreamSub
+
+app = App(grace={grace})
+SLOW = pathlib.Path("slow")
+while SLOW.exists():
+    time.sleep(0.01)
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=60_000))
+async def work(x: int) -> None:
+    print("begins", flush=True)
+    {body}
+    print("ended", flush=True)
+"""
+
+
+@pytest.fixture
+def edited(server: ServerProcess, tasks: Any) -> Any:
+    """A run with --reload: makes one of a body, and saves its module again."""
+    file = tasks.folder / "src" / "jobs.py"
+    file.parent.mkdir()
+
+    def run(body: str, grace: float = 60) -> Any:
+        file.write_text(BUSY.format(body=body, grace=grace))
+        folder = str(file.parent)
+        running = tasks.run("jobs:app", server.url, "--app-dir", folder, "--reload", PYTHONDONTWRITEBYTECODE="1")
+
+        def heard(text: str) -> str:
+            lines = []
+            for line in running.stdout:
+                lines.append(line)
+                if text in line:
+                    return "".join(lines)
+            raise AssertionError("".join(lines))
+
+        def save() -> None:
+            file.write_text(file.read_text() + "#\n")
+
+        return running, heard, save
+
+    return run
+
+
+@pytest.mark.either_server
+@pytest.mark.parametrize("second", ["save", "stop"])
+def test_a_second_change_or_a_stop_leaves_a_handler_its_grace(
+    client: redis.Redis, tasks: Any, edited: Any, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    """A worker that already ends for a change is not killed by the next one, nor by the stop: its entry is acked."""
+    (tasks.folder / "sitecustomize.py").write_text("from millstream import ending\nending.ONE_WISH = 0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tasks.folder))
+    go = tasks.folder / "go"
+    running, heard, save = edited(f"while not pathlib.Path({str(go)!r}).exists(): await asyncio.sleep(0.01)")
+    heard("reading jobs\n")
+    client.xadd("jobs", {"x": 1})
+    heard("begins")
+    save()
+    heard("changed; starting")
+    if second == "save":
+        save()
+        heard("changed; starting")
+    else:
+        running.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(0.3)
+    go.touch()
+    heard("ended")
+    if second == "save":
+        heard("reading jobs\n")
+        running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 0
+    waiting: Any = client.xpending("jobs", "g")
+    assert waiting["pending"] == 0
+
+
+@pytest.mark.either_server
+def test_a_change_during_the_first_start_starts_again(tasks: Any, edited: Any) -> None:
+    """A file that is saved while the first worker still imports does not end the run."""
+    (tasks.folder / "slow").touch()
+    running, heard, save = edited("pass")
+    eventually(lambda: running.poll() is None and b"millstream.worker.child" in children(running.pid))
+    save()
+    heard("changed; starting")
+    (tasks.folder / "slow").unlink()
+    heard("reading jobs\n")
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 0
+
+
+def children(pid: int) -> bytes:
+    """The command lines of a process's children."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return b"".join(Path(f"/proc/{one}/cmdline").read_bytes() for one in found)
+
+
+@pytest.mark.either_server
+def test_a_change_ends_a_worker_that_cannot_end_itself(
+    client: redis.Redis, tasks: Any, edited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler holds Python's lock: after the grace time its worker is killed, and the new edition reads."""
+    (tasks.folder / "sitecustomize.py").write_text(SHORT)
+    monkeypatch.setenv("PYTHONPATH", str(tasks.folder))
+    running, heard, save = edited(f"import ctypes; {NATIVE}", grace=0.3)
+    heard("reading jobs\n")
+    client.xadd("jobs", {"x": 1})
+    heard("begins")
+    save()
+    heard("worker 1 did not stop in time; killing it")
+    heard("reading jobs\n")
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 0

@@ -114,8 +114,7 @@ class Supervisor:
         await asyncio.sleep(0)  # it watches from before the first worker reads its files
         try:
             # the first alone: a mistake in the app or its URL is then reported once, not once per worker
-            first = await self._spawn(1)
-            said = await self._came_up(first)
+            first, said = await self._first()
             if not said:
                 return self._code
             slots = self._slots(first, said)
@@ -157,11 +156,6 @@ class Supervisor:
             self._code = self._code or EXIT_FATAL
             self._kill()
         self._stopping.set()
-
-    def _send(self, number: signal.Signals) -> None:
-        """Send a signal to every process that has not ended."""
-        for voice in self._voices.values():
-            voice.send(number)
 
     def _kill(self) -> None:
         """Kill every process that has not ended."""
@@ -251,6 +245,16 @@ class Supervisor:
         if self._stopping.is_set():  # the signal came while it was being started
             process.terminate()
         return process
+
+    async def _first(self) -> tuple[asyncio.subprocess.Process, set[bytes]]:
+        """The first worker and its report; another worker where a file changed while it started."""
+        while True:
+            edition, code = self._edition, self._code
+            process = await self._spawn(1)
+            said = await self._came_up(process)
+            if said or self._edition == edition or self._stopping.is_set():
+                return process, said
+            self._code = code
 
     async def _came_up(self, process: asyncio.subprocess.Process) -> set[bytes]:
         """The first worker's report when it reads; nothing if the worker is gone, or we are to stop."""
@@ -349,7 +353,16 @@ class Supervisor:
             async with self._changed:
                 self._edition += 1
                 self._changed.notify_all()
-            self._send(signal.SIGTERM)
+            for slot, voice in self._voices.items():
+                voice.ask_to_end()
+                wait = (grace_of([voice]) if self.grace is None else self.grace) + KILL_AFTER
+                asyncio.get_running_loop().call_later(wait, self._kill_late, slot, voice)
+
+    def _kill_late(self, slot: int, voice: Voice) -> None:
+        """Kill a worker that a change should have ended."""
+        if voice.runs and not self._stopping.is_set():
+            log.warning("%s did not stop in time; killing it", _who(slot))
+            voice.kill()
 
     async def _next_edition(self, slot: int, edition: int, code: int) -> None:
         """A worker has ended while files are watched: go on at once if one has changed, else wait until one does."""
@@ -382,7 +395,8 @@ class Supervisor:
             self._changed.notify_all()
         # Before the signal: a worker that is stopped without this ends by a signal of another
         os.write(self._announced, STOP)
-        self._send(signal.SIGTERM)
+        for voice in self._voices.values():
+            voice.ask_to_end()
         grace = grace_of(self._voices.values()) if self.grace is None else self.grace
         _, late = await asyncio.wait(ends, timeout=grace + KILL_AFTER)
         if late:

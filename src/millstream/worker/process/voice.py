@@ -51,6 +51,7 @@ class Voice:
         self.silent = 0.0  # Seconds without a report, as far as we could run
         self.stopped = False  # SIGSTOP, and no debugger, keeps it from running
         self._stops_itself = False
+        self._told = False
         self._senders = senders
         if senders is not None:
             senders.start(process.pid, self._sends_itself)
@@ -148,9 +149,20 @@ class Voice:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    @property
+    def runs(self) -> bool:
+        """True until it has ended."""
+        return self._process.returncode is None
+
+    def ask_to_end(self) -> None:
+        """Send it SIGTERM, once: a second one would end it at once, in the middle of its handlers."""
+        if not self._told:
+            self._told = True
+            self.send(signal.SIGTERM)
+
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""
-        if self._process.returncode is None:
+        if self.runs:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
