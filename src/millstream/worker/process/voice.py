@@ -51,7 +51,7 @@ class Voice:
         self.silent = 0.0  # Seconds without a report, as far as we could run
         self.stopped = False  # SIGSTOP, and no debugger, keeps it from running
         self._stops_itself = False
-        self._told = False
+        self._noted = False
         self._senders = senders
         if senders is not None:
             senders.start(process.pid, self._sends_itself)
@@ -156,8 +156,8 @@ class Voice:
 
     def ask_to_end(self) -> None:
         """Send it SIGTERM, once: a second one would end it at once, in the middle of its handlers."""
-        if not self._told:
-            self._told = True
+        if not self._noted:
+            self._noted = True
             self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
