@@ -163,6 +163,79 @@ async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path:
         await app.close()
 
 
+async def test_kept_connections_and_polled_subscribers_leave_a_frozen_primary(tmp_path: Path) -> None:
+    """A client of one connection, and ``get_message(timeout=)``, go on with the new primary, blocking and not."""
+    with Watched(tmp_path, redis_server, silence=1_000) as watched:
+        waiting: Any = async_client(watched.url)
+        client: Any = millstream.connect(watched.url)
+        kept, one = await waiting.client().initialize(), client.client()
+        polled, listening = client.pubsub(), waiting.pubsub()
+        polled.subscribe("c")
+        await listening.subscribe("c")
+        writes: dict[str, Callable[[], Awaitable[object]]] = {
+            "async": lambda: kept.set("async", 1),
+            "blocking": lambda: asyncio.to_thread(one.set, "blocking", 1),
+            "polled": lambda: asyncio.to_thread(polled.get_message, timeout=0.01),
+            "listening": lambda: listening.get_message(timeout=0.01),
+        }
+        for each in writes.values():
+            await each()
+        freeze(watched.master)
+        await aeventually(lambda: watched.chosen() is watched.replica, 30)
+        with watched.replica.client() as new:
+
+            async def moved() -> bool:
+                found = await asyncio.gather(*(each() for each in writes.values()), return_exceptions=True)
+                assert all(isinstance(error, redis.RedisError) for error in found if isinstance(error, BaseException))
+                return bool(new.exists("async", "blocking") == 2 and new.pubsub_numsub("c") == [(b"c", 2)])
+
+            new.delete("async", "blocking")
+            await aeventually(moved, 30)
+            thaw(watched.master)
+        polled.close()
+        one.close()
+        client.close()
+        await listening.aclose()
+        await kept.aclose()
+        await waiting.aclose()
+
+
+@pytest.mark.parametrize("fail", [False, True], ids=["quiet", "frozen"])
+async def test_a_polled_subscriber_tells_quiet_from_frozen(server: ServerProcess, fail: bool) -> None:
+    """Without messages ``get_message(timeout=)`` returns None beyond the limit; from a frozen server it raises."""
+    waiting: Any = async_client(server.url)
+    with millstream.connect(server.url) as client, server.client() as other:
+        polled, listening = client.pubsub(), waiting.pubsub()
+        polled.subscribe("c")
+        await listening.subscribe("c")
+        before = int(other.info("stats")["total_connections_received"])
+        polls: list[Callable[[], Awaitable[object]]] = [
+            lambda: asyncio.to_thread(polled.get_message, ignore_subscribe_messages=True, timeout=0.01),
+            lambda: listening.get_message(ignore_subscribe_messages=True, timeout=0.01),
+        ]
+
+        async def probed() -> bool:
+            assert not any([await poll() for poll in polls])
+            return int(other.info("stats")["total_connections_received"]) >= before + 4
+
+        async def refused(poll: Callable[[], Awaitable[object]]) -> bool:
+            try:
+                await poll()
+            except redis.TimeoutError:
+                return True
+            return False
+
+        await aeventually(probed)
+        if fail:
+            freeze(server)
+            for poll in polls:
+                await aeventually(lambda poll=poll: refused(poll))
+            thaw(server)
+        polled.close()
+        await listening.aclose()
+    await waiting.aclose()
+
+
 async def test_a_sentinel_on_the_frozen_host_holds_up_no_client(tmp_path: Path) -> None:
     """The first Sentinel of the URL is frozen with its primary: old and new clients, and short tries, ask another."""
     with Watched(tmp_path, redis_server, silence=1_000) as watched:

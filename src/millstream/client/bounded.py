@@ -78,6 +78,12 @@ class _Bounds:
     _blocking = 0.0
     _listening = False
     _used = 0.0
+    _heard = 0.0
+
+    @property
+    def _is_silent(self) -> bool:
+        """True for a subscriber of channels that is polled, whose server has given no sign of life for too long."""
+        return self._limited and self._listening and time.monotonic() - self._heard > LIMIT
 
     @property
     def _is_stale(self) -> bool:
@@ -153,10 +159,20 @@ class Bounded(_Bounds):
         self._listening = False
         return super().disconnect(*args, **kwargs)  # type: ignore[misc] # a mixin
 
+    def can_read(self, timeout: float = 0) -> bool:
+        """Wait for something to read; an error where a polled server is frozen."""
+        found = bool(super().can_read(timeout))  # type: ignore[misc] # a mixin
+        if not found and self._is_silent and not self._answers():
+            self.disconnect()
+            self._forget_idle()
+            raise self._gone()
+        return found
+
     def read_response(self, *args: Any, **kwargs: Any) -> Any:
         """Read a reply, for a limited time."""
         given = kwargs.get("timeout", 0)
         if not self._limited or ("timeout" in kwargs and isinstance(given, int | float)) or self._sock is None:
+            self._heard = time.monotonic()  # only what can be read is read so
             return super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
         step, end = self._times(endless=given is None)
         kwargs.pop("timeout", None)
@@ -196,9 +212,10 @@ class Bounded(_Bounds):
                 probe.sendall(b"PING\r\n")
                 probe.recv(1)
         except ConnectionResetError:
-            return True
+            pass
         except OSError:
             return False
+        self._heard = time.monotonic()
         return True
 
 
@@ -233,7 +250,13 @@ class AsyncBounded(_Bounds):
         """Read a reply, for a limited time."""
         given = kwargs.get("timeout")
         if not self._limited or (given is not None and given != math.inf):
-            return await super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
+            found = await super().read_response(*args, **kwargs)  # type: ignore[misc] # a mixin
+            if found is not None:
+                self._heard = time.monotonic()
+            elif self._is_silent and not await self._answers():
+                await self._leave()
+                raise self._gone()
+            return found
         step, end = self._times(endless=given == math.inf)
         kwargs.pop("timeout", None)  # where it is up, redis-py returns None and keeps the connection, reply and all
         hang_up = kwargs.pop("disconnect_on_error", True)
@@ -246,8 +269,7 @@ class AsyncBounded(_Bounds):
                         )
                 except TimeoutError:
                     if time.monotonic() >= end or not await self._answers():
-                        await self.disconnect(nowait=True)
-                        await (self._forget_idle() or asyncio.sleep(0))
+                        await self._leave()
                         raise self._gone() from None
         except redis.ResponseError:
             raise
@@ -255,6 +277,10 @@ class AsyncBounded(_Bounds):
             if hang_up:
                 await self.disconnect(nowait=True)
             raise
+
+    async def _leave(self) -> None:
+        await self.disconnect(nowait=True)
+        await (self._forget_idle() or asyncio.sleep(0))
 
     async def _answers(self) -> bool:
         """As that of the blocking ones."""
@@ -268,12 +294,13 @@ class AsyncBounded(_Bounds):
                 writer.write(b"PING\r\n")
                 await reader.read(1)
         except ConnectionResetError:
-            return True
+            pass
         except OSError:  # TimeoutError is one
             return False
         finally:
             if writer is not None:
                 writer.close()
+        self._heard = time.monotonic()
         return True
 
 
@@ -329,6 +356,13 @@ class Managed(Bounded, SentinelConnection):
         """Also if it leads to a former master: the pool then connects again."""
         return bool(super().can_read(timeout)) or self._has_moved()
 
+    def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
+        """Connect; where a command finds it closed, to the master of now and not to the last one."""
+        if retry_socket_connect:
+            self.connect()  # type: ignore[no-untyped-call] # redis-py's gap
+        else:
+            super().connect_check_health(check_health, retry_socket_connect)
+
     def _has_moved(self) -> bool:
         pool = self.connection_pool
         try:
@@ -355,6 +389,13 @@ class AsyncManaged(AsyncBounded, AsyncSentinelConnection):
     async def can_read(self) -> bool:
         """As that of the blocking ones."""
         return bool(await super().can_read()) or await self.has_moved()
+
+    async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
+        """As that of the blocking ones."""
+        if retry_socket_connect:
+            await self.connect()  # type: ignore[no-untyped-call] # redis-py's gap
+        else:
+            await super().connect_check_health(check_health, retry_socket_connect)
 
     async def has_moved(self) -> bool:
         """True if the Sentinels name another master than this one; they are asked after a time without use."""
