@@ -358,6 +358,19 @@ async def test_publish_tries_more_than_once_in_its_time(server: ServerProcess) -
     await app.close()
 
 
+@pytest.mark.parametrize("options", [{"delay": "1h"}, {"unique": "u"}, {"key": "k"}], ids=lambda one: next(iter(one)))
+async def test_no_form_of_publish_outlasts_its_retry(server: ServerProcess, options: dict[str, Any]) -> None:
+    """A schedule, a unique name and a key ask the server more than once: each question has a share of the time."""
+    app = App(server.url)
+    await app.publish("other", {"x": 0}, retry="10s")
+    freeze(server)
+    with pytest.raises(Disconnected):
+        async with asyncio.timeout(8):
+            await app.publish("s", {"x": 1}, retry="1s", **options)
+    thaw(server)
+    await app.close()
+
+
 # redis-py drops a node that does not answer without closing its connections
 @pytest.mark.filterwarnings(
     r"ignore:Exception ignored in. <(function (AbstractConnection|ClusterNode|StreamWriter|_SelectorTransport)\.__del__"

@@ -19,7 +19,7 @@ from millstream.texts import plural
 SCRIPT = ServerScript.beside("millstream.client.partitions", "partition.lua")
 
 
-async def find_layout(line: Line, stream: str) -> PartitionLayout | None:
+async def find_layout(line: Line, stream: str, *, limit: float | None = None) -> PartitionLayout | None:
     """The layout of a stream; None if it is not partitioned, or the user may not read the descriptor.
 
     Raises:
@@ -27,7 +27,7 @@ async def find_layout(line: Line, stream: str) -> PartitionLayout | None:
     """
     key = descriptor_key(stream)
     try:
-        found = await line.near(key).call("GET", key)
+        found = await line.near(key).call("GET", key, timeout=limit)
     except NoPermissionError:
         return None
     except ResponseError as error:

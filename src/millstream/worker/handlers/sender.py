@@ -140,9 +140,12 @@ class Sender:
     async def _place(self, stream: str, fields: list[bytes], how: How) -> str:
         fields = self._wanting(fields, how)
         known = self._layouts.get(stream)
+        seconds = 0.0 if how.retry is None else times.configured("publish(retry=", how.retry, "s")
+        deadline = asyncio.get_running_loop().time() + seconds if seconds else None
         # A schedule would wait at a sealed stream, so its publish asks first; any other learns it by the refusal
         if known is None and (how.needs_partitions or how.later is not None):
-            known = await self._layout_for(stream, how)
+            known = await self._layout_for(stream, how, deadline)
+            how = _left(how, deadline)
         while True:
             refused: ResponseError | None = None
             for place in _places(stream, known, fields, how):
@@ -152,20 +155,21 @@ class Sender:
                     if not is_sealed(error):
                         raise
                     refused = error
-            found = await self._layout_for(stream, how)
+            found = await self._layout_for(stream, how, deadline)
+            how = _left(how, deadline)
             if refused is not None and found == known:
                 raise refused
             known = found
 
-    async def _layout_for(self, stream: str, how: How) -> PartitionLayout | None:
+    async def _layout_for(self, stream: str, how: How, deadline: float | None) -> PartitionLayout | None:
         """Ask for a stream's layout, for as long as the publish is to be tried."""
-        seconds = 0.0 if how.retry is None else times.configured("publish(retry=", how.retry, "s")
-        deadline, pauses = asyncio.get_running_loop().time() + seconds, iter(_PAUSES)
+        pauses = iter(_PAUSES)
         while True:
             try:
-                return await self.layout(stream, needed=how.needs_partitions)
-            except Disconnected:
-                if not await _pause(deadline, next(pauses, _PAUSES[-1])):
+                return await self.layout(stream, needed=how.needs_partitions, deadline=deadline)
+            except (Disconnected, ResponseError) as error:
+                lasting = isinstance(error, ResponseError) and not passes(error)
+                if lasting or deadline is None or not await _pause(deadline, next(pauses, _PAUSES[-1])):
                     raise
 
     async def hand_over(self, one: schedule.Schedule) -> bool:
@@ -183,9 +187,14 @@ class Sender:
         await self.add(stream, list(one.fields), How(one.trim, retry=_TRY, mark=mark, key=one.key))
         return True
 
-    async def layout(self, stream: str, *, needed: bool = False) -> PartitionLayout | None:
+    async def layout(
+        self, stream: str, *, needed: bool = False, deadline: float | None = None
+    ) -> PartitionLayout | None:
         """Ask for a stream's layout; None if it is not partitioned."""
-        found = await find_layout(self.line, stream)
+        if deadline is None:
+            found = await find_layout(self.line, stream)
+        else:
+            found = await find_layout(self._tries(), stream, limit=_share(deadline))
         if found is not None:
             self._layouts[stream] = found
             return found
@@ -475,6 +484,11 @@ def _places(stream: str, layout: PartitionLayout | None, fields: list[bytes], ho
     if how.later is not None:
         return (layout.place(key),)
     return layout.places(key, known=(how.idempotent or how.unique or how.mark) is not None)
+
+
+def _left(how: How, deadline: float | None) -> How:
+    """The same, for the rest of the time."""
+    return how if deadline is None else how._replace(retry=max(deadline - asyncio.get_running_loop().time(), _LEAST))
 
 
 def _share(deadline: float) -> float:
