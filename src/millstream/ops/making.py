@@ -1,6 +1,6 @@
 """Each change, from a user's texts to a plan that can be previewed, and from there to its outcome.
 
-The shell and the page call these, and nothing below, so that both can do the same.
+The shell and the page act by these alone, and prepare by :mod:`millstream.ops.spread`, so that both can do the same.
 """
 
 import asyncio
