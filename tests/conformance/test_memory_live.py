@@ -127,7 +127,8 @@ def servers(each_redis: ServerProcess) -> Iterator[tuple[Both, Both]]:
         both = Both(each_redis.url), Both(server.url)
         try:
             for each in both:
-                for line in ("XADD s 1-1 f v", "XADD s 1-2 f v", "XGROUP CREATE s g 0", "SET k v"):
+                # Redis is that of all tests of the session: another may have met a lack of memory
+                for line in ("CONFIG RESETSTAT", "XADD s 1-1 f v", "XADD s 1-2 f v", "XGROUP CREATE s g 0", "SET k v"):
                     each.ask(line)
             yield both
             for line in (FREE, "CONFIG RESETSTAT", "SCRIPT FLUSH", "ACL DELUSER u"):
