@@ -30,11 +30,7 @@ def declare(app: App, *sources: Any, **options: Any) -> Any:
         (("a", "b"), {"sink": PARQUET, "checkpoint": "c"}, "has 2 sources, so its function must take 2 DataFrames"),
         (("a",), {"sink": PARQUET}, "has no checkpoint"),
         (("a",), {"checkpoint": "c"}, "has no sink: checkpoint, trigger and output_mode are its function's to set"),
-        (
-            ("a",),
-            {"sink": PARQUET, "checkpoint": "c", "output_mode": "apend"},
-            "Write one of append, complete, update",
-        ),
+        (("a",), {"sink": PARQUET, "checkpoint": "c", "output_mode": "apend"}, "Write one of append, complete, update"),
     ],
 )
 def test_a_declaration_that_cannot_be_meant_is_refused(
