@@ -249,15 +249,15 @@ def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: red
     page = ask(changing, do="dead edit", key="orders:dead", ids="1-0")
     assert (page.status, "&#34;amount&#34;: &#34;x&#34;" in page.text) == (200, True)
     words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0"}
-    wrong = post(changing, "/change", {**words, "document": '{"item": <b>'})
+    wrong = post(changing, "/correction", {**words, "document": '{"item": <b>'})
     assert (wrong.status, "cannot be read" in wrong.text, "{&#34;item&#34;: &lt;b&gt;" in wrong.text) == (
         400,
         True,
         True,
     )
-    same = post(changing, "/change", {**words, "document": '{"item": "tea", "amount": "x"}'})
+    same = post(changing, "/correction", {**words, "document": '{"item": "tea", "amount": "x"}'})
     assert "nothing to change" in same.text
-    looked = post(changing, "/change", {**words, "document": '{"item": "tea",\r\n "amount": "7"}'})
+    looked = post(changing, "/correction", {**words, "document": '{"item": "tea",\r\n "amount": "7"}'})
     assert ("Differences" in looked.text, stream.xlen("orders:dead")) == (True, 1)
     done = post(changing, "/change", form(looked))
     rows: Any = stream.execute_command("XREVRANGE", "orders", "+", "-", "COUNT", 1)

@@ -115,7 +115,8 @@ class Spread:
 
     # Returns the keys in place of a named stream, asked over a line; none if it is not partitioned
     keys: Callable[[Any, str], Awaitable[Sequence[str]]]
-    has: Callable[[Texts], tuple[Any, ...]] | None = None  # The question whose reply is not empty if the key has the id
+    # Returns for each of several texts, asked over a line, if their key has their id; None if no word is an id
+    has: Callable[[Any, Sequence[Texts]], Awaitable[Sequence[bool]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

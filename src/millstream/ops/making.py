@@ -63,8 +63,10 @@ class ActionCall:
         """Replace a user's texts by the facts that were looked up; None takes a word out."""
         self.texts = {name: text for name, text in {**self.texts, **texts}.items() if text is not None}
 
-    async def require_rights(self, key: str) -> None:
-        """Look what the user may do to a key."""
+    async def require_rights(self, key: str | None = None) -> None:
+        """Look what the user may do to a key, by default to that which the declaration names."""
+        if key is None:
+            key = protocol.CONTROL if self.action.registry else self.texts[self.action.writes]
         self.rights = await rights_on(self.line, key)
         if (why := self.rights.why_not(self.action)) is not None:
             raise ChangeRefusedError(why)
@@ -77,7 +79,7 @@ async def prepare(
     values = action.bound(texts)
     change = ActionCall(action, line, dict(texts), tell or (lambda _: None), kept, who)
     if action.writes:
-        await change.require_rights(protocol.CONTROL if action.registry else texts[action.writes])
+        await change.require_rights()
     found = await action.make(change, **values)
     prepared = found if isinstance(found, Prepared) else Prepared(found)
     plan = prepared.plan

@@ -12,8 +12,7 @@ from millstream.client.line import Line
 from millstream.client.recorded.line import RecordedLine
 from millstream.errors import MillstreamError
 from millstream.ops import making
-from millstream.ops.actions import Action, Spread, Texts, Word
-from millstream.ops.asking import calls, checked, refusal
+from millstream.ops.actions import Action, Spread, Texts
 from millstream.ops.guard import StepResult
 from millstream.ops.making import Prepared
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, TargetMissingError, Undo
@@ -31,29 +30,36 @@ async def prepare(
         raise ChangeRefusedError(NO_CHANGE)
     parts, key = action.parts, texts.get("key", "")
     keys = [] if parts is None or not key else await parts.keys(line, key)
-    if parts is None or not keys:
-        return await making.prepare(action, line, texts, tell, kept=kept, who=who)
+    parts = parts if keys else None
     found, missing = list[Prepared](), list[MillstreamError]()
-    for part in await _chosen(action, parts, line, texts, keys):
+    for part in [texts] if parts is None else await _chosen(action, parts, line, texts, keys):
         try:
             found.append(await making.prepare(action, line, part, tell, kept=kept, who=who))
         except MillstreamError as error:
+            if parts is None:
+                raise
             if error.exit_code != TargetMissingError.exit_code:
                 raise (named_as(key, error) if parts.has is not None else error) from None
             missing.append(error)
+    if parts is None:
+        return found[0]
     if not found:
         raise named_as(key, missing[0])
     concerned = [one for one in found if not one.nothing] or found[:1]
-    return _alone(action, parts, key, concerned[0]) if len(concerned) == 1 else _joined(action, texts, key, concerned)
+    if len(concerned) > 1:
+        whole = _joined(action, texts, key, concerned)
+    elif parts.has is not None:
+        whole = _alone(key, concerned[0])
+    else:  # A group's position is one partition's own: the stream's name would move all of them
+        return concerned[0]
+    words = action.typed({**whole.texts, "key": key})
+    return replace(whole, plan=replace(whole.plan, words=words))
 
 
-def _alone(action: Action, parts: Spread, stream: str, one: Prepared) -> Prepared:
-    """The change of the only partition concerned, with command lines that name the stream."""
-    if parts.has is None:  # A group's position is one partition's own: the stream's name would move all of them
-        return one
+def _alone(stream: str, one: Prepared) -> Prepared:
+    """The change of the only partition concerned, whose undo names the stream."""
     back = tuple(stream if word == one.texts["key"] else word for word in one.plan.undo.words)
-    words = action.typed({**one.texts, "key": stream})
-    return replace(one, plan=replace(one.plan, words=words, undo=replace(one.plan.undo, words=back)))
+    return replace(one, plan=replace(one.plan, undo=replace(one.plan.undo, words=back)))
 
 
 async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys: Sequence[str]) -> list[Texts]:
@@ -63,23 +69,16 @@ async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys:
         return [{**texts, "key": key} for key in keys]
     ids = [word.value({word.name: one}, None) for one in word.several(texts[word.name])]
     ids = list(dict.fromkeys(one[0] if isinstance(one, tuple) else one for one in ids))
-    places = {key: [{**texts, "key": key, word.name: one} for one in ids] for key in keys}
-    found = {key: await _there(line, parts, key, word, asked) for key, asked in places.items()}
+    found = {}
+    for key in keys:
+        there = await parts.has(line, [{**texts, "key": key, word.name: one} for one in ids])
+        found[key] = [one for one, known in zip(ids, there, strict=True) if known]
     missing = [one for one in ids if not any(one in there for there in found.values())]
     if len(missing) == len(ids):
         raise TargetMissingError(f"{', '.join(map(repr, ids[:3]))}: no partition of {texts['key']!r} has it")
     chosen = {key: there for key, there in found.items() if there}
     chosen[next(iter(chosen))] += missing  # Its plan reports them
     return [{**texts, "key": key, word.name: word.joined(there)} for key, there in chosen.items()]
-
-
-async def _there(line: Line, parts: Spread, key: str, word: Word, asked: Sequence[Texts]) -> list[str]:
-    assert parts.has is not None
-    replies = await calls(line.near(key), [parts.has(texts) for texts in asked])
-    pairs = zip(asked, replies, strict=True)
-    # A group that a partition does not have yet has nothing there
-    there = [(texts, reply) for texts, reply in pairs if not (refusal(reply) or "").startswith("NOGROUP")]
-    return [texts[word.name] for texts, reply in there if checked(reply, key)]
 
 
 def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]) -> Prepared:
@@ -105,7 +104,6 @@ def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]
         steps=tuple(step for plan in plans for step in plan.steps),
         undo=undo,
         facts=_facts([plan.facts for plan in plans]),
-        words=action.typed(texts),
         selection=" ".join(plan.selection for plan in plans),
         live=any(plan.live for plan in plans),
         if_moved=next((plan.if_moved for plan in plans if plan.if_moved), ""),

@@ -9,13 +9,13 @@ from millstream.ops.jobs.reading import read_job
 from millstream.ops.jobs.status import JobSeen
 from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Group, Stream, entry_id
-from millstream.ops.streams.partitioned import parts_of
+from millstream.ops.streams.partitioned import known_by, parts_of
 
 _PREVIEW_MS = 86_400_000  # Age of a preview whose time counts
 
 
 @action("job cancel", "Cancel a job in a group: it never begins, or is interrupted.", "ZADD", loses=True, writes="",
-        parts=Spread(parts_of, lambda texts: ("XRANGE", texts["key"], texts["id"], texts["id"])))  # fmt: skip
+        parts=Spread(parts_of, known_by(lambda texts: ("XRANGE", texts["key"], texts["id"], texts["id"]))))  # fmt: skip
 async def cancel(
     change: ActionCall,
     stream: Stream,

@@ -16,6 +16,7 @@ from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Stream
 from millstream.ops.payloads.shown import LIGHT
 from millstream.ops.rights import rights_on
+from millstream.ops.streams.partitioned import known_by
 from millstream.ops.words import command_words, shell_line
 from millstream.texts import time_text
 
@@ -51,7 +52,7 @@ _DELAY = Word("option", "SPAN", f"New time, counted from now: {times.SPAN_HELP}.
               hint="10m", read=times.span)  # fmt: skip
 
 
-_PARTS = Spread(scheduling_keys, lambda texts: ("ZSCORE", schedule.due_key(texts["key"]), texts["ids"]))
+_PARTS = Spread(scheduling_keys, known_by(lambda texts: ("ZSCORE", schedule.due_key(texts["key"]), texts["ids"])))
 
 
 @action("later cancel", "Remove schedules: their entries are never added.", "ZREM", "HDEL", loses=True, writes="",

@@ -35,6 +35,7 @@ from millstream.ops.parameters import IDS, Stream, entry_id, instant
 from millstream.ops.payloads.editing import difference, document_of, fields_from
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo, Words, counted
 from millstream.ops.rights import rights_on
+from millstream.ops.streams.partitioned import known_by
 
 RATE = 100.0
 """Entries a second that are put back at most, unless asked otherwise."""
@@ -89,7 +90,7 @@ def _rate(text: str) -> float:
     return rate
 
 
-_PARTS = Spread(parts_of_letters, lambda texts: ("XRANGE", texts["key"], texts["ids"], texts["ids"]))
+_PARTS = Spread(parts_of_letters, known_by(lambda texts: ("XRANGE", texts["key"], texts["ids"], texts["ids"])))
 
 
 @action("dead retry", "Put dead letters back on the streams they came from.", "XDEL", parts=_PARTS)

@@ -8,7 +8,7 @@ from millstream.errors import UsageError
 from millstream.ops.actions import Spread, Together, Word
 from millstream.ops.parameters import IDS, number
 from millstream.ops.pending.status import Chosen, PendingChoice
-from millstream.ops.streams.partitioned import parts_of
+from millstream.ops.streams.partitioned import known_by, parts_of
 
 CHOOSING = (
     Word("option", "NAME", "Only entries of this consumer.", name="consumer", title="or held by", hint="web-2"),
@@ -60,5 +60,7 @@ def _chosen(values: Mapping[str, Any]) -> Chosen:
 
 EntriesChosen: TypeAlias = Annotated[Chosen, Together(_chosen, (IDS, *CHOOSING, ALL))]
 EntriesOrGone: TypeAlias = Annotated[Chosen, Together(_chosen, (IDS, *CHOOSING, ALL, GONE))]
-PARTS = Spread(parts_of, lambda texts: ("XPENDING", texts["key"], texts["group"], texts["ids"], texts["ids"], 1))
+PARTS = Spread(
+    parts_of, known_by(lambda texts: ("XPENDING", texts["key"], texts["group"], texts["ids"], texts["ids"], 1))
+)
 """The way of these actions over partitions."""

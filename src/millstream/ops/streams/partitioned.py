@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from millstream.client.line import Line
+from millstream.client.line import Command, Line
 from millstream.client.partitions.layout import (
     HIGHEST_ID,
     LayoutError,
@@ -48,6 +48,20 @@ async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
     keys = () if layout is None else layout.every_key
     there = await calls(line, [("EXISTS", key) for key in keys])
     return tuple(key for key, found in zip(keys, there, strict=True) if found == 1)
+
+
+def known_by(
+    question: Callable[[Mapping[str, str]], Command],
+) -> Callable[[Line, Sequence[Mapping[str, str]]], Awaitable[list[bool]]]:
+    """A function that looks which of several texts have an id that their key has: the question's reply is not empty."""
+
+    async def known(line: Line, asked: Sequence[Mapping[str, str]]) -> list[bool]:
+        key = asked[0]["key"]
+        replies = await calls(line.near(key), [question(texts) for texts in asked])
+        # A group that a partition does not have yet has nothing there
+        return [not (refusal(reply) or "").startswith("NOGROUP") and bool(checked(reply, key)) for reply in replies]
+
+    return known
 
 
 async def partition_of(line: Line, key: str) -> str | None:

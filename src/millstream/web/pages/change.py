@@ -1,25 +1,23 @@
-"""The pages of a change: its form and preview, its outcome, a job at work, the correction of a dead letter."""
+"""The pages of a change: its form and preview, its outcome, a job at work."""
 
 import time
 from dataclasses import asdict
 from typing import Any
 
-from millstream.client.dead_letter.letter import dead_key
 from millstream.client.line import Line
 from millstream.errors import UsageError
 from millstream.ops.actions import Action, form_of
 from millstream.ops.audit import Actor, undo_line, until_then
 from millstream.ops.every import BY_NAME
 from millstream.ops.guard import ChangeOutcome
-from millstream.ops.letters import reading
 from millstream.ops.making import Prepared
-from millstream.ops.payloads.editing import document_of, fields_from
 from millstream.ops.plan import ChangePlan, ChangeRefusedError, joined
 from millstream.ops.spread import prepare
 from millstream.ops.watching.jobs import ChangeJob
 from millstream.ops.words import Facts, brief, raw_line
 from millstream.web.page import Asked, NoPageError, WebPage
-from millstream.web.pages.common import closed_actions, command_line
+from millstream.web.pages.common import command_line
+from millstream.web.pages.correction import correction_page
 
 PATIENCE = 2.0
 """Seconds after which a change that is under way has a page of its own."""
@@ -46,8 +44,6 @@ async def make_change(asked: Asked) -> WebPage:
     action = _action(asked)
     if not asked.settings.allow_changes:
         raise ChangeRefusedError("the console is read-only: start it with --allow-changes, or use the shell")
-    if action.name == "dead edit" and (wrong := await correction_page(asked)).facts["problem"]:
-        return wrong
     found = await asked.watch.answered(_planned(asked, action, asked.watch.line))
     shown = asked.words.get("digest")
     if found.nothing or ("anyway" not in asked.words and found.plan.digest != shown):
@@ -56,6 +52,13 @@ async def make_change(asked: Asked) -> WebPage:
     if not await job.ended(PATIENCE):
         return WebPage("change", action.name, {}, location=asked.link("/job", id=job.id))
     return result_page(asked, job)
+
+
+async def correct_letter(asked: Asked) -> WebPage:
+    """Preview the change of an edited letter, or show its text again with the fault in it."""
+    if asked.settings.allow_changes and (page := await correction_page(asked)).facts["problem"]:
+        return page
+    return await make_change(asked)
 
 
 def result_page(asked: Asked, job: ChangeJob) -> WebPage:
@@ -238,41 +241,3 @@ def _job(asked: Asked) -> ChangeJob:
     if found is None:
         raise NoPageError("no such change is running; `millstream audit ls` lists the changes that were made")
     return found
-
-
-LARGEST = 200_000
-"""Characters of a document that can be corrected on a page; the shell takes any."""
-
-
-async def correction_page(asked: Asked) -> WebPage:
-    """The entry of a letter as a document that can be changed, or an edited one with its fault."""
-    key, line = asked.word("key"), asked.watch.line
-    one, before = await reading.editable(line, key, asked.entry_id("ids"))
-    letter = one.letter
-    assert letter is not None
-    document = document_of(before)
-    written, problem = asked.words.get("document"), ""
-    if written is not None:
-        try:
-            fields_from(written, before)
-        except ValueError as reason:
-            problem = str(reason)
-    facts = {
-        "stream": key,
-        "letter": one.id,
-        "error": letter.error,
-        "document": document if len(document) <= LARGEST else None,
-        "problem": problem or None,
-    }
-    view = {
-        "key": key,
-        "letter": letter,
-        "id": one.id,
-        "text": document if written is None else written,
-        "too_large": len(document) > LARGEST,
-        "problem": problem,
-        "closed": (await closed_actions(asked, key)).get("dead edit", ""),
-    }
-    place = () if dead_key(key) == key else ("--key", key)
-    shell = [command_line(asked, f"dead {verb}", key, one.id, options=place) for verb in ("edit", "show")]
-    return WebPage("correcting", "dead edit", facts, view, shell, live=False, status=400 if problem else 200)

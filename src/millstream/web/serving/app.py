@@ -18,7 +18,7 @@ from millstream.ops.plan import ChangeRefusedError, TargetMissingError
 from millstream.ops.watching.watch import ServerWatch
 from millstream.web import rendering
 from millstream.web.page import AddressError, Asked, NoPageError, WebPage, words_of
-from millstream.web.pages.change import change_page, job_page, make_change, stop_job
+from millstream.web.pages.change import change_page, correct_letter, job_page, make_change, stop_job
 from millstream.web.pages.dead import dead_page
 from millstream.web.pages.entries import KINDS
 from millstream.web.pages.entry import entry_page
@@ -240,5 +240,5 @@ PAGES = {
 }
 """Path -> what makes the page."""
 
-POSTED = {"/change": make_change, "/job": stop_job}
+POSTED = {"/change": make_change, "/correction": correct_letter, "/job": stop_job}
 """Path -> what does what a form asks for."""
