@@ -30,7 +30,30 @@ FULL = (
     "tests/cli/test_on_call.py",
     "tests/cli/test_completing.py::test_bash_offers_what_is_on_the_server",
     "tests/web/test_on_call.py",
+    # the second half of a promise of which the first tier tries the first: further cases, whole files and whole sites
+    "tests/architecture/test_core.py::test_a_wheel_has_the_native_core",
+    "tests/architecture/test_site.py::test_nothing_is_loaded_from_elsewhere",
+    "tests/cli/test_dead.py::test_no_letter_ends_a_command[memory_server",
+    "tests/cli/test_report.py::test_a_changed_report_ends_nobody",
+    "tests/embedded/test_users.py::test_plugin_serves_users_tests[-p",
+    "tests/engine/test_no_memory.py",
+    "tests/migrate/test_commandfile.py::test_a_file_that_lost_commands_is_refused[False",
+    "tests/node/test_batch.py::test_commands_run_together_do_what_they_do_one_by_one[2",
+    "tests/node/test_batch.py::test_commands_run_together_do_what_they_do_one_by_one[3",
+    "tests/node/test_leaks.py",
+    "tests/persistence/test_damage.py::test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix",
+    "tests/scripting/test_plain.py::test_nothing_tells_whether_a_scripts_commands_were_plain[1",
+    "tests/scripting/test_plain.py::test_nothing_tells_whether_a_scripts_commands_were_plain[2",
+    "tests/security/test_tls.py::test_spark_reads_and_writes_by_a_user_with_few_rights",
+    "tests/spark/session/test_local.py::test_a_master_that_is_none_is_named",
+    "tests/spark/test_spark.py::test_a_stopped_query_goes_on_where_it_was",
+    "tests/worker/subscriber/test_contract.py::test_many_deleted_entries_are_dropped_soon[redis-16",
+    "tests/worker/subscriber/test_contract.py::test_many_deleted_entries_are_dropped_soon[millstream-16",
     # kills, crashes and full disks by the dozen: each has a campaign with thousands
+    "tests/maintenance/test_backup.py::test_data_is_set_aside_in_one_step",
+    "tests/maintenance/test_backup.py::test_killed_at_each_step",
+    "tests/node/test_rewriting.py::test_a_killed_parent_loses_nothing_and_takes_its_child_along",
+    "tests/spark/archive/test_replay.py::test_killed_and_run_again",
     "tests/node/test_crash.py",
     "tests/persistence/test_crash.py",
     "tests/server/disk/",
@@ -110,6 +133,9 @@ SPARK = frozenset(
 )
 """Of each kind one that goes through Spark's own processes; ``.ci/oldest-spark`` runs these and one more."""
 
+JOBS = tuple(f"tests/worker/{room}/" for room in ("jobs", "later", "limits", "outbox", "partitions"))
+"""Rooms whose tests run on Redis in the first tier, and on Millstream too in the second: scripts do their work."""
+
 OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})
 """Further versions of a server that a test has run on already."""
 
@@ -130,5 +156,6 @@ def mark(item: pytest.Function) -> None:
     others = given is not None and any(
         isinstance(value, str) and value in OTHER_SERVERS for value in given.params.values()
     )
+    others = others or (file.startswith(JOBS) and given is not None and "millstream" in given.params.values())
     if others or item.nodeid.startswith(FULL) or (is_spark and not is_core):
         item.add_marker(pytest.mark.full)
