@@ -8,19 +8,17 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
 
 from millstream.client.line import AccessDenied, Disconnected
 from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.logs import logger
 from millstream.printable import without_password
-from millstream.worker.handlers.subscription import Subscription
-from millstream.worker.monitoring.health import HealthError, Watched, serving
-from millstream.worker.pipelines import Pipeline
+from millstream.worker.monitoring.health import HealthError, serving
 from millstream.worker.process.lasting import run_lasting
 from millstream.worker.process.start import start_patiently
+from millstream.worker.runtime import AppRuntime
 from millstream.worker.settlement import spare
 from millstream.worker.subscriber import runs
 
@@ -61,43 +59,8 @@ STOP = b"stop\n"
 """In the lifeline of its workers, which nobody reads: the supervisor stops."""
 
 
-class RunnableApp(Watched, Protocol):
-    """An app to run, as far as this module needs to know it."""
-
-    @property
-    def url(self) -> str:
-        """Its server."""
-
-    async def start(self) -> None:
-        """Connect and begin to read."""
-
-    @property
-    def subscriptions(self) -> Sequence[Subscription]:
-        """Its subscriptions."""
-
-    @property
-    def grace(self) -> float:
-        """Seconds that running handlers get at a stop."""
-
-    @property
-    def pipelines(self) -> Sequence[Pipeline]:
-        """Its pipelines for Spark."""
-
-    async def wait(self) -> None:
-        """Wait until a subscriber cannot go on."""
-
-    async def dismissed(self) -> None:
-        """Wait until the control channel has ordered the process to end."""
-
-    async def stop(self) -> bool:
-        """Finish or hand back everything; False when something could not be finished."""
-
-    def leave(self) -> None:
-        """Settle the entries, in another thread, right before this process ends though its event loop is blocked."""
-
-
 def run_in_process(
-    app: RunnableApp,
+    app: AppRuntime,
     *,
     lifeline: int | None = None,
     ready: Callable[[], None] | None = None,
@@ -112,7 +75,7 @@ def run_in_process(
 
 
 async def _run_watched(
-    app: RunnableApp,
+    app: AppRuntime,
     lifeline: int | None,
     ready: Callable[[], None] | None,
     health: tuple[str, int] | None,
@@ -129,7 +92,7 @@ async def _run_watched(
         return EXIT_CONFIG
 
 
-def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
+def _outlive_nobody(app: AppRuntime, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
     """End this process in time when its parent is gone."""
     ended = select.poll()
     ended.register(lifeline, 0)  # its end alone, which is always reported
@@ -140,7 +103,7 @@ def _outlive_nobody(app: RunnableApp, loop: asyncio.AbstractEventLoop, lifeline:
     os._exit(EXIT_UNFINISHED)
 
 
-def _end_if_blocked(app: RunnableApp, loop: asyncio.AbstractEventLoop) -> None:
+def _end_if_blocked(app: AppRuntime, loop: asyncio.AbstractEventLoop) -> None:
     """End this process if its event loop stands still after the grace time; one that goes on ends by itself."""
     # A thread of its own waits; the supervisor kills the process when all of that time is over
     time.sleep(app.grace + KILL_AFTER / 2)
@@ -176,7 +139,7 @@ def _at_fork(numbers: Iterable[int], in_child: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
+def _hearing(stop: Callable[[], None], app: AppRuntime) -> Iterator[None]:
     """Call ``stop`` in the event loop at the first SIGTERM or SIGINT; a loop that stands still only delays the end.
 
     Python runs these handlers in the main thread, also in the middle of a handler that blocks it; those of the event
@@ -208,7 +171,7 @@ def _hearing(stop: Callable[[], None], app: RunnableApp) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None] | None) -> int:
+async def _run(app: AppRuntime, lifeline: int | None, ready: Callable[[], None] | None) -> int:
     """From the first signal handler to the exit code; signals are heard before the first connection is tried."""
     stopping = asyncio.Event()
     with _hearing(stopping.set, app):
@@ -217,7 +180,7 @@ async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None]
         return await _run_until(app, stopping, ready, supervised=lifeline is not None)
 
 
-def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
+def _follow(app: AppRuntime, lifeline: int, stopping: asyncio.Event) -> None:
     """Stop when the parent is gone, or stops."""
     loop = asyncio.get_running_loop()
     order = select.poll()
@@ -238,7 +201,7 @@ def _follow(app: RunnableApp, lifeline: int, stopping: asyncio.Event) -> None:
 
 
 async def _run_until(
-    app: RunnableApp, stopping: asyncio.Event, ready: Callable[[], None] | None, *, supervised: bool
+    app: AppRuntime, stopping: asyncio.Event, ready: Callable[[], None] | None, *, supervised: bool
 ) -> int:
     """Start, read until the stop, end in order."""
     if not app.subscriptions:
@@ -261,7 +224,7 @@ async def _run_until(
         return EXIT_FATAL
 
 
-async def _start(app: RunnableApp, stopping: asyncio.Event) -> int | None:
+async def _start(app: AppRuntime, stopping: asyncio.Event) -> int | None:
     """Connect, trying for a while; an exit code if that was the end of it."""
     try:
         return None if await start_patiently(app.start, app.url, CONNECT_SECONDS, stopping) else EXIT_CLEAN
@@ -278,7 +241,7 @@ async def _asked(stopping: asyncio.Event) -> None:
     await stopping.wait()
 
 
-async def _until_stopped(app: RunnableApp, stopping: asyncio.Event, *, supervised: bool) -> int:
+async def _until_stopped(app: AppRuntime, stopping: asyncio.Event, *, supervised: bool) -> int:
     """Wait for the first reason to end (a signal, a failed subscriber, an order), stop, and say which it was.
 
     A signal goes before the others: who sends one knows that the process ends, and asks only whether it ended cleanly.

@@ -1,0 +1,303 @@
+"""A running application: its subscribers from the start to the stop, and its state in between."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from redis.asyncio import Redis
+
+from millstream import times
+from millstream.client.line import Line
+from millstream.client.open import open_line
+from millstream.client.partitions.declared import find_layout
+from millstream.client.partitions.layout import PartitionLayout, logical
+from millstream.client.url import CLUSTERS
+from millstream.clock import Clock, SystemClock
+from millstream.errors import ConfigError, UsageError
+from millstream.logs import logger
+from millstream.worker.handlers.calling import mend_futures
+from millstream.worker.handlers.middleware import Middleware
+from millstream.worker.later.declaring import Declaring
+from millstream.worker.later.mover import Mover
+from millstream.worker.later.scheduler import Scheduler
+from millstream.worker.model.stats import in_words
+from millstream.worker.partitions.loop import PartitionedLoop, Runner, totals
+from millstream.worker.publishing import Publishing
+from millstream.worker.registering import run_all_hooks, run_hooks
+from millstream.worker.registry import watchdog
+from millstream.worker.registry.heartbeat import Heartbeat
+from millstream.worker.registry.overrun import Overrun
+from millstream.worker.registry.reaper import DEFAULT_AFTER
+from millstream.worker.settlement import spare
+from millstream.worker.settlement.running import AT_WORK, Work, refuse_by_a_handler
+from millstream.worker.subscriber.isolation import IsolationGate
+from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress
+from millstream.worker.subscriber.standstill import Standstill
+
+log = logger("millstream.worker")
+
+
+class AppRuntime(Declaring, Publishing):
+    """An application that starts, runs and stops; :class:`millstream.App` has the arguments."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        grace: float | str = 30.0,
+        clock: Clock | None = None,
+        middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
+        registry: bool = True,
+        reap_after: float | str | None = DEFAULT_AFTER,
+        blocked_after: float | str | None = watchdog.DEFAULT_AFTER,
+        movers: bool = True,
+    ) -> None:
+        Publishing.__init__(self, url, middlewares)
+        own = {kind: lambda: self for kind in type(self).__mro__ if issubclass(kind, AppRuntime)}
+        Declaring.__init__(self, {**own, Redis: lambda: self.client}, lambda: self.url)
+        self.grace = times.configured("App(grace=", grace, "s")
+        self.registry = registry
+        self.reap_after = None if reap_after is None else times.configured("App(reap_after=", reap_after, "s")
+        if blocked_after is not None:
+            blocked_after = times.configured("App(blocked_after=", blocked_after, "s")
+            if blocked_after <= 0:
+                raise ConfigError(f"App(blocked_after={blocked_after!r}) is invalid. Write seconds above 0, or None.")
+        self.blocked_after = blocked_after
+        self.movers = movers
+        self._mover: Mover | None = None
+        self._scheduler: Scheduler | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._overrun: Overrun | None = None
+        self._ending: Heartbeat | None = None  # the same during a stop
+        self._clock = clock or SystemClock()
+        self._starter: Work | None = None  # Entry of another app whose handler started this one
+        self._hooked = False  # the startup hooks were begun
+        self._reading = False
+        self._loops: list[Runner] = []  # kept after a stop, for their counters
+
+    @property
+    def loops(self) -> tuple[Runner, ...]:
+        """The subscribers at work in this process, or that were until the last stop."""
+        return tuple(self._loops)
+
+    async def start(self) -> None:
+        """Connect, make the groups, run the startup hooks, begin to read; tried once, unlike :meth:`running`.
+
+        Raises:
+            UsageError: it runs already.
+            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot. Or a function with a
+                publisher has no subscriber, or the server does not have the URL's database.
+            Disconnected: the server cannot be reached.
+            FatalError: a group cannot be made.
+        """
+        if self._private is not None:
+            raise UsageError("this app is running already")
+        self._check_publishers()
+        mend_futures()
+        self._starter = AT_WORK.get()
+        line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
+        self._private, self._loops, self._kept = private, [], asyncio.get_running_loop()
+        try:
+            layouts = await self._layouts(line)
+            if self.url.startswith(CLUSTERS):
+                self.check_slots(partitioned=layouts)
+            for subscription in self._subscriptions:
+                for own in subscription.middlewares:
+                    own.connects(self.url)
+            shared = Shared(self.url, line, private, guard, IsolationGate(), self._clock, self.middlewares)
+            self._loops = [
+                PartitionedLoop(subscription, layout, shared)
+                if (layout := layouts.get(subscription.sub.stream)) is not None
+                else SubscriberLoop(
+                    subscription,
+                    shared,
+                    siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
+                )
+                for subscription in self._subscriptions
+            ]
+            # All groups first: one that cannot be made ends the start before any entry is read
+            for loop in self._loops:
+                await loop.prepare()
+            self._hooked = True
+            await run_hooks(self._hooks["on_startup"])
+            self._heartbeat = heartbeat = Heartbeat(
+                line,
+                self._loops,
+                self._clock,
+                listed=self.registry,
+                reap_after=self.reap_after,
+                url=self.url,
+                blocked_after=self.blocked_after,
+                standstill=(standstill := Standstill(self.url, self._loops)),
+            )
+            self._overrun = Overrun(standstill, self._loops, self.grace)
+            await self._heartbeat.begin()
+            for loop in self._loops:
+                loop.start()
+            self._heartbeat.start()
+            if self.movers:
+                self._mover = mover = Mover(lambda: line, lambda: heartbeat.scheduled, self._sending().hand_over)
+                self._mover.start()
+                self._scheduler = Scheduler(
+                    lambda: line, self._recurring.values(), self._on_schedule, lambda: bool(mover.counts)
+                )
+                self._scheduler.start()
+            self._reading = True
+            await run_hooks(self._hooks["after_startup"])
+        except BaseException:  # a cancelled start, too, leaves no connection and no task
+            await self.stop(0)
+            raise
+
+    async def _layouts(self, line: Line) -> dict[str, PartitionLayout]:
+        """The layouts of those streams that are partitioned."""
+        found: dict[str, PartitionLayout] = {}
+        for stream in dict.fromkeys(one.sub.stream for one in self._subscriptions):
+            layout = await find_layout(line, stream)
+            if layout is not None:
+                found[stream] = layout
+                continue
+            for one in self._subscriptions:
+                if one.sub.stream == stream and one.hold:
+                    raise ConfigError(
+                        f"{one.name}: subscriber(hold=True) is invalid, since {stream!r} is not partitioned and others "
+                        f"may read it. Write `millstream stream partition {stream} 16`, or omit hold=."
+                    )
+            # The name looks like one of a partition, but only the layout of the whole can tell
+            if (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
+                log.warning(
+                    "%s is a partition of %r, and this subscriber reads it outside of the division: another group's "
+                    "owner is not asked. Write StreamSub(%r) to share all partitions.",
+                    stream,
+                    whole,
+                    whole,
+                )
+        return found
+
+    async def stop(self, grace: float | str | None = None) -> bool:
+        """Finish or hand back everything, then disconnect; False if an entry could not be finished in time.
+
+        Raises:
+            UsageError: a handler calls it, which would be waited for.
+        """
+        if AT_WORK.get() is not self._starter:
+            refuse_by_a_handler("app.stop()")
+        seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
+        private, self._private = self._private, None  # at once, so that a second stop finds nothing to do
+        running = self._loops if private is not None else []
+        heartbeat, self._heartbeat = self._heartbeat, None
+        later, self._mover, self._scheduler = (self._scheduler, self._mover), None, None
+        # These move entries to their streams: nothing new is to come while the rest is finished
+        for part in later:
+            if part is not None:
+                await part.stop()
+        self._ending = heartbeat
+        if self._overrun is not None:
+            await self._overrun.stop()
+            self._overrun = None
+        if heartbeat is not None:
+            await heartbeat.stopping()
+        # A subscriber that fails must not keep the others from handing back their entries
+        results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                log.error("a subscriber did not stop cleanly", exc_info=result)
+        if self._reading:
+            log.info("stopped: %s", "; ".join(f"{name}: {in_words(done)}" for name, done in self.stats().items()))
+        hooked = self._hooked
+        try:
+            if hooked:
+                await run_all_hooks(self._hooks["on_shutdown"])
+        finally:
+            self._reading = self._hooked = False
+            if heartbeat is not None:
+                await heartbeat.end()
+                self._ending = None
+            if private is not None:
+                await private.close()
+            self._kept = None
+            await self.close()
+            if hooked:
+                await run_all_hooks(self._hooks["after_shutdown"])
+        return all(result is True for result in results)
+
+    async def publish_due(self) -> None:
+        """Add what was published for later and is due, as happens by itself; for tests that turn the clock by hand."""
+        if self._scheduler is not None and self._mover is not None:
+            await self._mover.search()
+            await self._scheduler.turn()
+            await self._mover.turn()
+
+    def _on_schedule(self, stream: str) -> None:
+        if self._mover is not None:
+            self._mover.watch_soon(stream)
+
+    def leave(self) -> None:
+        """Hand back the entries of a process that ends with a blocked event loop; called in another thread."""
+        heartbeat = self._heartbeat or self._ending
+        if heartbeat is not None:
+            heartbeat.leave()
+
+    async def wait(self) -> None:
+        """Wait until a subscriber cannot go on.
+
+        Raises:
+            FatalError: why.
+        """
+        await asyncio.gather(*(loop.done() for loop in self._loops))
+
+    async def dismissed(self) -> None:
+        """Wait until ``millstream worker drain`` or ``stop`` has ordered this process to end.
+
+        :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` learns of it only
+        here; the app reads nothing more by then.
+        """
+        assert self._heartbeat is not None, "the app is not running"
+        if spare.is_here():
+            await spare.unneeded(self._heartbeat.dismissed, lambda: any(one.busy for one in self._loops))
+        else:
+            await self._heartbeat.dismissed.wait()
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Counters of each subscriber in this process, by the handler's name."""
+        return totals(self._loops)
+
+    def health(self) -> dict[str, int]:
+        """Milliseconds since each subscriber's reader last got an answer: its progress, not a PING's."""
+        return {loop.subscription.name: loop.idle_ms for loop in self._loops}
+
+    def progress(self) -> list[SubscriberProgress]:
+        """True for each subscriber that moves on, or the reason why it does not."""
+        return [loop.progress() for loop in self._loops]
+
+    @property
+    def parts(self) -> str:
+        """The names by which ``/healthz`` calls the parts of :meth:`progress`."""
+        return "subscribers"
+
+    @property
+    def blocked(self) -> watchdog.StoppedLoop | None:
+        """The line at which a handler blocks the event loop, seen from another thread; None while the loop goes on."""
+        return None if self._heartbeat is None else self._heartbeat.blocked
+
+    @property
+    def state(self) -> str:
+        """The state of this process: starting, running, quiet, draining or stopping."""
+        if self._heartbeat is None:
+            return "stopping" if self._reading else "starting"
+        return self._heartbeat.state
+
+    async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
+        """The reply to a Prometheus scrape, and its content type.
+
+        Args:
+            accept: the scraper's ``Accept`` header, which may request OpenMetrics.
+            consumers: also series for each consumer of the groups.
+
+        Raises:
+            MetricsError: prometheus-client is not installed.
+        """
+        from millstream.worker.monitoring.prometheus import scrape  # noqa: PLC0415 - prometheus-client is optional
+
+        sender = self._senders.get(asyncio.get_running_loop())
+        line = None if sender is None else sender.line
+        return await scrape(self._loops, line, self.url, accept, (self._mover, self._scheduler), consumers=consumers)
