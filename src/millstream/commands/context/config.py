@@ -209,14 +209,14 @@ _ROWS = (
         "stream-retention",
         "",
         retention(limit),
-        "pattern, age and size of streams, once or more often, such as `orders:* 7d 50gb * 30d 0`: what is older, or "
-        "above the size, goes; 0 for no bound; empty keeps all",
+        "pattern, greatest age and greatest size of streams, once or more often, such as `orders:* 7d 50gb * 30d 0`; "
+        "0 for no bound; empty keeps all",
     ),
     Parameter(
         "stream-retention-groups",
         "ignore",
         choice("ignore", "hold"),
-        "`hold`: nothing goes by that which a group has not read and acknowledged; `ignore`: groups do not matter",
+        "`hold`: remove only entries that every group has read and acknowledged; `ignore`: groups do not matter",
     ),
     Parameter(
         "notify-keyspace-events", "", canonical, "published events, in Redis's letters, including `m`, `n`, `o` and `c`"
@@ -226,7 +226,7 @@ _ROWS = (
         "repl-backlog-size",
         "16mb",
         memory(1, LLONG_MAX),
-        "bytes of the stream to keep for replicas that return; 16 kB at least",
+        "bytes of the replication stream to keep for replicas that return; 16 kB at least",
     ),
     Parameter(
         "repl-backlog-ttl", "3600", _COUNT, "seconds without a replica after which the backlog is dropped; 0 for never"
