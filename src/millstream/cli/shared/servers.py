@@ -196,7 +196,7 @@ def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def without_secret(url: str) -> str:
-    """A URL of the command line, which is refused with a password in it: whoever is on the machine sees it."""
+    """Return a URL of the command line, or refuse one with a password, which all users of the machine can see."""
     if has_password(url):
         raise UsageError(
             f"{without_password(url)} has a password in it, which all users of this machine can see (ps). Put it "

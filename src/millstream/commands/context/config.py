@@ -369,7 +369,7 @@ _ROWS = (
         "growth in percent since the last rewrite that starts another; 0 for never",
     ),
     Parameter("auto-aof-rewrite-min-size", "64mb", _BYTES, "bytes below which the log is not rewritten"),
-    _fixed("aof-use-rdb-preamble", "no", choice("no"), "the log is our own"),
+    _fixed("aof-use-rdb-preamble", "no", choice("no"), "the log has its own format"),
     _fixed("save", "", text, "no snapshots by the clock: the log is always on"),
     # memory
     Parameter(
