@@ -1,7 +1,10 @@
 """A partitioned stream on the pages: one row of the overview, and a page with its partitions and their owners."""
 
+import re
 import time
+from urllib.parse import urlencode
 
+import pytest
 import redis
 
 from millstream.client.partitions.layout import HIGHEST_ID
@@ -64,3 +67,17 @@ def test_uneven_and_sealed_partitions_are_findings(
     console.forget()
     codes = {one["code"]: one for one in console.ask("/overview.json").facts["findings"]}
     assert (codes["sealed-not-finished"]["stream"], codes["sealed-not-finished"]["group"]) == ("orders{0}", "billing")
+
+
+@pytest.mark.parametrize("action", ["dead rm", "dead retry", "pending claim", "pending ack"])
+def test_separators_alone_name_nothing(
+    data: ServerThread, console: ConsoleThread, client: redis.Redis, action: str
+) -> None:
+    """A list of ids that has only separators is refused in the words of a stream that is not partitioned."""
+    fill(data, client)
+    client.xadd("plain", {"n": 1})
+    client.xgroup_create("plain", "billing", "0")
+    words = {"do": action, "ids": " ,\n "} | ({"group": "billing", "to": "web-2"} if "pending" in action else {})
+    whole, plain = (console.ask(f"/change?{urlencode({**words, 'key': key})}") for key in ("orders", "plain"))
+    refusals = [re.findall(r"<h1>Refused</h1><p.*?</p>", page.text) for page in (whole, plain)]
+    assert refusals[0] == refusals[1] != []

@@ -65,9 +65,10 @@ def _alone(stream: str, one: Prepared) -> Prepared:
 async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys: Sequence[str]) -> list[Texts]:
     """The texts for each partition: with those of the ids that it has, where some are named."""
     word = next((one for one in action.words if one.name in {"ids", "id"}), None)
-    if word is None or parts.has is None or not texts.get(word.name, "").strip():
+    named = word.several(texts.get(word.name, "")) if word is not None and parts.has is not None else []
+    if word is None or parts.has is None or not any(map(str.strip, named)):
         return [{**texts, "key": key} for key in keys]
-    ids = [word.value({word.name: one}, None) for one in word.several(texts[word.name])]
+    ids = [word.value({word.name: one}, None) for one in named]
     ids = list(dict.fromkeys(one[0] if isinstance(one, tuple) else one for one in ids))
     found = {}
     for key in keys:
