@@ -268,6 +268,27 @@ def test_a_letter_is_corrected_and_put_back(changing: ConsoleThread, stream: red
     assert (gone.status, "there is no letter" in gone.text) == (404, True)
 
 
+@pytest.mark.parametrize("extra", [{"do": "stream rm"}, {"do": "dead rm"}, {"digest": "x"}, {}])
+def test_a_correction_is_previewed_alone(changing: ConsoleThread, stream: redis.Redis, extra: dict[str, str]) -> None:
+    """Its address makes no change, whatever else the form names; without a text it shows the page to write one."""
+    letters(stream, 1)
+    words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0", "anyway": "1", **extra}
+    looked = post(changing, "/correction", {**words, "document": '{"item": "tea", "amount": "7"}'})
+    assert (looked.status, form(looked)["do"], stream.xlen("orders:dead")) == (200, "dead edit", 1)
+    for page in (post(changing, "/correction", words), changing.ask(f"/correction?{urlencode(words)}")):
+        assert (page.status, "<textarea" in page.text) == (200, True)
+    assert changing.ask(f"/correction.json?{urlencode(words)}").facts["letter"] == "1-0"
+
+
+@pytest.mark.parametrize("path", ["/correction", "/change"])
+def test_an_entry_that_is_not_a_letter_is_refused(changing: ConsoleThread, stream: redis.Redis, path: str) -> None:
+    """The page refuses a stranger's entry among the letters, with a way back."""
+    stream.xadd("orders:dead", {"a": "b"}, id="1-0")
+    words = {"do": "dead edit", "key": "orders:dead", "ids": "1-0"}
+    for page in (changing.ask(f"{path}?{urlencode(words)}"), post(changing, path, {**words, "document": "{}"})):
+        assert (page.status, "is not a dead letter" in page.text, 'href="/dead?' in page.text) == (403, True, True)
+
+
 # -- workers ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """The pages of a change: its form and preview, its outcome, a job at work."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from millstream.client.line import Line
@@ -56,9 +56,12 @@ async def make_change(asked: Asked) -> WebPage:
 
 async def correct_letter(asked: Asked) -> WebPage:
     """Preview the change of an edited letter, or show its text again with the fault in it."""
-    if asked.settings.allow_changes and (page := await correction_page(asked)).facts["problem"]:
-        return page
-    return await make_change(asked)
+    if asked.settings.allow_changes:
+        page = await correction_page(asked)
+        if page.facts["problem"] or "document" not in asked.words:
+            return page
+    words = {name: text for name, text in asked.words.items() if name not in {"digest", "anyway"}}
+    return await make_change(replace(asked, words={**words, "do": "dead edit"}))
 
 
 def result_page(asked: Asked, job: ChangeJob) -> WebPage:

@@ -1,8 +1,10 @@
 """The correction of a dead letter: its entry as a document that can be changed."""
 
 from millstream.client.dead_letter.letter import dead_key
+from millstream.errors import UsageError
 from millstream.ops.letters import reading
 from millstream.ops.payloads.editing import document_of, fields_from
+from millstream.ops.plan import ChangeRefusedError
 from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 
@@ -13,7 +15,10 @@ LARGEST = 200_000
 async def correction_page(asked: Asked) -> WebPage:
     """The entry of a letter as a document that can be changed, or an edited one with its fault."""
     key, line = asked.word("key"), asked.watch.line
-    one, before = await reading.editable(line, key, asked.entry_id("ids"))
+    try:
+        one, before = await reading.editable(line, key, asked.entry_id("ids"))
+    except UsageError as error:  # The entry is not a letter
+        raise ChangeRefusedError(str(error)) from None
     letter = one.letter
     assert letter is not None
     document = document_of(before)

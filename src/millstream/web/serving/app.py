@@ -19,6 +19,7 @@ from millstream.ops.watching.watch import ServerWatch
 from millstream.web import rendering
 from millstream.web.page import AddressError, Asked, NoPageError, WebPage, words_of
 from millstream.web.pages.change import change_page, correct_letter, job_page, make_change, stop_job
+from millstream.web.pages.correction import correction_page
 from millstream.web.pages.dead import dead_page
 from millstream.web.pages.entries import KINDS
 from millstream.web.pages.entry import entry_page
@@ -235,6 +236,7 @@ PAGES = {
     "/archive": archive_page,
     "/server": health_page,
     "/change": change_page,
+    "/correction": correction_page,
     "/job": job_page,
     "/search": search_page,
 }
