@@ -16,6 +16,7 @@ from millstream.cli.changes import changing
 from millstream.cli.main import main
 from millstream.cli.shared.output import Output
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.ops.pending import changes as pending
 from support.accounts import user
 from support.servers import ServerProcess
 
@@ -121,6 +122,43 @@ def test_facts_that_moved_while_somebody_read_the_question(
     assert client.xinfo_groups("orders")[0]["last-delivered-id"] == b"7-0"
     run(server, "group", "rewind", "orders", "billing", "--to", "start", "--even-if-moved")
     assert client.xinfo_groups("orders")[0]["last-delivered-id"] == b"0-0"
+
+
+@pytest.mark.parametrize("chosen", [("1-0", "2-0", "3-0"), ("--consumer", "web"), ("--all",)])
+@pytest.mark.parametrize("verb", [("ack",), ("claim", "--to", "other"), ("nack",), ("dead",)])
+def test_entries_that_changed_after_the_preview_are_skipped(
+    server: ServerProcess,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: tuple[str, ...],
+    chosen: tuple[str, ...],
+) -> None:
+    """Another consumer keeps what it claimed meanwhile, the others are changed, and the exit code is 1."""
+    fill(client, read=3)
+
+    def read(*_: Any, **__: Any) -> None:
+        client.xclaim("orders", "billing", "thief", 0, ["1-0"])
+        client.xack("orders", "billing", "2-0")
+
+    monkeypatch.setattr(changing, "confirm", read)
+    made = run(server, "pending", verb[0], "orders", "billing", *chosen, *verb[1:], "-o", "json", code=1)
+    done = json.loads(made.stdout)
+    assert (done["done"], done["moved"]) == (1, 2)
+    assert all(f"entry {each} was processed, claimed or released" in made.stderr for each in ("1-0", "2-0"))
+    thief = client.xpending_range("orders", "billing", "-", "+", 9, "thief")
+    assert [row["message_id"] for row in thief] == [b"1-0"]
+
+
+def test_missing_entries_of_many_are_counted(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change reports the number of missing entries if it concerns more than an undo keeps."""
+    monkeypatch.setattr(pending, "MOST_KEPT", 5)
+    fill(client)
+    monkeypatch.setattr(changing, "confirm", lambda *_, **__: client.xack("orders", "billing", "1-0", "2-0"))
+    made = run(server, "pending", "ack", "orders", "billing", "--all", code=1)
+    assert "2 entries processed, claimed or released after the preview" in made.stderr
+    assert client.xpending("orders", "billing")["pending"] == 0
 
 
 def test_without_a_question_a_change_is_planned_anew(

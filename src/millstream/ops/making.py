@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from millstream.client.dead_letter.put_back import PutBackOutcome
 from millstream.client.line import Command, Line
@@ -17,7 +18,10 @@ from millstream.ops.plan import ChangePlan, ChangeRefusedError, Counting
 from millstream.ops.rights import Rights, rights_on
 from millstream.worker.registry import protocol
 
-Pages = Callable[[Line], AsyncGenerator[ChangePlan, None]]
+Page: TypeAlias = ChangePlan | tuple[StepResult, ...]
+"""One part of a change, or the results of what changed after the preview and is skipped."""
+
+Pages = Callable[[Line], AsyncGenerator[Page, None]]
 """The parts of a change that is made page by page; each is read when it is its turn."""
 
 Work = Callable[[Line, list[StepResult], Counting, asyncio.Event], Awaitable[None]]
@@ -107,7 +111,11 @@ async def carry_out(
         async for page in pages:
             if stop.is_set():
                 return replace(outcome, stopped=True)
-            outcome = outcome.joined(await apply(line, replace(page, words=prepared.plan.words), actor, change))
+            if isinstance(page, tuple):
+                done = ChangeOutcome(page)
+            else:
+                done = await apply(line, replace(page, words=prepared.plan.words), actor, change)
+            outcome = outcome.joined(done)
             tell(len(outcome.results))
     return outcome
 

@@ -14,7 +14,7 @@ from millstream.errors import MillstreamError
 from millstream.ops import making
 from millstream.ops.actions import Action, Spread, Texts
 from millstream.ops.guard import StepResult
-from millstream.ops.making import Prepared
+from millstream.ops.making import Page, Prepared
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, TargetMissingError, Undo
 from millstream.ops.rights import NO_CHANGE
 from millstream.ops.streams.partitioned import named_as
@@ -111,7 +111,7 @@ def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]
     )
     whole = Prepared(plan, sum(one.entries for one in found), rights=found[0].rights, texts=dict(texts))
 
-    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
+    async def pages(line: Line) -> AsyncGenerator[Page, None]:
         for one in found:
             if one.pages is None:
                 yield one.plan

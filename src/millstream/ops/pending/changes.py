@@ -1,7 +1,7 @@
 """The actions ``pending ack``, ``claim`` and ``nack``, with their plans.
 
 Entries are changed by pages. Each is a step of its own, taken only while the same consumer holds it with the same
-number of deliveries. An entry that was processed, claimed or given back meanwhile is left alone.
+number of deliveries. An entry that was processed, claimed or given back after the preview is skipped.
 """
 
 from collections import Counter
@@ -15,12 +15,14 @@ from millstream.client.delays import due
 from millstream.client.line import Line
 from millstream.errors import UsageError
 from millstream.ops.actions import Word, action
-from millstream.ops.making import ActionCall, Prepared
+from millstream.ops.guard import StepResult
+from millstream.ops.making import ActionCall, Page, Prepared
 from millstream.ops.parameters import Group, Stream
 from millstream.ops.pending.choosing import PARTS, EntriesChosen, EntriesOrGone
 from millstream.ops.pending.reading import held_pages
 from millstream.ops.pending.status import Chosen, PendingChoice
 from millstream.ops.plan import (
+    MOST_KEPT,
     NOBODY,
     BeforeAfter,
     ChangePlan,
@@ -200,20 +202,36 @@ async def paged(
     make: Maker,
     size: int = ENTRIES_A_TRIP,
 ) -> Prepared:
-    """A change of pending entries: all of them counted now, and each page read again when it is its turn."""
-    tally, first = Tally(), list[HeldEntry]()
+    """A change of pending entries: all of them counted now, and each page read again when it is its turn.
+
+    It compares up to 5,000 with what they were; of more, it reports how many are missing.
+    """
+    tally, first, shown = Tally(), list[HeldEntry](), dict[str, tuple[str, int]]()
     looked = 0
     async for page in held_pages(change.line, where.stream, where.group, chosen):
         tally.held.update(held.consumer for held in page)
         tally.waiting += sum(held.waits for held in page)
         first += page[: FIRST - len(first)]
         looked += len(page)
+        if looked <= MOST_KEPT:
+            shown.update({held.id: (held.consumer, held.deliveries) for held in page})
+        else:
+            shown.clear()
         change.tell(looked)
 
-    async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
-        async for held in held_pages(line, where.stream, where.group, chosen):
+    async def pages(line: Line) -> AsyncGenerator[Page, None]:
+        left, seen = dict(shown), 0
+        async for page in held_pages(line, where.stream, where.group, chosen):
+            held = [one for one in page if not shown or left.get(one.id) == (one.consumer, one.deliveries)]
+            seen += len(held)
+            for one in held:
+                left.pop(one.id, None)
             for at in range(0, len(held), size):
                 yield await make(line, held[at : at + size])
+        if left:
+            yield tuple(StepResult(Step((), entry=each), "moved", why=f"entry {each} was {_SKIPPED}") for each in left)
+        elif seen < looked:
+            yield (StepResult(Step(()), "moved", why=f"{counted(looked - seen)} {_SKIPPED}"),)
 
     if isinstance(chosen, tuple) and (missing := len(chosen) - tally.entries):
         notes = (*notes, f"{missing} of the {len(chosen)} ids {'is' if missing == 1 else 'are'} not pending there.")
@@ -222,6 +240,9 @@ async def paged(
         changed = {step.entry for step in plan.steps}
         tally = _tally(held for held in first if held.id in changed)
     return Prepared(previewed(plan, tally, notes), tally.entries, pages)
+
+
+_SKIPPED = "processed, claimed or released after the preview"
 
 
 def _tally(found: Iterable[HeldEntry]) -> "Tally":
