@@ -7,11 +7,14 @@ and report amid Java's frames. It travels with the task's message, and the commi
 """
 
 import contextlib
+import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -26,7 +29,6 @@ from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router
 from millstream.spark.model import keys
 from millstream.spark.options.write import SinkOptions
-from millstream.spark.write.batch_range import batch_range
 from millstream.spark.write.commit import SinkCommit
 from millstream.spark.write.server_errors import refused, wrong_type
 from millstream.spark.write.staging import Part, Staging
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.spark")
 
 QUERY_PROPERTY = "sql.streaming.queryId"
+
+_LOCAL = re.compile(r"^file:(//)?(?=/)")
+_BEFORE_OFFSETS = 2  # Lines with the format's version and with the batch's time, watermark and settings
 
 
 @dataclass
@@ -145,7 +150,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Publish a batch, unless it was."""
         staged = _staged(messages)
         if staged:
-            sources = batch_range(self._options.checkpoint, batchId)
+            sources = _batch_range(self._options.checkpoint, batchId)
             settle(self._options, staged[0].writer, batchId, staged, lasting=True, in_order=True, sources=sources)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
@@ -217,3 +222,19 @@ def _checked(options: SinkOptions, schema: StructType) -> RowLayout:
     layout = RowLayout.of(schema, options.stream, headers=options.headers)
     check_server(options)
     return layout
+
+
+def _batch_range(checkpoint: str | None, batch: int) -> str | None:
+    """A short digest of the sources' offsets of a batch; None if the driver cannot read them as a local file.
+
+    Spark writes the sources' offsets of a batch to ``offsets/<batch>`` before it runs the batch, and reads that file
+    when it runs the batch again. If the file is lost, Spark makes a new batch of the same number, from what the sources
+    hold by then. The rows themselves do not separate the two: a query may give a repeated batch new random values.
+    """
+    if checkpoint is None:
+        return None
+    try:
+        lines = (Path(_LOCAL.sub("", checkpoint)) / "offsets" / str(batch)).read_bytes().splitlines()
+    except (OSError, ValueError):
+        return None
+    return hashlib.sha256(b"\n".join(lines[_BEFORE_OFFSETS:])).hexdigest()[:32]
