@@ -28,7 +28,7 @@ from support.ports import free_port
 from support.readme import block
 from support.servers import ServerProcess, redis_server
 from support.thief import Thief
-from support.waiting import aeventually, eventually
+from support.waiting import DEADLINE, aeventually, eventually
 
 
 @pytest.fixture
@@ -336,6 +336,24 @@ async def test_a_batch_with_a_middleware_goes_by_publish_for_each_entry(server: 
         jobs = await app.publish_batch("s", [{"n": 1}, {"n": 2}], key=key, result="1m")
         assert seen == [1, 2, (1, "1", "1m"), (2, "2", "1m")]
         assert all(job.stream != "s" for job in jobs)
+
+
+async def test_a_handler_receives_its_app_by_the_class_and_its_base(server: ServerProcess) -> None:
+    """A subclass of an app is an argument of its handlers, annotated as itself or as ``App``."""
+    seen = asyncio.Queue[object]()
+
+    class Own(App):
+        """An app with more than it has."""
+
+    app = Own(server.url, registry=False)
+
+    @app.subscriber("s")
+    async def take(whole: App, own: Own) -> None:
+        seen.put_nowait((whole, own))
+
+    async with app.running():
+        await app.publish("s", {"n": 1})
+        assert await asyncio.wait_for(seen.get(), DEADLINE) == (app, app)
 
 
 async def test_publishing_so_within_a_loop_says_what_to_do(sync_app: App, client: redis.Redis) -> None:
