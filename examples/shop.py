@@ -16,5 +16,5 @@ async def bill(item: str, price: float) -> None:
     if price < 0:
         raise ValueError("the price is negative")  # delivered again, then a dead letter with this traceback
     if price == 0:
-        raise Nack(delay="1h")  # not now; the hour outlives restarts
+        raise Nack(delay="1h")  # tried again in an hour, even after a restart
     print("billed", item, "for", price, flush=True)

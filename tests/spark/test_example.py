@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.servers import ServerProcess
+from support.source import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "weather.py"
+EXAMPLE = ROOT / "examples" / "flights" / "weather.py"
 COLUMNS = ["time_hour", "origin", "carrier", "flight", "dest", "dep_delay", "temp", "wind_speed", "precip", "visib"]
 DAYS = 2
 

