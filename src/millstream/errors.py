@@ -107,9 +107,9 @@ from typing import ClassVar
 
 
 class MillstreamError(Exception):
-    """Root of every error this package raises on purpose.
+    """Base class of every error that this package raises on purpose.
 
-    What to do: catch it where any error of this package is handled alike; its subclasses say more.
+    What to do: catch it to handle all errors of this package alike. The subclasses name the cause.
 
     Attributes:
         exit_code: the exit code of a subcommand that this error ends, the same in all of them.
@@ -119,11 +119,11 @@ class MillstreamError(Exception):
 
 
 class CommandError(MillstreamError):
-    """A command was refused before it changed anything.
+    """The server refused a command before it changed anything.
 
-    ``args[0]`` is the whole error line as Redis words it, code first: ``"ERR syntax error"``.
+    ``args[0]`` is the whole error line in Redis's words, code first: ``"ERR syntax error"``.
 
-    What to do: correct the command; the first word of the text is Redis's code for the kind of error.
+    What to do: correct the command. The first word of the message is Redis's code for the kind of error.
     """
 
     @property
@@ -133,31 +133,31 @@ class CommandError(MillstreamError):
 
 
 class ProtocolError(MillstreamError):
-    """The peer broke RESP, or one of its limits; ``args[0]`` is Redis's wording of it.
+    """The peer sent bytes that are not RESP, or exceeded a limit; ``args[0]`` is Redis's message.
 
-    What to do: look for other writers to the connection, or for a client that does not speak RESP; a limit is raised
-    by its parameter.
+    What to do: look for another writer on the connection, or a client that does not use RESP. A parameter raises each
+    limit.
     """
 
 
 class UsageError(MillstreamError):
-    """The caller used this library in a way it cannot mean; the text says what to do instead.
+    """The call is invalid; the message names the right one. Nothing was done.
 
-    What to do: change the call as the text says; nothing was done.
+    What to do: change the call as the message describes.
     """
 
     exit_code: ClassVar[int] = 2
 
 
 class ConfigError(UsageError):
-    """A setting, option or URL is not valid; the text names it and what is accepted.
+    """A setting, option or URL is invalid; the message names it and the accepted values.
 
-    What to do: give the setting one of the values that the text names.
+    What to do: give the setting one of the values that the message names.
     """
 
 
 class NotReachedError(ConfigError):
-    """The server that a setting or option names does not answer; the text names it.
+    """The server that a setting or option names does not answer; the message names it.
 
     What to do: start that server, or correct the address.
     """
@@ -166,28 +166,28 @@ class NotReachedError(ConfigError):
 
 
 class NotLetInError(ConfigError):
-    """The server that a setting or option names refuses its user or password, or a right; the text names it.
+    """The server that a setting or option names refuses the user, the password or a right.
 
-    What to do: correct user and password in the setting, the option or the variable that gives them; or have an
-    administrator allow what the text names (ACL SETUSER).
+    What to do: correct the user and password in the setting, option or variable that the message names. Or let an
+    administrator grant the right (ACL SETUSER).
     """
 
     exit_code: ClassVar[int] = 5
 
 
 class NotFoundError(ConfigError):
-    """Nothing has the name that a setting, an option or a word of a command line gives; the text says which.
+    """A setting, an option or an argument of the command line names an object that does not exist.
 
-    What to do: correct the name.
+    What to do: correct the name, which is in the message.
     """
 
     exit_code: ClassVar[int] = 4
 
 
 class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, not a fault of the caller
-    """The connection broke, or could not be made, before the reply came.
+    """The connection broke before the reply came, or could not be made.
 
-    What to do: connect again; send again only what may run twice, or what has ``sent`` False.
+    What to do: connect again. Send a command again only if it may run twice, or if ``sent`` is False.
 
     Attributes:
         sent: False when nothing was written, so that the command surely did not run and may be sent again; else
@@ -202,19 +202,18 @@ class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, 
 
 
 class StorageError(MillstreamError):
-    """The data directory cannot be used as asked; see the subclasses for what to do.
+    """The data directory cannot be used; the subclasses give the cause and the remedy.
 
-    What to do: read which file it names, and see docs/operations.md before anything is removed there.
+    What to do: look up the file that the message names in docs/operations.md before you remove anything.
     """
 
 
 class LogCorruptError(StorageError):
-    """A record is damaged and valid records follow it.
+    """A record is damaged, and valid records follow it.
 
-    Compare a torn tail, which recovery cuts and reports: here cutting would drop acknowledged records.
+    The server cuts only a torn record at the end of the log. A cut here would drop acknowledged records.
 
-    What to do: run `millstream log check` on a copy; then restore a backup, or cut on purpose with `millstream log
-    cut`.
+    What to do: run `millstream log check` on a copy. Then restore a backup, or cut the log with `millstream log cut`.
     """
 
     def __init__(self, message: str, *, path: str, offset: int) -> None:
@@ -224,11 +223,11 @@ class LogCorruptError(StorageError):
 
 
 class LogLockedError(StorageError):
-    """Another living process holds the data directory; only one may.
+    """Another living process uses the data directory, and only one may.
 
-    ``pid`` is that process, ``address`` where it serves (``"unix:/run/x.sock"``); each None where not known.
+    ``pid`` is that process, and ``address`` its address (``"unix:/run/x.sock"``); each is None if it is not known.
 
-    What to do: stop the process that it names, or connect to its server instead of opening the directory.
+    What to do: stop the process that the message names, or connect to its server instead of opening the directory.
     """
 
     def __init__(self, message: str, *, pid: int | None = None, address: str | None = None) -> None:
@@ -240,12 +239,12 @@ class LogLockedError(StorageError):
 class DiskError(StorageError):
     """A write, fsync or rename failed. Data that was not yet reported durable may or may not be on disk.
 
-    What to do: look at the disk and the system's log; then start again, which checks every record.
+    What to do: check the disk and the system's log, and then start again. The start checks every record.
     """
 
 
 class DiskFullError(DiskError):
-    """The disk or its quota is full. Unlike its parent this mends: the refused data is kept, to be written again.
+    """The disk or its quota is full. The refused data is kept, and is written once there is space.
 
-    What to do: make space or enlarge the disk; writes are taken again by themselves.
+    What to do: free space or enlarge the disk. The server then accepts writes again by itself.
     """

@@ -41,7 +41,7 @@ _FOLDED = [
 
 
 class PatternTooCostlyError(CommandError):
-    """A command's patterns are too long for what they are compared with.
+    """The patterns of a command are too long for the texts that they are compared with.
 
     What to do: use a shorter pattern, or one with fewer stars.
     """

@@ -57,26 +57,27 @@ Reply: TypeAlias = Any
 
 
 class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
-    """The commands were not sent, because their condition did not hold any more when it was their turn.
+    """The commands were not sent, since their condition no longer held when their turn came. Nothing was changed.
 
-    What to do: look at the present state and decide again; nothing was changed.
+    What to do: read the present state and decide again.
     """
 
 
 class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a fault of ours
-    """The server refused the user name, the password or the right to connect; trying again will not help.
+    """The server refused the user name, the password or the right to connect. Another try will not help.
 
-    What to do: correct user and password in the URL, or have an administrator allow what the text names (ACL SETUSER).
+    What to do: correct the user and password in the URL, or let an administrator grant the right that the message names
+    (ACL SETUSER).
     """
 
     exit_code: ClassVar[int] = 5
 
 
 class WrongReplyError(MillstreamError):
-    """The reply is not one of this command, on a server that is Redis or like it.
+    """The reply does not belong to this command, although the server is Redis or compatible with it.
 
-    What to do: check which server listens at that address. If it is a Redis, a Valkey or a Millstream, the mistake is
-    ours: report it with the text, which names the place.
+    What to do: check which server listens at that address. If it is Redis, Valkey or Millstream, this is our fault:
+    report it with the message.
     """
 
 

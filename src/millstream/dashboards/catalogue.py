@@ -15,7 +15,7 @@ _RULES = Path(__file__).with_name("rules")
 
 
 class NoFileError(MillstreamError):
-    """None of the files has that name; the text says which there are.
+    """No dashboard file has that name; the message lists the existing ones.
 
     What to do: list the names (`millstream dashboards ls`) and use one of them.
     """
@@ -24,9 +24,9 @@ class NoFileError(MillstreamError):
 
 
 class FileThereError(MillstreamError):
-    """A file is there and says something else than it would, or is a symbolic link; nothing was written.
+    """An existing file has other content, or is a symbolic link; nothing was written.
 
-    What to do: keep your file, or give --force to have it overwritten; remove a link.
+    What to do: keep your file, or use --force to overwrite it. Remove a symbolic link.
     """
 
     exit_code: ClassVar[int] = 5

@@ -15,9 +15,9 @@ TIMEOUT = 10.0  # seconds for one reply: a server that needs longer to say its d
 
 
 class UnreachableError(MillstreamError):
-    """The server cannot be reached, or refuses to talk to us.
+    """The server cannot be reached, or refuses the connection.
 
-    What to do: start the server, or correct --url; the text has what the connection said.
+    What to do: start the server, or correct --url. The message has the error of the connection.
     """
 
 

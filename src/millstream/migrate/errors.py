@@ -6,34 +6,34 @@ from millstream.errors import MillstreamError
 
 
 class MigrationError(MillstreamError):
-    """Root of these; alone it means that the whole migration cannot go on.
+    """Base class of the errors of a migration. If it is raised itself, the whole migration cannot continue.
 
-    What to do: correct the named cause and run the command again: it continues where it ended.
+    What to do: correct the named cause and run the command again. It continues where it ended.
     """
 
 
 class LinkError(MigrationError):
-    """One end cannot be reached, went away, or does not let us in.
+    """The source or the target cannot be reached, closed the connection, or refuses the login.
 
-    What to do: start the server that it names and check your login there, then run the command again.
+    What to do: start the server that the message names and check your login there. Then run the command again.
     """
 
     exit_code: ClassVar[int] = 3
 
 
 class NoEntryError(LinkError):
-    """One end refused the user or the password.
+    """The source or the target refused the user or the password.
 
-    What to do: correct user and password in the URL of the end that the text names.
+    What to do: correct the user and password in the URL that the message names.
     """
 
     exit_code: ClassVar[int] = 5
 
 
 class RefusedError(MigrationError):
-    """A server refused a command; the text is the server's, with what to do where that is known.
+    """A server refused a command; the message is the server's, with a known remedy added.
 
-    What to do: allow what the server refused, or leave the stream out, then run the command again.
+    What to do: allow the refused command, or leave the stream out. Then run the command again.
     """
 
     exit_code: ClassVar[int] = 5
@@ -46,12 +46,12 @@ class RefusedError(MigrationError):
 class ChangedError(MigrationError):
     """The source stream has changed since it was read: another client writes to it.
 
-    What to do: stop the writers of the source, or follow it as in docs/moving.md, then run the command again.
+    What to do: stop the writers of the source, or follow it as in docs/moving.md. Then run the command again.
     """
 
 
 class UnequalError(MigrationError):
-    """The copy is not like the source, though the source did not change.
+    """The copy differs from the source, although the source did not change.
 
     What to do: keep the source, remove the copy and run the command again.
     """

@@ -32,17 +32,18 @@ _SHOWN = 200
 
 
 class NotHeldError(MillstreamError):
-    """The primary has sent what does not exist here.
+    """The primary sent a command or a database that does not exist on this replica.
 
-    What to do: take the keys that are named away from the primary, or follow another server; then REPLICAOF NO ONE and
-    REPLICAOF again, which begins with a copy.
+    What to do: remove the keys that the message names from the primary, or follow another server. Then send REPLICAOF
+    NO ONE and REPLICAOF again, which begins with a copy.
     """
 
 
 class DivergedError(MillstreamError):
-    """A command of the primary failed here, so the data are not the same.
+    """A command of the primary failed on this replica, so their data differ.
 
-    What to do: nothing; a copy of the primary's data is asked for. If it comes again, report it with the log.
+    What to do: nothing, since the replica requests a new copy of the primary's data. If it happens again, report it
+    with the log.
     """
 
 

@@ -13,7 +13,7 @@ PATIENCE = 10.0
 
 
 class NotReadableError(MillstreamError):
-    """The name does not exist, or is not a stream, or the server does not let us look; the text says which.
+    """The named object does not exist or is not a stream, or the server refuses to show it.
 
     What to do: list the existing names (`millstream stream ls`), or name another server with --url.
     """
@@ -22,9 +22,9 @@ class NotReadableError(MillstreamError):
 
 
 class NotAllowedError(NotReadableError):
-    """The server does not let this user look.
+    """The user has no right to read the named object.
 
-    What to do: connect as a user with the rights that the text names.
+    What to do: connect as a user with the rights that the message names.
     """
 
     exit_code: ClassVar[int] = 5

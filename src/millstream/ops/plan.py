@@ -33,16 +33,16 @@ MOST_KEPT = 5_000
 
 
 class ChangeRefusedError(MillstreamError):
-    """A change is not made: the facts, the server or the user's rights do not allow it; the text says why.
+    """The facts, the server or the user's rights do not allow a change; nothing was changed.
 
-    What to do: correct the cause that the text names and try again; nothing was changed.
+    What to do: correct the cause that the message names, and try again.
     """
 
     exit_code: ClassVar[int] = 5
 
 
 class TargetMissingError(ChangeRefusedError):
-    """The target of a change, or another thing that it needs, does not exist; the text says which.
+    """The target of a change, or an object that it needs, does not exist; the message names it.
 
     What to do: list the existing names (`millstream stream ls`, `millstream group ls`) and use one of them.
     """

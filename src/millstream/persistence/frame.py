@@ -79,11 +79,11 @@ Entropy = Callable[[int], bytes]
 
 
 class FormatError(StorageError):
-    """The file is not a log file, or of a format this program does not know.
+    """The file is not a log file, or has a format that this version does not know.
 
-    ``version`` is that format, or 0 if the header itself cannot be read.
+    ``version`` is the number of the format, or 0 if the header cannot be read.
 
-    What to do: name a directory of Millstream; a file of a newer format needs that version.
+    What to do: name a directory of Millstream. If the format is newer, use the version that wrote it.
     """
 
     def __init__(self, message: str, *, version: int = 0) -> None:

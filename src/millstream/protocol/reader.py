@@ -43,9 +43,9 @@ _WORD_OVERHEAD = 48
 
 
 class QueryBufferError(ProtocolError):
-    """The peer sent more than it may have waiting; the connection is closed without a reply, as Redis does.
+    """The peer sent more commands than may wait; the connection is closed without a reply, as in Redis.
 
-    What to do: send less at a time, or take replies before you send more.
+    What to do: send less at a time, or read replies before you send more.
     """
 
 

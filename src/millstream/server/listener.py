@@ -22,7 +22,7 @@ DENIED = (
 
 
 class ListenError(UsageError):
-    """The server cannot listen at the given address; the text gives the reason and the remedy.
+    """The server cannot listen at the given address; the message gives the reason and the remedy.
 
     What to do: choose another address or port, or end the process that listens there.
     """

@@ -18,9 +18,10 @@ SHUTDOWN_SECONDS = 2.0
 
 
 class TlsError(UsageError):
-    """The TLS files cannot be used; the text names the file, the reason and the remedy.
+    """The TLS files cannot be used; the message names the file, the reason and the remedy.
 
-    What to do: correct the file that it names: PEM, a key without a passphrase, certificate and key of one pair.
+    What to do: correct that file. The files are PEM, the key has no passphrase, and certificate and key belong
+    together.
     """
 
 

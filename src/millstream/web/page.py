@@ -80,7 +80,7 @@ def _from_base64(name: str, value: str) -> str:
 
 
 class NoPageError(MillstreamError):
-    """An address that does not lead to a page, or in which a word is missing; the text says which.
+    """An address does not lead to a page, or a parameter is missing in it; the message names it.
 
     What to do: begin at the console's first page and follow its links.
     """

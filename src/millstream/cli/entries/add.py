@@ -36,7 +36,7 @@ _PREVIEW = (Column("line", "count"), Column("field"), Column("value", "prose"))
 
 
 class NotAddedError(MillstreamError):
-    """Some entries were added, and the server refused the next; the text says how many.
+    """The server refused an entry after it had added some; the message has their number.
 
     What to do: read the last entries of the stream (`millstream stream tail`) before you add the others again.
     """

@@ -196,7 +196,7 @@ async def _status(line: Line) -> ServerStatus:
 class FailoverRefusedError(MillstreamError):
     """The server does not hand over its role.
 
-    What to do: see what the text says; `millstream replicas` lists the replicas and their lag.
+    What to do: correct the cause that the message names. `millstream replicas` lists the replicas and their lag.
     """
 
     exit_code: ClassVar[int] = 5

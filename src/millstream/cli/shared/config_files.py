@@ -36,9 +36,9 @@ _PASSWORDS = ("password-env", "password-file", "password-prompt")
 
 
 class NoContextError(NotFoundError):
-    """No context has that name; the text lists those there are.
+    """No context has that name; the message lists the existing ones.
 
-    What to do: take one that the text lists, or make it with `millstream context add`.
+    What to do: use one of those, or make the context with `millstream context add`.
     """
 
 

@@ -31,7 +31,7 @@ _PAUSE = 0.2
 
 
 class DeadLetterStreamError(MillstreamError):
-    """The dead-letter stream cannot be used as asked; the text says why.
+    """The dead-letter stream cannot be used in this way; the message gives the reason.
 
     What to do: name the dead-letter stream with --key, or correct its name.
     """

@@ -112,10 +112,10 @@ class DeadLetterRoute:
 
 
 class LettersRefusedError(MillstreamError):
-    """The server refuses letters; an entry without one is pending as it was.
+    """The server refused dead letters; an entry without a letter stays pending.
 
-    What to do: give the user the right to write the dead-letter stream, or remove the key of another type from its
-    name. Pending entries are tried again without further action.
+    What to do: give the user the right to write the dead-letter stream, or remove a key of another type that has its
+    name. The worker tries pending entries again by itself.
     """
 
     def __init__(

@@ -37,9 +37,9 @@ _PART = re.compile(r"(.+?)(?:~[1-9]\d{0,8})?\{\d{1,4}\}", re.DOTALL)
 
 
 class LayoutError(MillstreamError):
-    """The descriptor of a partitioned stream cannot be used.
+    """The key that describes a partitioned stream is invalid.
 
-    What to do: read the key that the text names; remove it if no version of Millstream wrote it.
+    What to do: read the key that the message names. Remove it if no version of Millstream wrote it.
     """
 
 

@@ -14,7 +14,9 @@ LLONG_MIN, LLONG_MAX = -(2**63), 2**63 - 1
 
 
 class SyntaxRefusedError(CommandError):
-    """Redis's plainest error; a class, since raising one instance again and again would grow its traceback for ever.
+    """The command has a syntax error.
+
+    This is a class, since an instance that is raised again and again keeps its traceback.
 
     What to do: compare the command with its row in docs/compatibility.md.
     """

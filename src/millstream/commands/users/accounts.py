@@ -19,9 +19,9 @@ _ALIKE_DEPTH = 10
 
 
 class AclFileError(MillstreamError):
-    """The text of an ACL file is wrong; ``args[0]`` says where and why. Nothing of it was taken.
+    """An ACL file is invalid; ``args[0]`` gives the line and the reason. Nothing of the file was applied.
 
-    What to do: correct the line that it names, then start again or send ACL LOAD.
+    What to do: correct the line, and then start again or send ACL LOAD.
     """
 
 

@@ -44,9 +44,9 @@ _CHANNELS = {"publish": False, "subscribe": False, "psubscribe": True}
 
 
 class RuleError(MillstreamError):
-    """A rule was refused; ``args`` are Redis's reason and the rule, with a password in it left out.
+    """The server refused an ACL rule; ``args`` are Redis's reason and the rule, without its password.
 
-    What to do: correct the rule that it names; ACL SETUSER changed nothing.
+    What to do: correct the rule that the message names. ACL SETUSER changed nothing.
     """
 
 
@@ -460,7 +460,7 @@ _FLAGS: dict[bytes, tuple[str, bool]] = {
 
 
 class UnmatchedError(RuleError):
-    """A parenthesis that is not closed; ``args[1]`` is the word it opens.
+    """A parenthesis is not closed; ``args[1]`` is the word that it opens.
 
     What to do: close the parenthesis, and quote a selector that has spaces.
     """

@@ -62,10 +62,10 @@ def read_record(position: int, payload: bytes) -> LogRecord:
 
 
 class NewerRecordError(StorageError):
-    """Only a newer Millstream reads this record.
+    """A newer version of Millstream wrote this record.
 
-    The record is not damaged, and this program must not cut it: the advice is another version. Compare plain
-    :class:`StorageError` from here, which says that no version wrote these bytes.
+    The record is not damaged, so this version must not cut it. A plain :class:`StorageError` means that no version
+    wrote these bytes.
 
     What to do: use the version of Millstream that wrote the directory, or a later one.
     """

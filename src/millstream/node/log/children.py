@@ -25,9 +25,9 @@ COPY = "the primary's copy"
 
 
 class GivenUpError(StorageError):
-    """A rewriting ended without a snapshot; the log is as it was.
+    """A rewrite of the log ended without a snapshot; the log is unchanged.
 
-    What to do: read the reason in it, mostly space or memory; it is tried again by itself.
+    What to do: read the reason in the message, mostly too little space or memory. The server tries again by itself.
     """
 
     def __init__(self, reason: str, code: int = 0) -> None:

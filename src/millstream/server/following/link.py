@@ -75,9 +75,9 @@ _NOT_SYNCED = -1  # in place of an offset: the disk has nothing that was run sin
 
 
 class LinkLostError(MillstreamError):
-    """The connection to the primary is over.
+    """The replica has lost the connection to the primary.
 
-    What to do: nothing, it is tried again; if that does not help, read the reason.
+    What to do: nothing, since the replica connects again. If that does not help, read the reason.
     """
 
 

@@ -41,16 +41,16 @@ class ArchiveLockedError(StorageError):
 
 
 class FilesChangedError(StorageError):
-    """Another program removed files of an archive, or put files among them.
+    """Another program removed files of an archive, or added files to it.
 
-    What to do: restore missing files from a backup; move foreign files out of the archive's directory.
+    What to do: restore missing files from a backup, and move foreign files out of the archive's directory.
     """
 
 
 class NoArchiveError(NotFoundError):
-    """The directory that was named holds no archive.
+    """The named directory has no archive.
 
-    What to do: correct the path; every machine of Spark must see it.
+    What to do: correct the path. Every machine of Spark must see it.
     """
 
 

@@ -55,16 +55,18 @@ _OURS = re.compile(
 
 
 class StandingStillError(MillstreamError):
-    """Streams went back, and are neither archived nor trimmed; the others were. Its text names them and the reasons.
+    """Streams went back, and were neither archived nor trimmed; the others were.
+
+    The message has their names and the reasons.
 
     What to do: archive each of them into a new directory, or leave it out.
     """
 
 
 class ArchiveError(MillstreamError):
-    """Spark ended the job; the error's text is the last line of Spark's own.
+    """Spark ended the job; the message is the last line of Spark's error.
 
-    What to do: correct the cause in Spark's text and run the job again: it continues after the archived entries.
+    What to do: correct the cause in Spark's message, and run the job again. It continues after the archived entries.
     """
 
 

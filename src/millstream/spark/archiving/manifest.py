@@ -26,9 +26,9 @@ FORMAT = 2
 
 
 class ManifestError(StorageError):
-    """The manifest is not one, or a change would leave entries out or hold them twice.
+    """The manifest of an archive is invalid, or a change would omit entries or count them twice.
 
-    What to do: change nothing in the directory by hand; restore its last manifest from a backup, or archive into a new
+    What to do: change nothing in the directory by hand. Restore its last manifest from a backup, or archive into a new
     directory.
     """
 

@@ -13,9 +13,9 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class ReplayError(MillstreamError):
-    """The target did not take the entries; entries written before stay, with their cursor.
+    """The target refused entries. The entries written before stay, with the cursor that marks their end.
 
-    What to do: correct the cause of the refusal and run it again: it continues at its cursor.
+    What to do: correct the cause of the refusal and run the command again. It continues at the cursor.
     """
 
 

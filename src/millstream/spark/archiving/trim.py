@@ -28,9 +28,9 @@ SCRIPT = packaged("millstream.spark.archiving", "trim.lua")
 
 
 class ReplacedError(UsageError):
-    """A stream is another one than was archived; its text says why.
+    """A stream is not the one that was archived, but a new one of the same name; the message gives the evidence.
 
-    What to do: archive the stream into a new directory; the archive keeps what it has.
+    What to do: archive the stream into a new directory. The archive keeps its entries.
     """
 
 

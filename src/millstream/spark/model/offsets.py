@@ -26,9 +26,10 @@ _ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
 
 
 class DataLossError(UsageError):
-    """Entries that a query had to read are gone; its text names stream, ids and count.
+    """Entries that a query had to read are gone; the message has the stream, the ids and the count.
 
-    What to do: get the entries from an archive or a backup, or set `failOnDataLoss` to `false` to go on without them.
+    What to do: restore the entries from an archive or a backup, or set `failOnDataLoss` to `false` to continue without
+    them.
     """
 
 

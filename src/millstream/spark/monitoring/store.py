@@ -57,7 +57,7 @@ STATES = ("running", "stopped", "failed", "gone")
 
 
 class QueriesError(MillstreamError):
-    """The server does not let us read the records of queries; the text says why.
+    """The server refuses to show the records of queries; the message gives the reason.
 
     What to do: give the user the right to read the keys `millstream:spark:*`.
     """
@@ -66,7 +66,7 @@ class QueriesError(MillstreamError):
 
 
 class NoQueryError(MillstreamError):
-    """No query is called so; the text says where to look.
+    """No query has that name.
 
     What to do: list the queries (`millstream spark ls`) and use one of those names.
     """

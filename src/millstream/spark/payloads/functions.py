@@ -35,9 +35,9 @@ _HEAD = struct.Struct(">bI")
 
 
 class UndecodableError(MillstreamError):
-    """A payload is not of the expected form; the text gives the reason and the schema.
+    """A payload does not have the expected form; the message gives the reason and the schema.
 
-    What to do: look at the payload's producer; with `mode="PERMISSIVE"` such payloads are null.
+    What to do: check the program that writes the payload. With `mode="PERMISSIVE"` such payloads are null.
     """
 
     exit_code: ClassVar[int] = 1

@@ -24,7 +24,7 @@ _GRACE = 1  # seconds for answers under way when it ends; live pages never end b
 
 
 class PortError(UsageError):
-    """The console cannot listen there; the text says what to do.
+    """The console cannot listen at the given address; the message gives the remedy.
 
     What to do: choose another port, or end the process that listens there.
     """

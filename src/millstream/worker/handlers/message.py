@@ -33,9 +33,9 @@ log = logger("millstream.worker")
 
 
 class EntryLostError(MillstreamError):
-    """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide.
+    """Another consumer has taken over the entry, or the entry was removed. So this consumer cannot give it an outcome.
 
-    What to do: leave the entry alone; raise ``min_idle_time`` if handlers block the event loop for so long.
+    What to do: leave the entry alone. Raise `min_idle_time` if handlers block the event loop for that long.
     """
 
 

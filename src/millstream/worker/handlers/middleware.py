@@ -172,9 +172,9 @@ def _title(hook: Any) -> str:
 
 
 class HandlerTimeoutError(MillstreamError):
-    """A handler took longer than its :class:`Timeout` allows.
+    """A handler took longer than its `Timeout` allows.
 
-    What to do: raise the limit, or find out what the handler waits for; the entry is tried again.
+    What to do: raise the limit, or find the call that the handler waits for. The worker tries the entry again.
     """
 
 

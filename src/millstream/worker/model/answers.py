@@ -8,12 +8,12 @@ from millstream.errors import ConfigError, MillstreamError, UsageError
 
 
 class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay``.
+    """A handler raises it to give the entry back, for any worker to take now or after ``delay``.
 
     The delivery counts towards the limit, also with a delay. ``delay`` is seconds, or a text such as ``"1m"``; it holds
     across restarts of the worker.
 
-    What to do: raise it in a handler; no other code must catch it.
+    What to do: raise it in a handler. No other code may catch it.
 
     Raises:
         UsageError: the delay is not a length of time, or is below zero; or the reason is a number.
@@ -28,9 +28,9 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 
 class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it for an invalid entry; it goes to the dead-letter stream at once.
+    """A handler raises it for an invalid entry, which then goes to the dead-letter stream at once.
 
-    What to do: raise it in a handler; no other code must catch it.
+    What to do: raise it in a handler. No other code may catch it.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -38,16 +38,16 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 
 class JobDeadError(MillstreamError):
-    """The job whose result was waited for is in the dead-letter stream; the text has the handler's error.
+    """The awaited job is in the dead-letter stream; the message has the handler's error.
 
-    What to do: correct the cause; `millstream dead retry` puts the entry back, under a new id.
+    What to do: correct the cause. `millstream dead retry` puts the entry back, under a new id.
     """
 
 
 class JobCancelledError(MillstreamError):
-    """The job whose result was waited for was cancelled; a plain function raises it when it sees ``msg.cancelled``.
+    """The awaited job was cancelled. A plain function raises it when `msg.cancelled` is true.
 
-    What to do: nothing, if the job was to be cancelled; else publish it again.
+    What to do: nothing, if you wanted to cancel the job. Otherwise publish it again.
     """
 
 
@@ -74,9 +74,9 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class PayloadError(MillstreamError):
-    """An entry does not fit the handler's annotations, or a content has no form as an entry; the text names the field.
+    """An entry does not fit the handler's annotations, or content cannot be published; the message names the field.
 
-    What to do: correct the annotation or the publisher. An entry is in the dead-letter stream and can be put back;
+    What to do: correct the annotation or the publisher. Such an entry is in the dead-letter stream and can be put back;
     refused content was not added.
     """
 

@@ -4,14 +4,14 @@ from millstream.errors import MillstreamError
 
 
 class LeaseLost(MillstreamError):  # noqa: N818 - a state of the server
-    """The partition is another's by now.
+    """Another worker owns the partition by now.
 
-    What to do: nothing; its new owner goes on.
+    What to do: nothing, since the new owner continues.
     """
 
 
 class FatalError(MillstreamError):
-    """The subscriber cannot go on: wrong kind of key, no permission, wrong password.
+    """The subscriber cannot continue: the key has another type, or the user has no permission or a wrong password.
 
-    What to do: correct what the text names and start the worker again.
+    What to do: correct the cause that the message names, and start the worker again.
     """

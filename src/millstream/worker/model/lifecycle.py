@@ -51,9 +51,9 @@ class Event(IntEnum):
 
 
 class AlreadySettledError(UsageError):
-    """An entry was given a second outcome, for example acked twice.
+    """An entry was given a second outcome, for example a second ack.
 
-    What to do: give each entry one outcome; with ``ack="manual"`` do not also return one.
+    What to do: give each entry one outcome. With ``ack="manual"``, ack at most once.
     """
 
 

@@ -64,7 +64,7 @@ class Watched(Protocol):
 
 
 class HealthError(MillstreamError):
-    """The endpoint cannot listen where it is to.
+    """The health endpoint cannot listen at its address.
 
     What to do: choose another --health-port or --health-host.
     """

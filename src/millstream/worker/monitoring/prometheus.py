@@ -50,7 +50,7 @@ _LIMITS = ("granted", "refused", "waiting", "in_use")
 
 
 class MetricsError(MillstreamError):
-    """prometheus-client is not installed; the text says how to get it.
+    """prometheus-client is not installed.
 
     What to do: pip install 'millstream[metrics]'.
     """

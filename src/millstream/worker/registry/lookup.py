@@ -13,9 +13,9 @@ _SHOWN = 10
 
 
 class NotThereError(MillstreamError):
-    """Nothing has that name, or the server does not tell what is there; the text says which.
+    """No worker, stream or group has that name, or the server refuses to show it.
 
-    What to do: list the workers (`millstream worker ls`) and use one of those names.
+    What to do: list the workers (`millstream worker ls`), the streams or the groups, and use one of those names.
     """
 
     exit_code: ClassVar[int] = 4

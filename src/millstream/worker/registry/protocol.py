@@ -52,10 +52,9 @@ EndState = Literal["there", "resumed", "ended", "vanished"]
 
 
 class RegistryError(MillstreamError):
-    """The registry cannot be read or written; the text is the server's.
+    """The registry of workers cannot be read or written; the message is the server's.
 
-    What to do: allow the keys `millstream:worker*` and `millstream:control` to the user, or use
-    ``App(registry=False)``.
+    What to do: give the user the keys `millstream:worker*` and `millstream:control`, or use `App(registry=False)`.
     """
 
 

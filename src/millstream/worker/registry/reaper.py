@@ -25,9 +25,9 @@ SCRIPT = packaged("millstream.worker.registry", "reap.lua")
 
 
 class ReapError(MillstreamError):
-    """The server did not run the script: no such group, no permission, or no scripts.
+    """The server did not run the script: the group does not exist, or the user may not run scripts.
 
-    What to do: allow the user to run scripts and XGROUP; dead consumers stay until then and do no harm.
+    What to do: allow the user to run scripts and XGROUP. Dead consumers stay until then, and do no harm.
     """
 
 

@@ -36,9 +36,9 @@ log = logging.getLogger("millstream.worker")
 
 
 class BatchError(MillstreamError):
-    """Raise it in a batch handler: these entries have failed, all others are done.
+    """A batch handler raises it to name the failed entries of the batch; the others are done.
 
-    What to do: raise it in a batch handler; no other code must catch it.
+    What to do: raise it in a batch handler. No other code may catch it.
 
     Args:
         failed: the error of each failed entry by its place in the list, counted from 0; a :class:`Nack` or

@@ -52,16 +52,18 @@ _OF = {
 class ObjectStoreError(StorageError):
     """An object store did not carry out a request.
 
-    What to do: mend the fault that the text names and run the job again. It goes on after the files that the manifest
-    names. No entry outside of those files was trimmed.
+    The job trimmed no entry outside of the files that its manifest names.
+
+    What to do: correct the fault that the message names, and run the job again. It continues after the archived
+    entries.
     """
 
 
 class NoConditionalPutError(ObjectStoreError):
-    """The object store cannot put an object only if it is as it was read, which the lock and the manifest need.
+    """The object store cannot put an object on condition that it is unchanged. The lock and the manifest need that.
 
-    What to do: take a store that can (S3 itself, Google Cloud Storage, Azure, and current servers that are compatible
-    with S3), or a directory.
+    What to do: use a directory, or a store that can: S3, Google Cloud Storage, Azure, or a current server compatible
+    with S3.
     """
 
 

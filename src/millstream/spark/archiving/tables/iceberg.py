@@ -36,9 +36,9 @@ _WAITS = (0.1, 0.5, 2.0, 5.0)
 
 
 class CatalogUnansweredError(StorageError):
-    """The catalog of an Iceberg table sent no answer to a change, or an error of its own; nothing was trimmed.
+    """The catalog of an Iceberg table did not answer a change, or answered with an error; nothing was trimmed.
 
-    What to do: run the job again when the catalog answers; it looks at what the table shows and goes on from there.
+    What to do: run the job again when the catalog answers. It reads the table and continues from there.
     """
 
 

@@ -22,10 +22,9 @@ RETAIN_MS = 24 * 3_600_000
 
 
 class TableUnreadableError(StorageError):
-    """The log of a table, or what it names, is gone or damaged; nothing was trimmed.
+    """The log of a table, or a file that it names, is missing or damaged; nothing was trimmed.
 
-    What to do: restore the table's folder, and Iceberg's catalog, from a backup of one moment, or archive into a new
-    directory.
+    What to do: restore the table's folder, and Iceberg's catalog, from one backup, or archive into a new directory.
     """
 
 

@@ -30,9 +30,9 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 class ChangedMeanwhileError(StorageError):
-    """The object to be replaced has changed: another program wrote there.
+    """Another program changed the object that the job was about to replace.
 
-    What to do: run one job an archive, and run this one again.
+    What to do: run only one job for each archive, and run this one again.
     """
 
 

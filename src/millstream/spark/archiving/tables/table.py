@@ -13,10 +13,9 @@ from millstream.spark.archiving.tables.shape import Shape
 
 
 class TableChangedError(StorageError):
-    """Another program changed a table of the archive.
+    """Another program changed a table of the archive. No entry outside of the table was trimmed.
 
-    What to do: archive into a new directory, and leave its tables to the job; nothing that is not in the table was
-    trimmed.
+    What to do: archive into a new directory, and let only the job change its tables.
     """
 
 
