@@ -24,7 +24,7 @@ class NoFileError(MillstreamError):
 
 
 class FileThereError(MillstreamError):
-    """An existing file has other content, or is a symbolic link; nothing was written.
+    """A file of that name exists with other content, or is a symbolic link; nothing was written.
 
     What to do: keep your file, or use --force to overwrite it. Remove a symbolic link.
     """

@@ -32,7 +32,7 @@ _SHOWN = 200
 
 
 class NotHeldError(MillstreamError):
-    """The primary sent a command or a database that does not exist on this replica.
+    """The primary sent a command, or selected a database, that does not exist on this replica.
 
     What to do: remove the keys that the message names from the primary, or follow another server. Then send REPLICAOF
     NO ONE and REPLICAOF again, which begins with a copy.

@@ -60,7 +60,7 @@ _STOPPED = "stopped while the log was read; nothing was changed"
 class LoadingStoppedError(MillstreamError):
     """The server was stopped before it had read its data directory.
 
-    What to do: nothing, unless you need the server: then start it again.
+    What to do: start the server again if you need it.
     """
 
 

@@ -16,11 +16,10 @@ LLONG_MIN, LLONG_MAX = -(2**63), 2**63 - 1
 class SyntaxRefusedError(CommandError):
     """The command has a syntax error.
 
-    This is a class, since an instance that is raised again and again keeps its traceback.
-
     What to do: compare the command with its row in docs/compatibility.md.
     """
 
+    # A class: one instance, raised again and again, would keep a growing traceback
     def __init__(self) -> None:
         super().__init__(SYNTAX_TEXT)
 

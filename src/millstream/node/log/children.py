@@ -27,7 +27,7 @@ COPY = "the primary's copy"
 class GivenUpError(StorageError):
     """A rewrite of the log ended without a snapshot; the log is unchanged.
 
-    What to do: read the reason in the message, mostly too little space or memory. The server tries again by itself.
+    What to do: read the reason in the message, usually a lack of space or memory. The server tries again by itself.
     """
 
     def __init__(self, reason: str, code: int = 0) -> None:

@@ -55,9 +55,9 @@ _OURS = re.compile(
 
 
 class StandingStillError(MillstreamError):
-    """Streams went back, and were neither archived nor trimmed; the others were.
+    """Some streams are not the ones that were archived before, so the job neither archived nor trimmed them.
 
-    The message has their names and the reasons.
+    It archived the others. The message has the names of those streams and the reasons.
 
     What to do: archive each of them into a new directory, or leave it out.
     """

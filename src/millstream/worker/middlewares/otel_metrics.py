@@ -36,18 +36,20 @@ class Instrument:
 INSTRUMENTS: dict[str, Instrument] = {
     "messaging.process.duration": Instrument(
         "histogram",
-        "Seconds a handler ran; a batch is one run. error.type if it raised; millstream.outcome if it raised Nack or "
-        "Reject, which is not an error.",
+        "Duration of a handler's run; a batch is one run. error.type is set if it raised, "
+        "and millstream.outcome if it raised Nack or Reject, which is not an error.",
         (*_PLACE, "messaging.consumer.group.name", "error.type", "millstream.outcome"),
     ),
     "messaging.client.operation.duration": Instrument(
         "histogram",
-        "Seconds a publish took, error.type if it failed; reads and acks are not included, since each is of many "
-        "entries.",
+        "Duration of a publish; error.type is set if it failed. Reads and acks are not "
+        "included, since each covers many entries.",
         (*_PLACE, "messaging.operation.type", "error.type"),
     ),
     "messaging.client.consumed.messages": Instrument(
-        "counter", "Entries handed to handlers, each of a batch.", (*_PLACE, "messaging.consumer.group.name")
+        "counter",
+        "Entries given to handlers; each entry of a batch counts.",
+        (*_PLACE, "messaging.consumer.group.name"),
     ),
     "messaging.client.sent.messages": Instrument(
         "counter", "Publishes that were sent, including failed ones.", (*_PLACE, "error.type")

@@ -45,7 +45,7 @@ class JobDeadError(MillstreamError):
 
 
 class JobCancelledError(MillstreamError):
-    """The awaited job was cancelled. A plain function raises it when `msg.cancelled` is true.
+    """The awaited job was cancelled. A synchronous handler raises it when `msg.cancelled` is true.
 
     What to do: nothing, if you wanted to cancel the job. Otherwise publish it again.
     """
@@ -76,8 +76,8 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 class PayloadError(MillstreamError):
     """An entry does not fit the handler's annotations, or content cannot be published; the message names the field.
 
-    What to do: correct the annotation or the publisher. Such an entry is in the dead-letter stream and can be put back;
-    refused content was not added.
+    What to do: correct the annotation or the publisher. An invalid entry is in the dead-letter stream and can be put
+    back; refused content was not added.
     """
 
 

@@ -34,33 +34,39 @@ class Declared:
 
 # Counts of a worker process, and its holdings.
 WORKER: dict[str, Declared] = {
-    "millstream_build": Declared("info", "The version.", ("version",)),
+    "millstream_build": Declared("info", "Version of Millstream.", ("version",)),
     "millstream_entries_received": Declared(
-        "counter", "Entries received: kind is new, or claimed for those delivered before.", (*_HANDLER, "kind")
+        "counter",
+        "Entries received: the kind is new, or claimed if an entry was delivered before.",
+        (*_HANDLER, "kind"),
     ),
     "millstream_deliveries": Declared(
         "counter", "Deliveries by outcome: acked, retried, dead, released or lost.", (*_HANDLER, "outcome")
     ),
     "millstream_handler_runs": Declared(
-        "counter", "Runs of the handler by how they ended: result is ok or failed.", (*_HANDLER, "result")
+        "counter", "Runs of the handler by result: ok or failed.", (*_HANDLER, "result")
     ),
     "millstream_dead_letters": Declared("counter", "Dead letters written.", (*_HANDLER, "reason")),
     "millstream_suspect_runs": Declared("counter", "Runs of entries that had been delivered before.", _HANDLER),
     "millstream_outcomes_fenced": Declared(
         "counter", "Outcomes refused because another consumer had the entry by then.", _HANDLER
     ),
-    "millstream_groups_created": Declared("counter", "Times a missing group was made.", _HANDLER),
-    "millstream_reader_reconnects": Declared("counter", "Times the connection for reading was lost.", _HANDLER),
+    "millstream_groups_created": Declared(
+        "counter", "Number of times that the worker created a missing group.", _HANDLER
+    ),
+    "millstream_reader_reconnects": Declared(
+        "counter", "Number of times that the reader lost its connection.", _HANDLER
+    ),
     "millstream_entries_cancelled": Declared("counter", "Entries cancelled before or during their run.", _HANDLER),
     "millstream_consumers_reaped": Declared("counter", "Dead consumers removed.", _HANDLER),
     "millstream_handler_duration_seconds": Declared(
         "histogram",
-        "Runs of the handler since the first scrape, from its arguments to what it publishes; a batch is one run.",
+        "Durations of the handler's runs since the first scrape, publishing included; a batch is one run.",
         _HANDLER,
     ),
     "millstream_worker_slots": Declared("gauge", "Limit of simultaneous runs.", _HANDLER),
-    "millstream_worker_in_hand": Declared("gauge", "Entries delivered and without a stored outcome.", _HANDLER),
-    "millstream_worker_buffered": Declared("gauge", "Entries read and not begun.", _HANDLER),
+    "millstream_worker_in_hand": Declared("gauge", "Delivered entries without a stored outcome.", _HANDLER),
+    "millstream_worker_buffered": Declared("gauge", "Entries that were read and have not begun.", _HANDLER),
     "millstream_worker_paused": Declared("gauge", "1 while the handler is paused.", _HANDLER),
     "millstream_worker_longest_run_seconds": Declared(
         "gauge",
@@ -69,16 +75,18 @@ WORKER: dict[str, Declared] = {
         _HANDLER,
     ),
     "millstream_reader_idle_seconds": Declared("gauge", "Seconds since the reader last got an answer.", _HANDLER),
-    "millstream_limit_granted": Declared("counter", "Permits of a limit that runs used.", (*_HANDLER, "limit")),
-    "millstream_limit_refused": Declared("counter", "Times that a limit gave no permit.", (*_HANDLER, "limit")),
-    "millstream_limit_waiting": Declared(
-        "gauge", "Entries that wait for a permit, in hand or put aside.", (*_HANDLER, "limit")
+    "millstream_limit_granted": Declared("counter", "Permits of the limit that runs have used.", (*_HANDLER, "limit")),
+    "millstream_limit_refused": Declared(
+        "counter", "Number of times that the limit gave no permit.", (*_HANDLER, "limit")
     ),
-    "millstream_limit_in_use": Declared("gauge", "Slots of entries that run.", (*_HANDLER, "limit")),
+    "millstream_limit_waiting": Declared("gauge", "Entries that wait for a permit.", (*_HANDLER, "limit")),
+    "millstream_limit_in_use": Declared(
+        "gauge", "Slots of the limit that running entries occupy.", (*_HANDLER, "limit")
+    ),
     "millstream_partitions_owned": Declared("gauge", "Partitions that this worker owns.", _HANDLER),
     "millstream_partitions_taken": Declared("counter", "Partitions that this worker took.", _HANDLER),
     "millstream_partitions_lost": Declared(
-        "counter", "Partitions lost: the lease ended, or another had the partition.", _HANDLER
+        "counter", "Partitions lost, because the lease ended or another worker took the partition.", _HANDLER
     ),
     "millstream_partition_held_keys": Declared(
         "gauge", "Keys whose entries wait for a failed one, with hold=True.", _HANDLER
@@ -88,16 +96,18 @@ WORKER: dict[str, Declared] = {
     ),
     "millstream_later_waiting": Declared("gauge", "Entries that wait for their time.", ("stream",)),
     "millstream_later_overdue_seconds": Declared(
-        "gauge", "Seconds for which the first of them has been due; 0 while none is.", ("stream",)
+        "gauge", "Seconds for which the earliest waiting entry has been due; 0 if none is due.", ("stream",)
     ),
     "millstream_later_moved": Declared("counter", "Entries added at their time by this worker.", ("stream",)),
     "millstream_later_dropped": Declared("counter", "Entries that expired before they could be added.", ("stream",)),
     "millstream_later_skipped": Declared(
-        "counter", "Firings dropped since an earlier one was not handled (overlap=skip).", ("stream",)
+        "counter", "Firings dropped because an earlier one was not handled yet (overlap=skip).", ("stream",)
     ),
-    "millstream_later_refused": Declared("counter", "Times that the server refused to add an entry.", ("stream",)),
+    "millstream_later_refused": Declared(
+        "counter", "Number of times that the server refused to add an entry.", ("stream",)
+    ),
     "millstream_schedule_missed": Declared(
-        "counter", "Firings of a recurring schedule that were not made up for, as catch_up says.", ("schedule",)
+        "counter", "Missed firings of a recurring schedule that catch_up left out.", ("schedule",)
     ),
 }
 
@@ -121,7 +131,7 @@ STREAMS: dict[str, Declared] = {
         "gauge", "Seconds since the consumer last sent a command.", _CONSUMER
     ),
     "redis_stream_group_consumer_messages_pending": Declared("gauge", "Pending entries of the consumer.", _CONSUMER),
-    "millstream_stream_group_lag_known": Declared("gauge", "1, or 0 when the server does not know the lag.", _GROUP),
+    "millstream_stream_group_lag_known": Declared("gauge", "1 if the server knows the lag, else 0.", _GROUP),
     "millstream_stream_group_oldest_pending_age_seconds": Declared(
         "gauge",
         "Age in seconds of the oldest pending entry that is not delayed, by its id; 0 when there is none, absent if "
@@ -145,13 +155,13 @@ STREAMS: dict[str, Declared] = {
 
 # Figures of the pipelines of a process.
 PIPELINES: dict[str, Declared] = {
-    "millstream_pipeline_up": Declared("gauge", "1 while its query runs.", _PIPELINE),
-    "millstream_pipeline_restarts": Declared("counter", "Restarts of its query.", _PIPELINE),
-    "millstream_pipeline_rows": Declared("counter", "Rows read since its last start.", _PIPELINE),
-    "millstream_pipeline_lag": Declared("gauge", "Entries in the streams and not in a finished batch.", _PIPELINE),
+    "millstream_pipeline_up": Declared("gauge", "1 while the pipeline's query runs.", _PIPELINE),
+    "millstream_pipeline_restarts": Declared("counter", "Restarts of the pipeline's query.", _PIPELINE),
+    "millstream_pipeline_rows": Declared("counter", "Rows read since the query's last start.", _PIPELINE),
+    "millstream_pipeline_lag": Declared("gauge", "Entries of the streams that are not in a finished batch.", _PIPELINE),
     "millstream_pipeline_last_batch_rows": Declared("gauge", "Rows of the last batch.", _PIPELINE),
-    "millstream_pipeline_last_batch_seconds": Declared("gauge", "Time the last batch took.", _PIPELINE),
-    "millstream_pipeline_rows_per_second": Declared("gauge", "Rows a second of the last batch.", _PIPELINE),
+    "millstream_pipeline_last_batch_seconds": Declared("gauge", "Duration of the last batch.", _PIPELINE),
+    "millstream_pipeline_rows_per_second": Declared("gauge", "Rows per second of the last batch.", _PIPELINE),
 }
 
 
