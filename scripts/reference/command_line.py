@@ -125,4 +125,4 @@ def exit_codes() -> str:
 def actions() -> str:
     """All changes that a person can make, as they are declared."""
     rows = [(code(one.line), one.says, code(one.undo)) for one in ACTIONS]
-    return "\n" + table(("action", "what it does", "undone by"), rows) + "\n"
+    return "\n" + table(("action", "effect", "undone by"), rows) + "\n"
