@@ -1,1 +1,1 @@
-"""A year of real flights through stream, workers and Spark, checked; reaches its server only through a URL."""
+"""A year of real flights through a stream, workers and Spark, with checks; it reaches its server only by a URL."""

@@ -1,4 +1,4 @@
-"""``make demo``: the whole path on real data, checked."""
+"""``make demo``: the whole path on real data, with checks."""
 
 import secrets
 import sys
@@ -32,28 +32,32 @@ if TYPE_CHECKING:
     default=Path("demo-out"),
     show_default=True,
     metavar="DIR",
-    help="Output folder; what an earlier run left there is replaced.",
+    help="Output folder; it replaces the files of an earlier run.",
 )
-@click.option("--kill-server", is_flag=True, help="SIGKILL our server half-way and start it again on its data.")
+@click.option(
+    "--kill-server", is_flag=True, help="Kill our server half-way by SIGKILL, and start it again on its data."
+)
 @click.option("--keep", is_flag=True, help="With --url: leave the run's keys on the server.")
-@click.option("--console", is_flag=True, help="Watch it in the browser: prints the address of its pages.")
-@click.option("--stay", is_flag=True, help="With --console: leave them and the server open at the end, until Ctrl-C.")
+@click.option("--console", is_flag=True, help="Show the run in the browser; prints the address of the pages.")
+@click.option(
+    "--stay", is_flag=True, help="With --console: leave the pages and the server open at the end, until Ctrl-C."
+)
 def demo(
     *, rows: int | None, url: str | None, out: Path, kill_server: bool, keep: bool, console: bool, stay: bool
 ) -> None:
     """A year of real flights through stream, workers and Spark, checked.
 
     Replays the 336,776 flights that were due to leave New York in 2013 as events through a durable stream. Three
-    worker processes share them and raise alerts; one gets killed with entries in hand, which the others claim. A Spark
+    worker processes share them and raise alerts; one is killed while it holds entries, which the others claim. A Spark
     pipeline writes hourly delays to Parquet and the busiest routes back to a stream. Every figure is then compared
     with one computed from the source file alone.
 
     \b
-    Look at demo-out/page.html when it is over. Also there:
+    Open demo-out/page.html at the end. The folder also has:
       parquet/      the pipeline's tables
       data/         the server's data: millstream serve --dir demo-out/data
       checks.json   the table of checks
-      logs/         one log a process
+      logs/         one log for each process
 
     \b
     Examples:
@@ -63,8 +67,8 @@ def demo(
       make demo ARGS=--kill-server                        the server is killed too, half-way
       make demo ARGS="--url redis://127.0.0.1:6379"       the same against Redis, under keys of its own
 
-    Exit code: 0 if every check holds, 1 if one fails or the run breaks, 2 if it cannot start (what is missing is said
-    at once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install -e '.[demo]'.
+    Exit code: 0 if every check holds, 1 if one fails or the run breaks, 2 if it cannot start (it reports the
+    reason at once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install -e '.[demo]'.
     """
     with exits("flights", extra="demo"):
         from flights import report, run  # noqa: PLC0415 - the help must not wait for pandas
@@ -88,11 +92,7 @@ def demo(
 
 
 def _check_console(*, console: bool, stay: bool) -> None:
-    """See that the pages can be shown before anything slow happens.
-
-    Raises:
-        UsageError: they cannot, or nobody asked for them.
-    """
+    """Check the options of the console before the slow parts start."""
     if stay and not console:
         raise UsageError("--stay leaves the pages of --console open: give both")
     if console:

@@ -1,15 +1,15 @@
-"""The demo's worker: an ordinary Millstream app; in examples/, ``millstream run flights.app:app`` runs it by hand.
+"""The demo's worker, an ordinary Millstream app; in examples/, ``millstream run flights.app:app`` runs it alone.
 
-It raises an alert for each flight that left an hour late and for each one that was cancelled. Three kinds of trouble
-are in its way, as in any real feed:
+It raises an alert for each flight that left an hour late, and for each one that was cancelled. It meets three faults
+that any real feed has:
 
-- Cancelled flights without an aircraft do not fit ``Flight`` (it needs a ``tailnum``): they cannot ever be
-  handled and become dead letters.
-- Honolulu's station fails on the first delivery of each of its flights: they are retried.
-- One of the processes gets killed: another one claims what it held.
+- Cancelled flights without an aircraft do not fit ``Flight``, which needs a ``tailnum``. No retry can help, so they
+  become dead letters.
+- Honolulu's station fails on the first delivery of each of its flights, and the worker retries them.
+- One of the processes is killed, and another one claims its entries.
 
-Each attempt leaves a receipt in a file before the handler returns, so before the entry is acknowledged. A receipt is
-one ``write`` to an append-only file: it survives the death of the process, and costs microseconds.
+Each attempt writes a receipt to a file before the handler returns, and so before the entry is acknowledged. A receipt
+is one ``write`` to an append-only file: it survives the death of the process, and costs microseconds.
 """
 
 import os
@@ -22,13 +22,13 @@ from millstream import App, Message, Retry, StreamSub
 keys = Keys.under(os.environ.get("MILLSTREAM_DEMO_PREFIX", ""))
 consumer = os.environ.get("MILLSTREAM_DEMO_CONSUMER")
 book = receipts.Book(os.environ.get("MILLSTREAM_DEMO_RECEIPTS"), consumer or str(os.getpid()))
-# One of its workers is killed, and nothing of the demo may stay on a server of the user's
+# One of the workers is killed, and the demo must leave nothing on a user's server
 app = App(registry=bool(os.environ.get("MILLSTREAM_DEMO_REPORTS")))
 
 
 @dataclass(slots=True)
 class Flight:
-    """One flight as the stream carries it. A flight without ``dep_time`` was cancelled."""
+    """One flight as the stream has it. A flight without ``dep_time`` was cancelled."""
 
     carrier: str
     flight: int
@@ -42,7 +42,7 @@ class Flight:
 
 
 class StationSilentError(Exception):
-    """The destination's station has not answered; it may the next time."""
+    """The destination's station did not answer; it may answer the next time."""
 
 
 @app.subscriber(
@@ -66,13 +66,7 @@ async def watch(flight: Flight, msg: Message) -> None:
 
 
 async def alert(flight: Flight, msg: Message, kind: str) -> None:
-    """Add to the stream of alerts; ``of`` names the event it is about, so a second alert for it shows.
-
-    Args:
-        flight: whom it concerns.
-        msg: the event's entry.
-        kind: ``cancelled`` or ``late``.
-    """
+    """Add an alert; ``of`` names the event, so that a second alert for it is visible."""
     fields = {
         "of": msg.id,
         "kind": kind,

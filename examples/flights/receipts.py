@@ -1,6 +1,6 @@
-"""Receipts: event, number of the attempt, outcome and worker of each try.
+"""Receipts: the event, the number of the attempt and the outcome of each try, by worker.
 
-A line is ``<entry id> <delivery count> <outcome>``. Each worker appends to a file of its own name.
+A line is ``<entry id> <delivery count> <outcome>``. Each worker appends to a file with its own name.
 """
 
 import os
@@ -28,11 +28,11 @@ class Receipt(NamedTuple):
 
 
 class Book:
-    """Where this worker writes its receipts; the file is made with the first one.
+    """The receipts that this worker writes; the first one creates the file.
 
     Args:
-        folder: folder of the receipts; None keeps none, for those who run the app by hand.
-        worker: whose receipts they are.
+        folder: folder of the receipts; None writes none, if a user runs the app alone.
+        worker: name of the worker.
     """
 
     def __init__(self, folder: str | None, worker: str) -> None:
@@ -41,13 +41,7 @@ class Book:
         self._file: int | None = None
 
     def write(self, entry_id: str, deliveries: int, outcome: str) -> None:
-        """Append one receipt; it is with the operating system when this returns, so a SIGKILL does not lose it.
-
-        Args:
-            entry_id: of the entry that was run.
-            deliveries: which delivery this was, from 1.
-            outcome: what the handler did with it, one word.
-        """
+        """Append one receipt. The operating system has it when this returns, so a SIGKILL does not lose it."""
         if self._folder is None:
             return
         if self._file is None:
@@ -57,10 +51,10 @@ class Book:
 
 
 def read(folder: Path) -> Iterator[Receipt]:
-    """Every receipt of every worker, each worker's in the order it wrote them.
+    """Return every receipt of every worker, in the order in which each worker wrote them.
 
     Raises:
-        UsageError: a file holds a line that no worker wrote.
+        UsageError: a file has a line that no worker wrote.
     """
     for path in sorted(folder.glob("*.log")):
         for number, line in enumerate(path.read_text(encoding="ascii").splitlines(), 1):

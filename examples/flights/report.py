@@ -13,13 +13,7 @@ NARROWEST = 120
 
 
 def show(result: Result, page: Path, console: Console) -> None:
-    """Print the table and the last words.
-
-    Args:
-        result: the run.
-        page: its page.
-        console: where to; standard output.
-    """
+    """Print the table of checks, and the paths of the results."""
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, NARROWEST))
     table = Table(

@@ -1,4 +1,4 @@
-"""The rules of the demo, in one place: workers apply them, ``truth.py`` computes the expected results."""
+"""The rules of the demo: the workers apply them, and ``truth.py`` computes the expected results from them."""
 
 ALERT_MINUTES = 60
 """Minutes of delay from which a flight raises an alert."""

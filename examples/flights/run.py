@@ -1,4 +1,4 @@
-"""Runs the demo: checks its requirements, starts everything, and checks the results."""
+"""Run the demo: check its requirements, start all processes, and check the results."""
 
 import contextlib
 import signal
@@ -33,10 +33,10 @@ FEWEST_ROWS = 1_000
 
 
 def preflight(settings: DemoSettings) -> None:
-    """Find out what is missing before anything slow happens.
+    """Check the requirements before the slow parts start.
 
     Raises:
-        UsageError: no Java, no data, no server at the given URL, or options that do not go together.
+        UsageError: Java, the data or the server of the URL is missing, or options exclude each other.
     """
     if settings.rows is not None and not FEWEST_ROWS <= settings.rows <= TOTAL_ROWS:
         raise UsageError(f"--rows takes a number from {FEWEST_ROWS:,} to {TOTAL_ROWS:,}, not {settings.rows:,}")
@@ -63,19 +63,13 @@ def _check_server(url: str) -> None:
 
 
 def run(settings: DemoSettings, console: Console, show: Callable[[Result], None] = lambda _: None) -> Result:
-    """Run the demo.
+    """Run the demo and return its checks and its course.
 
-    Args:
-        settings: what to do.
-        console: where progress is shown.
-        show: called with what came of it, while the server and the web console are still there.
-
-    Returns:
-        The checks and the course of the run; ``Result.ok`` says whether all holds.
+    ``show`` gets the result while the server and the console still run.
 
     Raises:
-        UsageError: something is missing or contradictory; nothing was started.
-        DemoError: something broke that was not to break.
+        UsageError: a requirement is missing, or options exclude each other; nothing was started.
+        DemoError: a part of the run failed.
     """
     preflight(settings)
     settings.prepare()
@@ -127,28 +121,28 @@ def _tell_address(console: Console, address: str) -> None:
 
 
 def _stay(console: Console) -> None:
-    """Leave everything open until somebody has seen enough."""
+    """Leave everything open until Ctrl-C."""
     console.print("The console stays open; Ctrl-C ends it.", markup=False, highlight=False, soft_wrap=True)
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 
 
 class Stopwatch:
-    """Times of the parts of a run."""
+    """Durations of the parts of a run."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
         self.laps: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """Seconds since the last lap, under ``name``."""
+        """Store the seconds since the last lap under ``name``."""
         now = time.monotonic()
         self.laps[name] = round(now - self._last, 2)
         self._last = now
 
 
 def expected(facts: truth.Truth) -> Sample:
-    """What each figure on the board has to reach."""
+    """Return the final value of each figure on the board."""
     return Sample(
         published=facts.rows,
         handled=facts.rows,
@@ -159,23 +153,23 @@ def expected(facts: truth.Truth) -> Sample:
 
 
 def _make_group(client: "redis.Redis", settings: DemoSettings) -> None:
-    """The group from the stream's beginning, before anyone can publish: no worker's start decides what it sees."""
+    """Create the group at the stream's start before the first event, so that no worker's start decides its position."""
     client.xgroup_create(settings.keys.flights, rules.GROUP, "0", mkstream=True)
 
 
 def _clean_keys(client: "redis.Redis", settings: DemoSettings) -> None:
-    """Remove our keys from a server that is not ours."""
+    """Remove our keys from a user's server."""
     if not settings.url or settings.keep:
         return
     with contextlib.suppress(redis.ConnectionError):
-        # The second pattern: keys that workers keep beside a stream, such as failures and due times
+        # The second pattern is for the workers' own keys of a stream, such as failures and due times
         for pattern in (f"{settings.keys.prefix}*", f"millstream:{{{settings.keys.prefix}*"):
             for key in client.scan_iter(match=pattern, count=1000):
                 client.unlink(key)
 
 
 def server_name(client: "redis.Redis") -> str:
-    """What the server says it is."""
+    """Return the name and version that the server reports."""
     info = client.info("server")
     if "millstream_version" in info:
         return f"Millstream {info['millstream_version']}"
@@ -186,10 +180,10 @@ def server_name(client: "redis.Redis") -> str:
 
 @contextmanager
 def signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the run as Ctrl-C does: in order, leaving no process behind.
+    """End the run after SIGTERM or SIGHUP as after Ctrl-C, without leaving a process running.
 
-    Only the first one counts: a second would interrupt the ending itself. What our parent told us to ignore (a shell
-    does so for what runs in the background, nohup for SIGHUP) stays ignored.
+    Only the first signal counts, since a second one would interrupt the end itself. A signal that our parent process
+    ignores stays ignored; a shell does so for background jobs, and nohup for SIGHUP.
     """
     stopping = False
 

@@ -24,12 +24,12 @@ class Keys:
 
     @classmethod
     def under(cls, prefix: str) -> "Keys":
-        """Keys that begin with ``prefix``; an empty one suits a server of our own."""
+        """Return keys that begin with ``prefix``, which is empty for our own server."""
         return cls(f"{prefix}flights", f"{prefix}alerts", f"{prefix}top-routes", prefix)
 
     @property
     def dead(self) -> str:
-        """The dead letters of the flights."""
+        """Key of the flights' dead letters."""
         return f"{self.flights}:dead"
 
 
@@ -59,7 +59,7 @@ class DemoSettings:
 
     @property
     def reports(self) -> bool:
-        """True if workers and Spark tell the server how they are: nothing of it may stay on a user's."""
+        """True if workers and Spark may report to the server; a user's server must keep nothing of that."""
         return self.console and not self.url
 
     @property
@@ -69,29 +69,29 @@ class DemoSettings:
 
     @property
     def logs(self) -> Path:
-        """One log file a process."""
+        """Folder with one log file for each process."""
         return self.out / "logs"
 
     @property
     def receipts(self) -> Path:
-        """One file a worker process: what it handled."""
+        """Folder with one file for each worker process: the entries that it handled."""
         return self.out / "receipts"
 
     @property
     def parquet(self) -> Path:
-        """The pipeline's tables."""
+        """Folder of the pipeline's tables."""
         return self.out / "parquet"
 
     @property
     def spark(self) -> Path:
-        """The pipeline's checkpoint and its per-batch results."""
+        """Folder of the pipeline's checkpoint and of its results by batch."""
         return self.out / "spark"
 
     def prepare(self) -> None:
-        """Make the output folder, empty of an earlier run.
+        """Create the output folder, without the files of an earlier run.
 
         Raises:
-            UsageError: the folder holds something the demo has not made.
+            UsageError: the folder has files that the demo did not make.
         """
         if self.out.exists() and not self.out.is_dir():
             raise UsageError(f"{self.out} is a file: choose a folder with --out")

@@ -1,4 +1,4 @@
-"""The checks: expected value, actual value, and result of each."""
+"""The checks: the expected value, the actual value and the result of each."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,14 +37,7 @@ class Check:
 
 
 def equal(part: str, what: str, expected: int | str, found: int | str) -> Check:
-    """A check that two values are the same.
-
-    Args:
-        part: which part of the path it is about.
-        what: the promise.
-        expected: what the source file says, or the rule.
-        found: what the run left.
-    """
+    """Return a check that two values are the same."""
     return Check(part, what, _text(expected), _text(found), expected == found)
 
 
@@ -53,7 +46,7 @@ def _text(value: float | str) -> str:
 
 
 def check_all(truth: Truth, evidence: Evidence) -> list[Check]:
-    """Every check, in the order of the path."""
+    """Return every check, in the order of the path."""
     return [
         *stream_checks(truth, evidence),
         *worker_checks(truth, evidence),
@@ -65,7 +58,7 @@ def check_all(truth: Truth, evidence: Evidence) -> list[Check]:
 
 
 def stream_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
-    """What was published."""
+    """Check the published events."""
     yield equal("stream", "flights published", truth.rows, evidence.length)
     yield equal("stream", "id of the first", truth.first_id, evidence.first_id)
     yield equal("stream", "id of the last", truth.last_id, evidence.last_id)
@@ -84,7 +77,7 @@ def stream_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 
 
 def worker_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
-    """What the consumer group did."""
+    """Check the work of the consumer group."""
     handled = Counter(one.id for one in evidence.receipts if one.outcome in receipts.HANDLED)
     dead = {fields_of(entry)["id"] for entry in evidence.dead}
     every = set(truth.ids)
@@ -106,7 +99,7 @@ def worker_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 
 
 def crash_checks(evidence: Evidence) -> Iterator[Check]:
-    """What became of the entries in a dead worker's hands."""
+    """Check the entries that the killed worker held."""
     incidents = evidence.incidents
     held = set(incidents.held)
     yield Check(
@@ -122,7 +115,7 @@ def crash_checks(evidence: Evidence) -> Iterator[Check]:
 
 
 def alert_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
-    """Alerts against the rules."""
+    """Check the alerts against the rules."""
     by_kind: dict[str, set[str]] = {"late": set(), "cancelled": set()}
     for _, fields in evidence.alerts:
         by_kind.setdefault(fields["kind"], set()).add(fields["of"])
@@ -144,7 +137,7 @@ def alert_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 
 
 def dead_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
-    """Dead letters, and the cancelled flights as a whole."""
+    """Check the dead letters, and all cancelled flights."""
     letters = [fields_of(entry) for entry in evidence.dead]
     dead = {one["id"] for one in letters}
     yield _same_set("dead letters", "cancelled, without an aircraft", set(truth.unusable), dead)
@@ -164,14 +157,14 @@ def dead_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 
 
 def fields_of(entry: tuple[str, dict[str, str]]) -> dict[str, str]:
-    """A dead letter's origin ``id``, its ``error``, and the ``flight`` it was about."""
+    """Return the ``id`` of a dead letter's entry, its ``error`` and its ``flight``."""
     fields = entry[1]
     flight = flight_text(fields["carrier"], fields["flight"], fields["origin"], fields["dest"])
     return {"id": fields["_dead.id"], "error": fields["_dead.error"], "flight": flight}
 
 
 def spark_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
-    """The pipeline's tables against pandas'."""
+    """Check the pipeline's tables against those of pandas."""
     airports, carriers = evidence.tables["hourly_by_airport"], evidence.tables["hourly_by_carrier"]
     yield equal("spark", "flights counted, each once", truth.rows, int(airports["flights"].sum()))
     yield equal("spark", "of which left", truth.departed, int(airports["departed"].sum()))
@@ -185,7 +178,7 @@ def spark_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 
 
 def route_text(row: Any) -> str:
-    """A route and its sums as one text to compare."""
+    """Return a route and its sums as one text, for comparison."""
     return f"{row['origin']}-{row['dest']}: {int(row['flights']):,} flights, {int(row['delay']):,} min"
 
 
@@ -196,7 +189,7 @@ def _same_set(part: str, what: str, expected: set[str], found: set[str]) -> Chec
 
 
 def _same_table(what: str, expected: "pd.DataFrame", found: "pd.DataFrame", keys: list[str]) -> Check:
-    """True if two tables have the same keys, counts and sums, and means that differ by rounding at most."""
+    """True if two tables have the same keys, counts and sums, and means that differ only by rounding."""
     merged = expected.merge(found, on=keys, how="outer", suffixes=("_e", "_f"), indicator=True)
     same = merged["_merge"] == "both"
     for column in ("flights", "departed", "delay"):

@@ -1,4 +1,4 @@
-"""Results of the run, read back: receipts on disk, streams on the server, tables in Parquet."""
+"""The results of the run: receipts on disk, streams on the server, tables in Parquet."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,13 +55,7 @@ class Evidence:
 
 
 def gather(client: "redis.Redis", settings: DemoSettings, incidents: Incidents) -> Evidence:
-    """Read it all.
-
-    Args:
-        client: connected to the server, still running.
-        settings: the run.
-        incidents: what happened on the way.
-    """
+    """Read all results while the server still runs."""
     import pandas as pd  # noqa: PLC0415 - only the demo pays for it, and only at its end
 
     keys = settings.keys
@@ -80,24 +74,20 @@ def gather(client: "redis.Redis", settings: DemoSettings, incidents: Incidents) 
         routes=[fields for entry_id, fields in routes if entry_id.partition("-")[0] == newest],
         tables={name: pd.read_parquet(settings.parquet / name) for name in TABLES},
         incidents=incidents,
-        # At the end, because the stream does not stand still before; a lost event would leave a hole that stays.
+        # Counted at the end, since the stream grows until then; a lost event would leave a permanent hole.
         survived=[sum(1 for _ in entries(client, keys.flights, last)) for last in incidents.acknowledged],
     )
 
 
 def edge(rows: Rows) -> str:
-    """The id of the first entry that a range command gave; empty if it gave none."""
+    """Return the id of the first entry in the reply of a range command; empty if there is none."""
     return rows[0][0].decode() if rows else ""
 
 
 def entries(client: "redis.Redis", key: str, end: str = "+") -> Iterator[Entry]:
-    """Every entry of a stream up to ``end``, read in pages.
+    """Yield every entry of a stream up to ``end``, read in pages; ``+`` means the whole stream.
 
-    Args:
-        client: of the server.
-        key: of the stream.
-        end: the last id that counts; ``+`` is all of it. What must have survived a crash is counted up to the last
-            id that was acknowledged before it.
+    After a crash, ``end`` is the last id that was acknowledged before it.
     """
     start = "-"
     while True:

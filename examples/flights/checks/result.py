@@ -11,19 +11,19 @@ from flights.settings import DemoSettings
 
 @dataclass
 class Result:
-    """What a run gives.
+    """The outcome of a run.
 
     Attributes:
         settings: the run.
         rows: number of events.
         server: name and version of the server.
         checks: the checks, in order.
-        samples: the state of things over time.
-        happenings: what to mark on the time line.
-        alerts: events that an alert was raised for.
+        samples: the state of the run over time.
+        happenings: events to mark on the time line.
+        alerts: ids of the events with an alert.
         routes: the table of routes that the pipeline wrote last.
-        held: how many entries the killed worker held.
-        seconds: how long each part took, in order.
+        held: number of entries that the killed worker held.
+        seconds: the duration of each part, in order.
     """
 
     settings: DemoSettings
@@ -43,7 +43,7 @@ class Result:
         return bool(self.checks) and all(check.ok for check in self.checks)
 
     def write(self) -> None:
-        """Leave ``checks.json`` in the output folder."""
+        """Write ``checks.json`` to the output folder."""
         summary: dict[str, Any] = {
             "ok": self.ok,
             "rows": self.rows,

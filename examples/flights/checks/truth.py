@@ -1,7 +1,7 @@
 """Expected results, computed by pandas from the source file alone.
 
-Nothing here shares a line of code with the events' path (``data.py``, the workers, Spark), except the location of the
-file and the numbers of the rules in ``rules.py``: an error in one of the two ways shows as a failed check.
+This module shares no code with the path of the events (``data.py``, the workers, Spark), except the location of the
+file and the numbers of the rules in ``rules.py``. So an error in one of the two ways shows as a failed check.
 """
 
 from dataclasses import dataclass
@@ -49,11 +49,7 @@ class Truth:
 
 
 def compute(rows: int | None = None) -> Truth:
-    """Work everything out.
-
-    Args:
-        rows: the first so many flights in time order; None for the whole year.
-    """
+    """Compute the expected results of the first ``rows`` flights in time order; None means the whole year."""
     frame = load()
     if rows is not None:
         frame = frame.head(rows)
@@ -82,19 +78,12 @@ def compute(rows: int | None = None) -> Truth:
 
 
 def flight_text(carrier: str, number: int | str, origin: str, dest: str) -> str:
-    """A flight as people write it: ``UA1545 EWR-IAH``.
-
-    Args:
-        carrier: its code, two characters.
-        number: text in an entry, a number in the source file; both give the same.
-        origin: code of the airport, three letters.
-        dest: the same of the other.
-    """
+    """Return a flight as people write it: ``UA1545 EWR-IAH``; ``number`` is a text or a number."""
     return f"{carrier}{number} {origin}-{dest}"
 
 
 def load() -> pd.DataFrame:
-    """The source file with an ``id`` column, in time order."""
+    """Return the source file with an ``id`` column, in time order."""
     frame = pd.read_csv(data_file("flights.csv.zip"), dtype={"tailnum": "string"})
     frame["time_hour"] = pd.to_datetime(frame["time_hour"], utc=True).astype("datetime64[ms, UTC]")
     due = frame["time_hour"] + pd.to_timedelta(frame["minute"], unit="m")
@@ -106,7 +95,7 @@ def load() -> pd.DataFrame:
 
 
 def aggregate(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Flights, departures, and sum and mean of the departure delay for each key, sorted by key."""
+    """Return flights, departures, and sum and mean of the departure delay for each key, sorted by key."""
     grouped = frame.groupby(keys, sort=True)["dep_delay"]
     table = grouped.agg(flights="size", departed="count", delay="sum", mean="mean").reset_index()
     table["delay"] = table["delay"].astype("int64")
@@ -120,5 +109,5 @@ def _top_routes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain dictionaries."""
+    """Return rows as plain dictionaries."""
     return cast("list[dict[str, Any]]", frame.to_dict(orient="records"))

@@ -1,7 +1,7 @@
 """The page of a run: its events, the year's figures, and the checks.
 
-One HTML file without anything from elsewhere: style and drawings are inside, so it opens from disk and travels by mail.
-The plots show what the Spark pipeline wrote, not the source file.
+It is one HTML file with its style and drawings inside, so it opens from disk and can be sent by mail. The plots show
+the output of the Spark pipeline, not the source file.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,14 +39,7 @@ SHOW_MONTHS_DAYS = 70
 
 
 def write(result: Result) -> Path:
-    """Write ``page.html`` into the run's output folder.
-
-    Args:
-        result: the run; its tables are read from the output folder.
-
-    Returns:
-        The file.
-    """
+    """Write ``page.html`` to the run's output folder, from the tables there, and return its path."""
     import pandas as pd  # noqa: PLC0415 - only the demo pays for it, and only at its end
 
     airports = pd.read_parquet(result.settings.parquet / "hourly_by_airport")
@@ -57,7 +50,7 @@ def write(result: Result) -> Path:
 
 
 def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame") -> Iterator[str]:
-    """The page from top to bottom: what happened, then the year, then the proof."""
+    """Return the page from top to bottom: the run, the year, the checks."""
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -81,18 +74,12 @@ def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame"
 
 
 def section(title: str, words: str, body: str) -> str:
-    """One card.
-
-    Args:
-        title: text; it is escaped.
-        words: HTML, what the drawing shows and how to read it.
-        body: HTML, the drawing or table.
-    """
+    """Return one card; ``title`` is escaped, and ``words`` and ``body`` are HTML."""
     return f"<section><h2>{escape(title)}</h2><p>{words}</p>{body}</section>"
 
 
 def _header(result: Result) -> str:
-    """What came out stands first: who opens the page wants to know whether all checks hold before any drawing."""
+    """Return the header, which begins with the result of the checks."""
     bad = sum(not check.ok for check in result.checks)
     if result.ok:
         badge, title = "good", f"{result.rows:,} flights, none lost"
@@ -109,7 +96,7 @@ def _header(result: Result) -> str:
 
 
 def _figures(result: Result, airports: "pd.DataFrame") -> str:
-    """Five numbers that say how much went through, and what became of it."""
+    """Return five numbers: the amount of work and its results."""
     last = result.samples[-1]
     busy = _rate(result)
     cards = [
@@ -127,19 +114,19 @@ def _figures(result: Result, airports: "pd.DataFrame") -> str:
 
 
 def _rate(result: Result) -> float:
-    """Events a second from the first to the last one handled."""
+    """Return the events per second from the first to the last one handled."""
     moving = [sample.at for sample in result.samples if 0 < sample.handled < result.rows]
     return result.rows / max(moving[-1] - moving[0], 0.2) if moving else 0.0
 
 
 def _flow_words(result: Result) -> str:
-    """The happenings of the run as one sentence, in their order."""
+    """Return the happenings of the run as one sentence, in their order."""
     texts = [one.text for one in result.happenings if one.kind in {"kill", "claim", "down", "up"}]
     return escape("; ".join(texts)[:1].upper() + "; ".join(texts)[1:] + ".")
 
 
 def flow_chart(result: Result) -> str:
-    """Events over the time of the run. A figure stays until the next look, also while the server is away."""
+    """Draw the events over the time of the run. A figure stays until the next sample, even if the server is away."""
 
     def line(name: str) -> list[tuple[float, float]]:
         points: list[tuple[float, float]] = []
@@ -171,12 +158,12 @@ def is_long(airports: "pd.DataFrame") -> bool:
 
 
 def year_chart(airports: "pd.DataFrame") -> str:
-    """Mean delay by airport over the days of the year; by the hour in a short run."""
+    """Draw the mean delay by airport over the days of the year; a short run is drawn by the hour."""
     frame = airports.assign(local=airports["time_hour"].dt.tz_convert(LOCAL))
     by_day = is_long(airports)
     frame["at"] = frame["local"].dt.floor("D" if by_day else "h", ambiguous="NaT", nonexistent="NaT")
     table = frame.groupby(["at", "origin"])[["departed", "delay"]].sum().unstack("origin")
-    # Sums first and the mean of sums after: a mean of means would count a quiet day as much as a busy one. A week, so
+    # The mean comes from sums: a mean of means would count a quiet day as much as a busy one. The window is a week, so
     # that weekends do not draw a saw
     window = 7 if by_day else 3
     smooth = table.rolling(window, min_periods=1, center=True).sum()
@@ -184,7 +171,7 @@ def year_chart(airports: "pd.DataFrame") -> str:
     for code, (name, color) in AIRPORTS.items():
         mean = (smooth["delay"][code] / smooth["departed"][code]).dropna()
         series.append(svg.Series(name, color, [(at.timestamp(), value) for at, value in mean.items()]))
-    # Names of months over a year, Mondays over weeks, days over days: as many words as fit side by side
+    # Months for a year, Mondays for weeks, days for days: the axis has room for a few words
     if by_day:
         if len(table) > SHOW_MONTHS_DAYS:
             x_ticks = [(at.timestamp(), at.strftime("%b")) for at in table.index if at.day == 1]
@@ -196,11 +183,11 @@ def year_chart(airports: "pd.DataFrame") -> str:
 
 
 def hours_chart(airports: "pd.DataFrame") -> tuple[str, str]:
-    """Mean delay by weekday and hour: words, and the drawing."""
+    """Draw the mean delay by weekday and hour."""
     local = airports["time_hour"].dt.tz_convert(LOCAL)
     keys = [local.dt.dayofweek.rename("day"), local.dt.hour.rename("hour")]
     table = airports.groupby(keys)[["departed", "delay"]].sum()
-    hours = range(5, 24)  # hardly anything leaves at night, and few flights make wild means
+    hours = range(5, 24)  # few flights leave at night, and their means vary wildly
     means = cast("dict[tuple[int, int], float]", (table["delay"] / table["departed"]).dropna().to_dict())
     means = {key: mean for key, mean in means.items() if key[1] in hours}
     cells = [[means.get((day, hour)) for hour in hours] for day in range(7)]
@@ -213,7 +200,7 @@ def hours_chart(airports: "pd.DataFrame") -> tuple[str, str]:
 
 
 def carriers_chart(carriers: "pd.DataFrame") -> str:
-    """Mean delay by airline, the worst first."""
+    """Draw the mean delay by airline, the worst first."""
     names = carrier_names()
     table = carriers.groupby("carrier")[["flights", "departed", "delay"]].sum()
     table["mean"] = table["delay"] / table["departed"]
@@ -226,7 +213,7 @@ def carriers_chart(carriers: "pd.DataFrame") -> str:
 
 
 def routes_chart(routes: Iterable[dict[str, str]]) -> str:
-    """The busiest routes."""
+    """Draw the busiest routes."""
     rows = [
         svg.Bar(
             f"{one['origin']} to {one['dest']}",
@@ -247,7 +234,7 @@ def _check_words(result: Result) -> str:
 
 
 def check_table(checks: list[Check]) -> str:
-    """The table."""
+    """Return the table of checks."""
     rows = []
     part = ""
     for check in checks:
@@ -267,7 +254,7 @@ def _footer(result: Result) -> str:
 
 
 def _look_around(result: Result) -> str:
-    """Commands for those who want to see the streams themselves; only where the server was the demo's own."""
+    """Return commands that show the streams, if the server was the demo's own."""
     commands = (
         f"millstream serve --dir {result.settings.data} --port 6399",
         "redis-cli -p 6399 XRANGE flights 1357016400000 1357102799999 COUNT 3",

@@ -1,10 +1,10 @@
-"""The few SVG drawings that the page needs: lines over time, bars, a heat map. Colours are the page's CSS variables.
+"""The SVG drawings that the page needs: lines over time, bars, a heat map. Their colours are CSS variables of the page.
 
-Every drawing has a fixed view box and scales with its column, so that it stays sharp and fits a telephone.
+Every drawing has a fixed view box and scales with its column, so it stays sharp and fits a telephone.
 
-By hand, and not by a plotting library: the page is one file that follows the reader's light or dark mode, which takes
-colours that are CSS variables and text that stays text (decision 34 has the comparison). Functions here know places,
-sizes and words, and nothing of flights: what is drawn is chosen in ``document``.
+We draw by hand, without a plotting library, since the page follows the reader's light or dark mode. That takes colours
+that are CSS variables, and text that stays text (decision 34 has the comparison). The functions here know positions,
+sizes and labels, and nothing of flights; ``document`` chooses the data.
 """
 
 import math
@@ -24,9 +24,9 @@ class Series:
     """A line.
 
     Attributes:
-        name: shown at its end.
+        name: label at its end.
         color: a CSS colour.
-        points: x and y, x rising.
+        points: x and y; x grows.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Mark:
 
 
 def drawing(height: float, body: Iterable[str], label: str) -> str:
-    """A drawing as wide as all of them; the page scales it."""
+    """Return a drawing of the common width; the page scales it."""
     return str(frame(WIDTH, height, body, label, "drawing"))
 
 
@@ -57,15 +57,15 @@ def line_chart(
     unit: str = "",
     axes: tuple[str, str] = ("", ""),
 ) -> str:
-    """Lines over time, or over what ``axes`` says.
+    """Draw lines over time, or over another axis.
 
     Args:
         series: the lines.
-        label: what the drawing shows, in words.
-        x_ticks: places and words of the horizontal axis; round numbers without.
-        marks: vertical lines; their words stand above, in as many rows as keep them apart.
-        unit: after the numbers of the vertical axis.
-        axes: names of the horizontal and the vertical axis; empty where the page around it says what they are.
+        label: description of the drawing, in words.
+        x_ticks: positions and labels of the horizontal axis; None for round numbers.
+        marks: vertical lines; their labels are above, in enough rows to keep them apart.
+        unit: unit after the numbers of the vertical axis.
+        axes: names of the horizontal and the vertical axis; empty if the page names them.
     """
     every = [point for one in series for point in one.points]
     xs, ys = [x for x, _ in every], [y for _, y in every]
@@ -79,7 +79,7 @@ def line_chart(
         body.append(words(across(value), up.start + 20, text, "tick", "middle"))
     for mark, row in zip(marks, rows, strict=True):
         x, y = across(mark.x), 10 + 16 * row
-        near_end = x > WIDTH * 0.6  # its words would run out of the drawing, so they stand on the other side
+        near_end = x > WIDTH * 0.6  # its label would leave the drawing, so it is on the other side
         body.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 8}" y2="{up.start}" class="mark" style="stroke:{mark.color}"/>'
         )
@@ -96,11 +96,11 @@ def line_chart(
 
 
 def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
-    """A row for each mark's words so that no two overlap; and how many rows there are."""
+    """Return a row for each mark's label so that no two overlap, and the number of rows."""
     ends: list[list[tuple[float, float]]] = []
     chosen = []
     for mark in marks:
-        # SVG cannot be asked how wide words are: 6.4 is about the width of a letter
+        # SVG does not give the width of a text: 6.4 is about the width of a letter
         x, length = across(mark.x), 6.4 * len(mark.text) + 10
         span = (x - length, x) if x > WIDTH * 0.6 else (x, x + length)
         row = next((i for i, taken in enumerate(ends) if all(span[1] < a or span[0] > b for a, b in taken)), len(ends))
@@ -112,7 +112,7 @@ def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
 
 
 def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
-    """Each line's name at its end, moved apart where two would overlap."""
+    """Place each line's name at its end, moved apart if two would overlap."""
     last = -math.inf
     # From the top down (SVG counts downwards), each name at least a line below the one before
     for one in sorted(series, key=lambda one: up(one.points[-1][1])):
@@ -122,12 +122,12 @@ def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
 
 
 def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
-    """A filled curve.
+    """Draw a filled curve.
 
     Args:
-        points: x and y, x rising; at least one.
-        label: what it shows, for screen readers.
-        color: of line and area, as CSS has it.
+        points: x and y, at least one pair; x grows.
+        label: description for screen readers.
+        color: a CSS colour for line and area.
     """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), AREA - 22, 8)
@@ -145,7 +145,7 @@ def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its name, its value, and the words at its end."""
+    """A bar: its name, its value, and the label at its end."""
 
     name: str
     value: float
@@ -154,19 +154,19 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
-    """Horizontal bars, one below the other.
+    """Draw horizontal bars, one below the other.
 
     Args:
-        rows: from the top. A value below zero (airlines that leave early) gets the shortest bar there is, and its
-            words say what it is.
-        label: what it shows, for screen readers.
-        left: where bars begin, in the drawing's units; the names stand before it.
+        rows: the bars from the top. A value below zero (airlines that leave early) gets the shortest bar, and its label
+            has the value.
+        label: description for screen readers.
+        left: start of the bars in the drawing's units; the names are to the left of it.
     """
     across = Scale(0, max((row.value for row in rows), default=1) or 1, left, WIDTH - 250)
     body = []
     for index, row in enumerate(rows):
         y = index * STEP
-        width = max(across(max(row.value, 0)) - left, 1)  # a bar of no length would look like one left out
+        width = max(across(max(row.value, 0)) - left, 1)  # a bar without length would look like a missing one
         body.append(words(left - 10, y + STEP * 0.62, row.name, "label", "end"))
         body.append(
             f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{STEP - 9}" rx="3" style="fill:{row.color}"/>'
@@ -178,14 +178,14 @@ def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
 def heat(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[float | None]], label: str, unit: str
 ) -> str:
-    """A table of colours, from none to the strongest.
+    """Draw a table of colours, from the lowest value to the highest.
 
     Args:
         rows: names of the rows.
         columns: names of the columns.
-        cells: a value for each row and column; None where there is none.
-        label: what the drawing shows.
-        unit: what a value means, after the number, for the pointer.
+        cells: a value for each row and column, or None.
+        label: description of the drawing.
+        unit: unit after a number, for the pointer.
     """
     left, top, high = 52.0, 22.0, 30.0
     wide = (WIDTH - left - 4) / len(columns)
@@ -195,7 +195,7 @@ def heat(
     for y, (name, row) in enumerate(zip(rows, cells, strict=True)):
         body.append(words(left - 10, top + high * y + 19, name, "tick", "end"))
         for x, value in enumerate(row):
-            # From the least to the most, not from zero: means lie close together, and would all look alike
+            # From the lowest to the highest, not from zero: the means are close together, and would all look alike
             share = 0.0 if value is None else (value - low) / ((most - low) or 1)
             style = "fill:var(--grid)" if value is None else f"fill:var(--heat);fill-opacity:{0.06 + 0.94 * share:.3f}"
             meaning = "no flights" if value is None else f"{value:.1f} {unit}"

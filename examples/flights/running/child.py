@@ -1,4 +1,4 @@
-"""Child processes of the demo: each in a session of its own, with a log file, and never left behind."""
+"""Child processes of the demo: each has its own session and a log file, and none outlives the demo."""
 
 import contextlib
 import os
@@ -18,29 +18,29 @@ _PORTS = range(10_000, 32_768)
 """Above the ports of well-known servers, below those that Linux gives to clients."""
 
 MILLSTREAM = (sys.executable, "-c", "from millstream.cli.main import main; main()")
-"""The command line of this very installation, whatever is on PATH."""
+"""The command line of this installation, not of the one on PATH."""
 
 
 class DemoError(MillstreamError):
-    """The demo cannot go on; the text says what happened, why, and what to do.
+    """The demo cannot continue; the message has the event, the reason and the remedy.
 
-    What to do: do what the text says; what the demo wrote stays where it says.
+    What to do: follow the message. The files of the demo stay in the folder that it names.
     """
 
 
 class Child:
-    """A process we started.
+    """A process that we started.
 
-    Its own session keeps a Ctrl-C at the terminal from reaching it before we end it in order, and lets us end whatever
-    it started itself.
+    In its own session a Ctrl-C at the terminal does not reach it before we end it in order. We can also end the
+    processes that it started.
 
     Args:
         name: its log is ``<name>.log``.
         argv: program and arguments.
         logs: folder of the log files.
-        env: variables on top of ours, of which the context that is used is left out.
-        title: what people call it; the name unless given.
-        on_line: called in a thread with each line of its standard output; without it that goes to the log too.
+        env: variables in addition to ours, from which the variable of the context is removed.
+        title: name for people; ``name`` unless given.
+        on_line: called in a thread with each line of its standard output, which otherwise goes to the log.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Child:
         on_line: Callable[[str], None] | None = None,
         title: str = "",
     ) -> None:
-        # a context would name another server than the URL that they are given, and of the two neither goes first
+        # a context could name another server than the URL, and neither has priority
         ours = {name: value for name, value in os.environ.items() if name != "MILLSTREAM_CONTEXT"}
         self.title = title or name
         self.log = logs / f"{name}.log"
@@ -78,7 +78,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its session's too."""
+        """Process id, which is also the id of its session."""
         return self.process.pid
 
     def say(self, line: str) -> None:
@@ -88,47 +88,40 @@ class Child:
         self.process.stdin.flush()
 
     def check(self) -> None:
-        """Raise if it has ended without being asked to.
+        """Raise an error if the process ended by itself.
 
         Raises:
-            DemoError: it has; the text has its last lines.
+            DemoError: it ended; the message has its last lines.
         """
         if self._expected or self.process.poll() is None:
             return
         raise DemoError(f"the {self.title} ended by itself ({self.ending()}).{self.tail()}")
 
     def ending(self) -> str:
-        """How it ended, in words."""
+        """Return its end in words."""
         code = self.process.returncode
         return f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
 
     def tail(self, lines: int = 12) -> str:
-        """Its last words, for an error message."""
+        """Return its last lines, for an error message."""
         text = self.log.read_text(errors="replace").splitlines()[-lines:] if self.log.exists() else []
         shown = "".join(f"\n  | {line}" for line in text)
         return f" Its log is {self.log}" + (f" and ends so:{shown}" if shown else " and is empty.")
 
     def kill(self) -> None:
-        """SIGKILL it and whatever it started, and wait for its end."""
+        """Kill the process and its children by SIGKILL, and wait for its end."""
         self._expected = True
         self._signal(signal.SIGKILL)
         self.process.wait()
 
     def stop(self, grace: float = 15.0) -> int:
-        """Ask it to end, and make sure it does.
-
-        Args:
-            grace: seconds before SIGKILL.
-
-        Returns:
-            Its exit code.
-        """
+        """End the process, by SIGKILL after ``grace`` seconds, and return its exit code."""
         self._expected = True
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(grace)
-        self._signal(signal.SIGKILL)  # what is left of its session, if anything
+        self._signal(signal.SIGKILL)  # the rest of its session
         code = self.process.wait()
         if self._reader:
             self._reader.join(5)
@@ -144,10 +137,10 @@ class Child:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on, and that no client is given while the server is restarted.
+    """Return a TCP port of 127.0.0.1 that no program uses, and that no client gets while the server restarts.
 
     Raises:
-        OSError: nothing of the range is free.
+        OSError: no port of the range is free.
     """
     for port in random.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -172,13 +165,10 @@ class DemoServer:
         self._child: Child | None = None
 
     def start(self, timeout: float = 60.0) -> str:
-        """Start it, each time on the same port.
-
-        Returns:
-            Its URL.
+        """Start the server, each time on the same port, and return its URL.
 
         Raises:
-            DemoError: it did not come up in ``timeout`` seconds.
+            DemoError: it was not ready after ``timeout`` seconds.
         """
         ready = threading.Event()
 
@@ -197,16 +187,16 @@ class DemoServer:
         return self.url
 
     def check(self) -> None:
-        """Raise if it has ended by itself."""
+        """Raise an error if the server ended by itself."""
         if self._child:
             self._child.check()
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """Kill the server by SIGKILL."""
         assert self._child is not None
         self._child.kill()
 
     def stop(self) -> None:
-        """End it in order."""
+        """End the server in order."""
         if self._child:
             self._child.stop()

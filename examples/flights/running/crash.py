@@ -1,9 +1,9 @@
-"""Kills one worker at a moment when it provably holds entries.
+"""Kill one worker at a moment when it certainly holds entries.
 
-The process is frozen first (SIGSTOP), so that what the server says about it can no longer change by its doing; only if
-the server then counts enough pending entries under its name does SIGKILL follow. A worker that is frozen while idle
-still waits in its blocking read, so the server hands it the next entry: real crashes happen at that moment too, and it
-is how a kill is certain even where the workers are quicker than the producer.
+SIGSTOP freezes the process first, so that it cannot change its entries on the server any more. SIGKILL follows only if
+the server then counts enough pending entries under its name. A worker that is frozen while idle still waits in its
+blocking read, and the server gives it the next entry. Real crashes happen at that moment too, and so the kill succeeds
+even if the workers are faster than the producer.
 """
 
 import os
@@ -31,13 +31,7 @@ HAND_OUT_WAIT = 1.0
 
 
 def pending_of(client: "redis.Redis", stream: str, consumer: str) -> list[str]:
-    """Ids pending under a consumer's name.
-
-    Args:
-        client: of the server.
-        stream: in which the demo's group reads.
-        consumer: the name; one that does not exist has nothing pending.
-    """
+    """Return the ids that are pending under a consumer's name; an unknown name has none."""
     rows = client.xpending_range(stream, rules.GROUP, "-", "+", 1_000_000, consumer)
     return [cast("bytes", row["message_id"]).decode() for row in rows]
 
@@ -50,7 +44,7 @@ class WorkerCrash:
         stream: the stream of flights.
         victim: the worker's process.
         consumer: its name in the group.
-        incidents: where the kill is put down.
+        incidents: the record of the kill.
     """
 
     def __init__(self, client: "redis.Redis", stream: str, victim: Child, consumer: str, incidents: Incidents) -> None:
@@ -62,15 +56,12 @@ class WorkerCrash:
         self._tries = 0
 
     def attempt(self, producer: Producer, nudge: int, many: int) -> bool:
-        """Freeze the worker, and kill it if it holds entries; else let it go on.
+        """Freeze the worker, kill it if it holds entries, and return True if it is dead; else let it go on.
 
         Args:
-            producer: asked for more events if it waits at its gate.
-            nudge: how many more.
-            many: how many entries in hand are worth waiting for, in the first few attempts.
-
-        Returns:
-            Whether it is dead.
+            producer: gives more events if it waits at its gate.
+            nudge: number of those events.
+            many: number of held entries that the first few attempts wait for.
         """
         self._tries += 1
         if self._tries <= BUSY_TRIES:
@@ -102,12 +93,12 @@ class WorkerCrash:
         return pending_of(self._client, self._stream, self._consumer)
 
     def _when_all_is_read(self) -> list[str]:
-        """What it held when the server had read the last bytes it ever sent (an acknowledgement may be among them)."""
+        """Return the ids it held after the server had read its last bytes, which may contain an acknowledgement."""
         last = self._held()
         for _ in range(100):
             time.sleep(
                 0.01
-            )  # what a frozen process sent is in the server's buffers; it tells nobody when it has read them
+            )  # the server may still have bytes of a frozen process in its buffers, and does not report their end
             now = self._held()
             if now == last:
                 break
@@ -116,7 +107,7 @@ class WorkerCrash:
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Look every few milliseconds until ``condition`` holds or ``timeout`` seconds are over; whether it holds."""
+    """Check ``condition`` every few milliseconds, for ``timeout`` seconds at most, and return its last result."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

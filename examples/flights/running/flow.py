@@ -1,4 +1,4 @@
-"""The run itself: events flow, a worker is killed, perhaps the server too, until everything is settled and counted."""
+"""The run itself: events flow, a worker and perhaps the server are killed, until everything is settled and counted."""
 
 import time
 from dataclasses import replace
@@ -28,11 +28,11 @@ class Flow:
 
     Args:
         settings: the run.
-        rows: how many events there will be.
-        processes: all of them, started.
+        rows: number of events.
+        processes: all processes, started.
         client: connected to the server.
-        producer: not yet started; its gate is at half of the events.
-        screen: where progress is shown.
+        producer: not started yet; its gate is at half of the events.
+        screen: display of the progress.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Flow:
         self._crash = WorkerCrash(client, settings.keys.flights, processes.workers[VICTIM], VICTIM, self.incidents)
 
     def run(self) -> None:
-        """Go on until the workers have settled everything and the pipeline is done.
+        """Run until the workers have settled everything and the pipeline is done.
 
         Raises:
-            DemoError: a process ended by itself, or nothing moves any more.
+            DemoError: a process ended by itself, or no figure changes any more.
         """
         self._producer.start()
         while not self._over():
@@ -75,7 +75,7 @@ class Flow:
                 self._tick()
             except redis.ConnectionError as error:
                 raise DemoError(f"the server is gone: {error}") from error
-            time.sleep(TICK)  # how often the figures are looked at and the bars move
+            time.sleep(TICK)  # the interval of the figures and bars
         self.incidents.resumptions += self._producer.resumptions
 
     def _over(self) -> bool:
@@ -97,7 +97,7 @@ class Flow:
         return time.monotonic() - self._started
 
     def _stage(self, sample: Sample) -> None:
-        """Do what is due: the kill of the worker, then that of the server, then let the rest come."""
+        """Take the next step: kill the worker, then the server, then let the other events come."""
         if not self.incidents.victim:
             if sample.handled >= 0.3 * self._rows or self._producer.at_gate:
                 self._kill_worker()
@@ -122,7 +122,7 @@ class Flow:
             self._producer.open()
 
     def _kill_server(self) -> None:
-        """SIGKILL in the midst of publishing, and start again on the same directory."""
+        """Kill the server by SIGKILL during publishing, and start it again on the same directory."""
         server = self._processes.server
         assert server is not None
         acknowledged = self._producer.acknowledged
@@ -135,7 +135,7 @@ class Flow:
         self._note("up", f"server started again on the same directory: {length:,} flights are there")
 
     def _tell(self) -> None:
-        """Marks for what happens by itself."""
+        """Add marks for events that happen by themselves."""
         if self.incidents.victim and "claim" not in self._noted and not self._left_behind():
             self._noted.add("claim")
             self._note("claim", f"the others have claimed all that {VICTIM} held")

@@ -1,4 +1,4 @@
-"""What was done to the processes of a run, put down for the checks."""
+"""The record of the kills of a run, for the checks."""
 
 from dataclasses import dataclass, field
 
@@ -7,13 +7,13 @@ from flights.producer import Resumption
 
 @dataclass
 class Incidents:
-    """What the one who ran the demo did and saw while it ran.
+    """The kills of a run, and their observed effects.
 
     Attributes:
         victim: consumer whose process was killed; empty if none was.
-        held: ids that were pending under its name when it was dead.
-        acknowledged: id of the last event that the server had acknowledged, for each time it was killed.
-        resumptions: what the producer found each time the server was back.
+        held: ids that were pending under its name after its death.
+        acknowledged: for each kill of the server, the id of the last event that it had acknowledged.
+        resumptions: the state that the producer found after each restart of the server.
     """
 
     victim: str = ""

@@ -1,4 +1,4 @@
-"""The processes of a run: server, three workers, and the Spark pipeline."""
+"""The processes of a run: the server, three workers, and the Spark pipeline."""
 
 import json
 import os
@@ -15,11 +15,11 @@ EXAMPLES = Path(__file__).parents[2]
 """The folder that children find this package in."""
 
 FEW = 50_000
-"""Up to so many events Spark's start takes longer than its work."""
+"""Number of events up to which Spark's start takes longer than its work."""
 
 
 class Processes:
-    """Starts them, watches them, ends them.
+    """Starts, watches and ends the processes.
 
     Args:
         settings: the run.
@@ -38,21 +38,13 @@ class Processes:
         self.spark_restarts = 0
 
     def start_server(self) -> str:
-        """Start the embedded server, if no other was given.
-
-        Returns:
-            The URL of the server.
-        """
+        """Start the embedded server unless a URL was given, and return the URL."""
         if self.server:
             self.url = self.server.start()
         return self.url
 
     def start_console(self, tell: Callable[[str], None]) -> None:
-        """Start the web pages over the server.
-
-        Args:
-            tell: called in a thread with their address.
-        """
+        """Start the web pages of the server; ``tell`` is called in a thread with their address."""
 
         def heard(line: str) -> None:
             word, _, address = line.partition(" ")
@@ -72,10 +64,10 @@ class Processes:
         self._pipeline = Child("spark", argv, self._settings.logs, self._env(), self._heard, "Spark pipeline")
 
     def start_workers(self) -> None:
-        """Start the workers, each under a name of its own so that it can be told from the others.
+        """Start the workers, each with its own name.
 
-        They run without the supervisor of ``millstream run``: it would start a killed one again at once, and the point
-        is to see that the *others* take over.
+        They run without the supervisor of ``millstream run``: it would start a killed worker again at once, and the
+        demo shows that the *others* take over.
         """
         for number in range(1, rules.WORKERS + 1):
             name = f"worker-{number}"
@@ -84,7 +76,7 @@ class Processes:
             self.workers[name] = Child(name, argv, self._settings.logs, self._env() | env)
 
     def _env(self) -> dict[str, str]:
-        # By environment, not by argument: a URL may hold a password, and arguments are shown to every user.
+        # By environment, not by argument: a URL may have a password, and every user can see arguments.
         return {
             "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "MILLSTREAM_URL": self.url,
@@ -94,7 +86,7 @@ class Processes:
         }
 
     def _heard(self, line: str) -> None:
-        """One line from the pipeline; lines that are no JSON are Spark's own and of no interest."""
+        """Handle one line from the pipeline; a line that is not JSON comes from Spark and is ignored."""
         try:
             word = json.loads(line)
         except ValueError:
@@ -108,7 +100,7 @@ class Processes:
                 self.spark_state = state
 
     def finish_pipeline(self) -> None:
-        """Tell the pipeline that nothing more will come."""
+        """Let the pipeline know that no more events will come."""
         assert self._pipeline is not None
         self._pipeline.say("finish")
 
@@ -118,10 +110,10 @@ class Processes:
         return self.spark_state == "done"
 
     def check(self) -> None:
-        """Raise if one has ended by itself.
+        """Raise an error if a process ended by itself.
 
         Raises:
-            DemoError: which one, how, and its last words.
+            DemoError: with the process, its exit code and its last lines.
         """
         if self.server:
             self.server.check()
@@ -131,22 +123,18 @@ class Processes:
             self._pipeline.check()
 
     def stop_workers(self) -> dict[str, int]:
-        """End the workers in order.
-
-        Returns:
-            Exit codes by name.
-        """
+        """End the workers in order, and return their exit codes by name."""
         with ThreadPoolExecutor(rules.WORKERS) as pool:
             return dict(zip(self.workers, pool.map(Child.stop, self.workers.values()), strict=True))
 
     def stop_users(self) -> None:
-        """End everyone who uses the server."""
+        """End all processes that use the server."""
         self.stop_workers()
         if self._pipeline:
             self._pipeline.stop(grace=10 if self.pipeline_done else 0.5)
 
     def stop(self) -> None:
-        """End everything: first those who use the server, then the server."""
+        """End everything: first the processes that use the server, then the server."""
         self.stop_users()
         if self._console:
             self._console.stop()

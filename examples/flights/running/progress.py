@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: bars on a terminal, a line every few seconds elsewhere."""
+"""The display of the progress: bars on a terminal, otherwise a line every few seconds."""
 
 import time
 from dataclasses import replace
@@ -19,7 +19,7 @@ SAME_EVERY = 15.0
 
 
 class ProgressBoard(Protocol):
-    """Where progress is shown."""
+    """A display of the progress."""
 
     def __enter__(self) -> Self: ...
 
@@ -28,11 +28,11 @@ class ProgressBoard(Protocol):
     ) -> None: ...
 
     def show(self, sample: Sample) -> None:
-        """Show the state of things."""
+        """Show the present state."""
         ...
 
     def note(self, text: str) -> None:
-        """Tell an event that stays to be read."""
+        """Print an event that stays on the screen."""
         ...
 
 
@@ -55,7 +55,7 @@ class PlainBoard:
         return
 
     def show(self, sample: Sample) -> None:
-        """A line, unless there was one just now."""
+        """Print a line, unless one was printed a moment ago."""
         now = time.monotonic()
         figures = replace(sample, at=0)
         if now - self._last < (PLAIN_EVERY if figures != self._shown else SAME_EVERY):
@@ -68,7 +68,7 @@ class PlainBoard:
         )
 
     def note(self, text: str) -> None:
-        """A line with the time since the start."""
+        """Print a line with the time since the start."""
         elapsed = time.monotonic() - self._started
         self._console.print(f"{elapsed:6.1f} s  {text}", markup=False, highlight=False, soft_wrap=True)
 
@@ -111,21 +111,16 @@ class BarBoard:
         more = {"handled": f"{sample.pending:,} pending, lag {sample.lag:,}"}
         for name, task in self._tasks.items():
             found, total = getattr(sample, name), self._progress.tasks[task].total or 0
-            # A claimed event may raise its alert a second time; the checks count those, the bar only says so
+            # A claimed event may raise its alert a second time: the checks count those, the bar only shows them
             again = f"{found - total:,.0f} raised again" if found > total else ""
             self._progress.update(task, completed=min(found, total), more=more.get(name, again))
 
     def note(self, text: str) -> None:
-        """A line above the bars."""
+        """Print a line above the bars."""
         elapsed = time.monotonic() - self._started
         self._progress.console.print(f"[dim]{elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False)
 
 
 def board(console: Console, totals: Sample) -> ProgressBoard:
-    """The board that suits where ``console`` writes to.
-
-    Args:
-        console: where to.
-        totals: what each figure is expected to reach.
-    """
+    """Return the display that suits ``console``; ``totals`` are the expected final figures."""
     return BarBoard(console, totals) if console.is_terminal else PlainBoard(console, totals)

@@ -1,4 +1,4 @@
-"""The state of a run at one moment, as the server tells it: for the bars, for the page, and to know when it is over."""
+"""The state of a run at one moment, from the server: for the bars, for the page, and to detect the end."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from flights.settings import Keys
 
 @dataclass
 class Sample:
-    """One look.
+    """The state at one moment.
 
     Attributes:
         at: seconds since the start.
@@ -21,7 +21,7 @@ class Sample:
         lag: entries not yet delivered.
         alerts: entries in the stream of alerts.
         dead: dead letters.
-        spark: events that Spark's finished batches have counted.
+        spark: events in Spark's finished batches.
     """
 
     at: float = 0.0
@@ -36,12 +36,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Happening:
-    """Something worth a mark on the time line.
+    """An event to mark on the time line.
 
     Attributes:
         at: seconds since the start.
         kind: ``kill``, ``claim``, ``server`` or ``spark``.
-        text: what happened.
+        text: the event in words.
     """
 
     at: float
@@ -50,7 +50,7 @@ class Happening:
 
 
 def group_state(client: "redis.Redis", stream: str) -> dict[str, Any] | None:
-    """The group's line of ``XINFO GROUPS`` with text keys; None if there is no stream or no group yet."""
+    """Return the group's row of ``XINFO GROUPS`` with text keys; None if the stream or group does not exist yet."""
     try:
         groups: list[dict[str, Any]] = client.xinfo_groups(stream)
     except redis.ResponseError as error:
@@ -64,21 +64,15 @@ def group_state(client: "redis.Redis", stream: str) -> dict[str, Any] | None:
 
 
 def look(client: "redis.Redis", keys: Keys, at: float, spark: int) -> Sample:
-    """Ask the server.
-
-    Args:
-        client: connected to it.
-        keys: the run's streams.
-        at: seconds since the start.
-        spark: what the pipeline has told so far.
+    """Read the state from the server; ``spark`` is the last figure that the pipeline reported.
 
     Raises:
-        redis.ConnectionError: it is away.
+        redis.ConnectionError: the server does not answer.
     """
     published = int(client.xlen(keys.flights))
     group = group_state(client, keys.flights)
     pending = int(group["pending"]) if group else 0
-    # The server says nil where it cannot know; nothing is ever deleted from this stream, so here it always knows.
+    # The server returns nil if it has lost count; no entry of this stream is deleted, so it always knows.
     lag = int(group["lag"] or 0) if group else published
     return Sample(
         at=round(at, 3),

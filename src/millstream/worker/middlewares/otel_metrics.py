@@ -36,8 +36,8 @@ class Instrument:
 INSTRUMENTS: dict[str, Instrument] = {
     "messaging.process.duration": Instrument(
         "histogram",
-        "Duration of a handler's run; a batch is one run. error.type is set if it raised, "
-        "and millstream.outcome if it raised Nack or Reject, which is not an error.",
+        "Duration of a handler's run or batch. The attribute error.type is set if it raised; millstream.outcome "
+        "is set for Nack and Reject, which are not errors.",
         (*_PLACE, "messaging.consumer.group.name", "error.type", "millstream.outcome"),
     ),
     "messaging.client.operation.duration": Instrument(
