@@ -36,7 +36,7 @@ def test_commands_of_the_server_are_there_with_their_options() -> None:
     page = (ROOT / "docs/compatibility.md").read_text()
     assert "| XREADGROUP |" in page
     assert "| | `CLAIM` | 8.4.0 | same |" in page
-    assert "| limited: IFDEQ and IFDNE, and DIGEST, are not there |" in page
+    assert "| limited: IFDEQ, IFDNE and DIGEST are missing |" in page
     assert "| BGSAVE | | 1.0.0 | [differs](#saving) |" in page
 
 
