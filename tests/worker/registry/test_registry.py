@@ -321,7 +321,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
         await aeventually(lambda: app.state == "draining")
         assert (await arun(server, "resume", worker_ids(client)[0])).exit_code == 0
         ended = await waits
-        assert (ended.exit_code, "told to continue meanwhile" in ended.stderr) == (1, True)
+        assert (ended.exit_code, "these workers were resumed meanwhile" in ended.stderr) == (1, True)
         late = await arun(server, "drain", "--all", "--wait", "--timeout", "10ms")
         assert (late.exit_code, f"still there: {worker_ids(client)[0]}" in late.stderr) == (1, True)
         assert (await arun(server, "drain", "--all", "--timeout", "1s")).exit_code == 2

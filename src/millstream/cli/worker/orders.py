@@ -28,7 +28,7 @@ _WAITING = (
     click.Option(
         ["--wait"],
         is_flag=True,
-        help="Wait until they have ended; exit code 1 if a worker was told to continue, or disappeared.",
+        help="Wait until they have ended; exit code 1 if a worker was resumed, or disappeared.",
     ),
     click.Option(
         ["--timeout"],
@@ -97,7 +97,7 @@ async def _ended(line: Line, ids: list[str], seconds: float) -> None:
         missing = [worker for worker in ids if states[worker] == before.get(worker) == "vanished"]
         resumed = [worker for worker in ids if states[worker] == "resumed"]
         if resumed:
-            raise MillstreamError(f"told to continue meanwhile: {', '.join(resumed)}")
+            raise MillstreamError(f"these workers were resumed meanwhile: {', '.join(resumed)}")
         if all(states[worker] == "ended" or worker in missing for worker in ids):
             break
         before = states
