@@ -13,12 +13,13 @@ BEGIN, END = "<!-- begin: written by make bench -->\n", "<!-- end -->\n"
 SERVERS = (REDIS, NATIVE, PYTHON)
 
 HOW = """\
-`make bench` starts redis-server and Millstream, with its native core and in plain Python, and pins nothing to a core.
-It sends them the same commands in turns: A B C A B C. The clients are C programs, so that they do not limit the
-figures: redis-benchmark for PING, SET, GET and XADD, and `bench/server/load.c` for the rest. Each cell has commands a
-second and then the **microseconds of the server's processor a command**. On a machine with other work the second
-figure is more reliable, since it does not include waiting for a core. A ratio is to redis-server in the same round, the
-middle one of the rounds; above 1 Millstream is ahead.
+`make bench` starts redis-server and Millstream, with its native core and in plain Python. It does not pin processes
+to cores. It sends them the same commands in turns: A B C A B C. The clients are C programs, so that they do not
+limit the figures: redis-benchmark for PING, SET, GET and XADD, and `bench/server/load.c` for the rest. Each cell
+has the commands a second and then the **microseconds of the server's processor time for each command**. On a
+machine with other work the second figure is more reliable, since it does not include waiting for a core. A ratio
+compares a server with redis-server in the same round, and the tables show the median of the rounds. Above 1
+Millstream is ahead.
 
 Each part has the day and the commit of its measurement. If two parts show the same command with different figures, the
 difference includes the changes between their commits, and the later figure holds.
@@ -68,7 +69,7 @@ def _about(part: str, about: dict[str, Any]) -> str:
 
 def _goals(results: dict[str, Any]) -> str:
     head = ["ratio to redis-server", NATIVE, "", PYTHON, ""]
-    told = "The ratios are of the processor time a command and of the rate. With several commands the worst counts."
+    told = "The ratios compare processor time and rate. If a goal has several commands, the worst counts."
     return f"### Goals\n\n{told}\n\n{_table(head, goals.rows(results))}"
 
 
@@ -77,17 +78,17 @@ def _cases(found: dict[str, Any]) -> str:
 
 
 def _through_redis_py(found: dict[str, Any]) -> str:
-    told = "Entries a second. redis-py itself takes a good part of the time, the same for all servers.\n\n"
+    told = "Entries a second. redis-py itself takes a large part of the time, the same for all servers.\n\n"
     return told + _rate_table(found, "entries/s, us of processor")
 
 
 def _in_process(found: dict[str, Any]) -> str:
     told = [
         "A cycle is XADD of three fields, XREADGROUP COUNT 1 and XACK, one after the other. With a server the",
-        "processor time is that of both processes; in process there is only one. `millstream.connect` gives a client",
-        "of redis-py over the store, `millstream.open_store` the store without redis-py. Ratios compare redis-py and",
-        "redis-server over TCP in the same round, with asyncio for asyncio clients. The middle one of the rounds is",
-        "shown: of the clock and, **bold**, of processor time.\n",
+        "processor time is that of both processes; in process there is only one. `millstream.connect` returns a client",
+        "of redis-py over the store, and `millstream.open_store` the store without redis-py. Ratios compare each case",
+        "with redis-py and redis-server over TCP in the same round, with asyncio for asyncio clients. The table shows",
+        "the median of the rounds: by the clock and, in **bold**, by processor time.\n",
     ]
     for setting, cases in found.items():
         stored = "in memory" if setting == "memory" else f"fsync {setting}"
@@ -121,7 +122,9 @@ def _rate(rounds: list[dict[str, Any]]) -> str:
 
 
 def _paced(found: dict[str, Any]) -> str:
-    told = "50 clients send each command at its time, even before earlier replies; p50, p99, p99.9 in ms.\n\n"
+    told = (
+        "Fifty clients send each command when it is due, even before earlier replies. p50, p99 and p99.9 are in ms.\n\n"
+    )
     servers = _there(found)
     rows = []
     for name, rounds in found.items():
@@ -137,8 +140,11 @@ def _percentiles(rounds: list[dict[str, Any]]) -> str:
 
 
 def _woken(found: dict[str, Any]) -> str:
-    told = "One XADD wakes 1,000 clients that wait in XREAD BLOCK: milliseconds until the last has its reply, and\n"
-    told += "microseconds of processor for each. The client is Python, so the first is an upper bound.\n\n"
+    told = (
+        "One XADD wakes 1,000 clients that wait in XREAD BLOCK. The table has the milliseconds until the last client\n"
+        "has its reply, and the microseconds of processor time for each. The client is Python, so the first figure\n"
+        "is an upper bound.\n\n"
+    )
     servers = _there({"": found})
     rows = []
     for server in servers:
@@ -150,14 +156,17 @@ def _woken(found: dict[str, Any]) -> str:
 
 def _memory(found: dict[str, Any]) -> str:
     servers = _there(found)
-    told = "Additional bytes of the process for each item, measured over many.\n\n"
+    told = "The figures are additional bytes of the process for each item, measured over many items.\n\n"
     return told + _table(
         ["bytes", *servers], [[name, *(f"{by[server]:g}" for server in servers)] for name, by in found.items()]
     )
 
 
 def _curves(found: dict[str, Any]) -> str:
-    told = ["Microseconds of processor a command; by 16 from 4 clients, but unpipelined in the curves over clients.\n"]
+    told = [
+        "The curves show microseconds of processor time for each command. Four clients send 16 commands at a time.",
+        "In the curves by clients they send one.\n",
+    ]
     for name, by_size in found.items():
         servers = _there(by_size)
         rows = [
