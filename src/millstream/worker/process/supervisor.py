@@ -374,6 +374,8 @@ class Supervisor:
     def _dismiss(self, slot: int) -> None:
         """A process ended because it was ordered to, or has no more to do; the last one ends us too."""
         log.info("%s ended normally and is not restarted%s", _who(slot), _UNTIL * (slot == _SPARE))
+        if slot == _SPARE:
+            self._note(b"")
         self._kept.discard(slot)
         if not self._kept:
             self._stopping.set()

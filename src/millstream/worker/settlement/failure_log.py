@@ -64,7 +64,10 @@ class FailureLog:
         return RunMode.ALONE if found is RunMode.TOGETHER else found
 
     def _mode(self, held: Held) -> RunMode:
-        return run_mode(self._retry, held.deliveries, held.record, kept=self._kept, ended_spare=spare.ended_by_itself)
+        found = run_mode(self._retry, held.deliveries, held.record, kept=self._kept, ended_spare=spare.ended_by_itself)
+        if found is RunMode.DEAD and self._hand_over is not None and held.record and spare.may_run(held.record.alone):
+            return RunMode.ALONE  # Given back: that spare may be stopped, or only too slow to renew its lease
+        return found
 
     def died_alone(self, held: Held) -> bool:
         """True if an entry is to be a dead letter, and has surely ended a process."""

@@ -73,6 +73,11 @@ def ended_by_itself(number: int) -> bool:
     return _note(number) == OWN_END
 
 
+def may_run(number: int) -> bool:
+    """True if the spare of this number is our supervisor's, and is killed in the end if it does not go on."""
+    return _note(number) == RUNS
+
+
 def _note(number: int) -> bytes:
     if spare is None or number - number % STARTS != _number(spare.consumer, 0):
         return b""  # that supervisor may have ended with it, as where a machine stops
@@ -126,7 +131,7 @@ class HandOver:
         now = self._member.clock.now().mono
         deliveries, since = self._given.pop(held.id, (0, now))
         # An entry that is stopped there is given back until the supervisor ends the spare: it would stop us as well
-        if deliveries != held.deliveries or (held.record is not None and _note(held.record.alone) == RUNS):
+        if deliveries != held.deliveries or (held.record is not None and may_run(held.record.alone)):
             since = now
         elif now - since > PATIENCE_MS:
             return False
