@@ -145,7 +145,7 @@ async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path:
                     return False
                 return True
 
-            await aeventually(writes, 30, what="the app's client writes to the new primary")
+            await aeventually(writes, what="the app's client writes to the new primary")
 
             def mine() -> bool:
                 try:
@@ -154,7 +154,7 @@ async def test_clients_follow_the_sentinels_away_from_a_frozen_primary(tmp_path:
                     return False
                 return True
 
-            await asyncio.to_thread(eventually, mine, 30)
+            await asyncio.to_thread(eventually, mine)
             with watched.replica.client() as new:
                 assert (new.get("after"), new.get("mine"), new.xlen("s")) == (b"1", b"1", 2)
                 thaw(watched.master)
@@ -181,7 +181,7 @@ async def test_kept_connections_and_polled_subscribers_leave_a_frozen_primary(tm
         for each in writes.values():
             await each()
         freeze(watched.master)
-        await aeventually(lambda: watched.chosen() is watched.replica, 30)
+        await aeventually(lambda: watched.chosen() is watched.replica)
         with watched.replica.client() as new:
 
             async def moved() -> bool:
@@ -190,7 +190,7 @@ async def test_kept_connections_and_polled_subscribers_leave_a_frozen_primary(tm
                 return bool(new.exists("async", "blocking") == 2 and new.pubsub_numsub("c") == [(b"c", 2)])
 
             new.delete("async", "blocking")
-            await aeventually(moved, 30)
+            await aeventually(moved)
             thaw(watched.master)
         polled.close()
         one.close()
@@ -290,7 +290,7 @@ async def test_a_demoted_primary_is_left(tmp_path: Path) -> None:
             with watched.replica.client() as new:
                 return bool(new.get("a") == b"2")
 
-        await aeventually(writes, 30)
+        await aeventually(writes)
         await waiting.aclose()
 
 
@@ -420,14 +420,14 @@ async def test_a_worker_goes_on_with_the_new_primary(tmp_path: Path) -> None:
             await aeventually(lambda: all(0 in found for found in done.values()))
             assert readyz(app)[0] == 200
             freeze(watched.master)
-            await aeventually(lambda: watched.chosen() is watched.replica, 30)
+            await aeventually(lambda: watched.chosen() is watched.replica)
             with watched.replica.client() as new:  # a Sentinel ended the clients of before
-                await aeventually(lambda: readyz(app)[0] == 200, 30)
+                await aeventually(lambda: readyz(app)[0] == 200)
                 new.xadd("s", {"x": 1})
-                await aeventually(lambda: all(1 in found for found in done.values()), 30)
+                await aeventually(lambda: all(1 in found for found in done.values()))
                 thaw(watched.master)
                 assert await app.publish("s", {"x": 2})
-                await aeventually(lambda: all(2 in found for found in done.values()), 30)
+                await aeventually(lambda: all(2 in found for found in done.values()))
                 assert new.exists(*(f"{name}:{x}" for name in done for x in (1, 2))) == 4
 
 

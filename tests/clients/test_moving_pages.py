@@ -86,7 +86,7 @@ async def test_from_celery(server: ServerProcess, programs: Programs) -> None:
     module.app.conf.update(worker_hijack_root_logger=False, worker_redirect_stdouts=False)  # as pytest has them
     with start_worker(module.app, pool="solo", perform_ping_check=False, loglevel="WARNING", shutdown_timeout=20):
         module.bill.delay(7, 3.5)
-        eventually(lambda: programs.printed, 30, what="celery has billed")
+        eventually(lambda: programs.printed, what="celery has billed")
     assert programs.printed == ["billing 7: 3.50"]
     programs.printed.clear()
     await ours(programs, "from-celery", server.url)

@@ -60,7 +60,7 @@ def test_sentinel_in_ten_minutes(part: str, running: list[ServerProcess]) -> Non
     """Each line works; the first server is killed, and the second leads for clients by the page's URL."""
     quorum, who, shown = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[-1].splitlines()
     first, second, *_ = running
-    eventually(lambda: said(quorum).startswith("OK 3 usable Sentinels"), 40, what="they know each other")
+    eventually(lambda: said(quorum).startswith("OK 3 usable Sentinels"), what="they know each other")
     assert said(who).split() == ["127.0.0.1", str(first.port)]
     eventually(lambda: "  up  " in millstream(shown).stdout, what="the replica follows")
     assert millstream(shown).exit_code == 0
@@ -72,7 +72,7 @@ def test_sentinel_in_ten_minutes(part: str, running: list[ServerProcess]) -> Non
         client.set("k", "v")
         assert client.wait(1, 10_000) == 1
     first.kill()
-    eventually(lambda: said(who).split() == ["127.0.0.1", str(second.port)], 40, what="the second one leads")
+    eventually(lambda: said(who).split() == ["127.0.0.1", str(second.port)], what="the second one leads")
     with sync_client(url[0]) as client:
 
         def value() -> object:

@@ -51,7 +51,7 @@ class Parted:
         """Wait for the replica to lead; a client of it."""
         eventually(lambda: self.watched.chosen() is self.watched.replica, 60, what="the replica leads")
         leader = Wire(self.watched.replica.url)
-        eventually(lambda: info(leader)["role"] == "master", 20, what="it does")
+        eventually(lambda: info(leader)["role"] == "master", what="it does")
         return leader
 
     def heal(self) -> None:
@@ -118,7 +118,7 @@ def test_a_primary_cut_off_confirms_nothing(tmp_path: Path, stack: ExitStack, pa
         client.send("XADD", "s", "*", "at", "held")
     with parted.successor() as leader:
         with Wire(parted.watched.master.url) as other:
-            eventually(lambda: str(other.ask("SET", "k", "v")) == refused, 20, what="writes are refused")
+            eventually(lambda: str(other.ask("SET", "k", "v")) == refused, what="writes are refused")
             assert other.ask("PING") == b"PONG"
         assert leader.ask("XLEN", "s") == 20
         parted.heal()

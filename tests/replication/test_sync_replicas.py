@@ -322,7 +322,7 @@ def test_a_redis_confirms_too(tmp_path: Path) -> None:
         Wire(server.url) as one,
         redis_server(tmp_path / "b", *WITH_DEBUG, "--replicaof", "127.0.0.1", port_of(server)),
     ):
-        eventually(lambda: one.ask("SET", "k", "v") == b"OK", 20, what="writes are taken")
+        eventually(lambda: one.ask("SET", "k", "v") == b"OK", what="writes are taken")
 
 
 def test_a_store_in_process_refuses_it() -> None:

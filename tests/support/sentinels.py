@@ -89,7 +89,7 @@ class Watched:
                 if server in self.servers[1:]:
                     with server.client() as client:
                         client.execute_command("REPLICAOF", "127.0.0.1", self._way)
-            eventually(self.ready, 40, what="replicas and Sentinels know each other")
+            eventually(self.ready, what="replicas and Sentinels know each other")
             self._stack = stack.pop_all()
         return self
 

@@ -24,10 +24,10 @@ def test_a_newcomer_gets_from_the_top_to_the_letter_put_back(our_server: ServerP
     with our_server.client() as client:
         with reader.runs("millstream run shop:app") as log:
             reader.types(line('"price": 3.5'))
-            eventually(lambda: "billing tea: 3.50 (delivery 1)" in log.read_text(), 30, what="the tea is billed")
+            eventually(lambda: "billing tea: 3.50 (delivery 1)" in log.read_text(), what="the tea is billed")
             reader.types(line('"milk"'))
             reader.types(line('"much"'))
-            eventually(lambda: client.xlen("orders:dead") == 2, 30, what="both are dead letters")
+            eventually(lambda: client.xlen("orders:dead") == 2, what="both are dead letters")
 
         letters = json.loads(reader.types(line("millstream dead ls") + " -o json"))
         reasons = {letter["reason"]: letter for letter in letters}
@@ -38,5 +38,5 @@ def test_a_newcomer_gets_from_the_top_to_the_letter_put_back(our_server: ServerP
         (tmp_path / "shop.py").write_text(program.replace(MILK, ""))
         reader.types(line("dead retry").replace("1763721600000-0", milk) + " --yes")
         with reader.runs(line("--workers 2")) as log:
-            eventually(lambda: "billing milk: 1.20 (delivery 1)" in log.read_text(), 30, what="the milk is billed")
+            eventually(lambda: "billing milk: 1.20 (delivery 1)" in log.read_text(), what="the milk is billed")
             assert client.xlen("orders:dead") == 1

@@ -51,7 +51,7 @@ class Storm:
                 writing = [asyncio.to_thread(self.write, number) for number in range(WRITERS)]
                 await asyncio.gather(self.kill(relays), *writing)
                 await aeventually(lambda: self.left(engine) == 0, 120, what="no row is left")
-                await aeventually(self.nothing_waits, 30, what="no schedule is left")
+                await aeventually(self.nothing_waits, what="no schedule is left")
         finally:
             engine.dispose()
             for one in relays:

@@ -65,8 +65,8 @@ def test_a_run_beyond_the_limit_is_a_crash_of_its_entry_alone(
     tasks.run(tasks.app(APP.format(**WAYS[way])), server.url, *options)
     eventually(lambda: client.xlen("s:dead") == 1, 60)
     client.xadd("s", {"do": "slow"})
-    eventually(lambda: "done slow" in read(tasks), 30)
-    eventually(lambda: not pending(client, "s", "g") and not pending(client, "t", "g"), 20)
+    eventually(lambda: "done slow" in read(tasks))
+    eventually(lambda: not pending(client, "s", "g") and not pending(client, "t", "g"))
     found = read(tasks)
     assert re.findall(r"^other .*$", found, re.MULTILINE) == ["other 1 1"]
     assert found.count("hard_limit=1 s (handler work, entry ") == 2
@@ -83,7 +83,7 @@ def test_a_thread_that_timeout_gave_up_ends_its_process(
     words = {**ONE, "options": "middlewares=[Timeout(0.3)],"}
     tasks.run(tasks.app(APP.format(**words)), server.url)
     eventually(lambda: client.xlen("s:dead") == 1, 60)
-    eventually(lambda: read(tasks).count("start") >= 2, 30)
+    eventually(lambda: read(tasks).count("start") >= 2)
     letters: Any = client.xrange("s:dead")
     assert (letters[0][1]["_dead.deliveries"], letters[0][1]["_dead.reason"]) == ("2", "error")
 

@@ -118,7 +118,7 @@ def small_group(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"no control group of version 1 can be made: {error}")
     (folder / "memory.limit_in_bytes").write_text("300M")
     yield folder
-    eventually(lambda: not (folder / "cgroup.procs").read_text(), 10)
+    eventually(lambda: not (folder / "cgroup.procs").read_text())
     folder.rmdir()
 
 
