@@ -134,13 +134,15 @@ def test_a_line_that_is_none_ends_it(server: ServerProcess, client: redis.Redis)
     """Entries before the wrong line are added and counted, and the line is named."""
     text = '{"n": 1}\n{"n": 2}\nnot json\n{"n": 3}\n'
     done = stream(server, "add", "s", "--from", "-", "-o", "json", input=text, code=2)
-    assert "line 3 is not a JSON object" in done.stderr
+    assert "line 3 is invalid: 'not json" in done.stderr
     assert "2 entries before it were added" in done.stderr
     assert (json.loads(done.stdout)["added"], client.xlen("s")) == (2, 2)
     done = stream(server, "add", "one", "--from", "-", input='{"n": 1}\nno\n', code=2)
     assert "1 entry before it was added" in done.stderr
     dry = stream(server, "add", "other", "--from", "-", "--dry-run", input=text, code=2)
     assert ("line 3" in dry.stderr, client.exists("other")) == (True, 0)
+    cut = stream(server, "add", "s", "--json", "{", code=2).stderr
+    assert "--json is invalid: '{' is not a JSON object (it ends too early). Give one such as" in cut
     for bad in ("[1]", '"x"', "{}", '{"a": null}', '{"a": "\\ud800"}', "[" * 5000):
         stream(server, "add", "s", "--json", bad, code=2)
     assert client.xlen("s") == 2

@@ -62,8 +62,8 @@ def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pyte
     monkeypatch.setenv("MILLSTREAM_URL", nowhere)
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 3
-    assert f"cannot connect to {nowhere.replace('secret', '***')} (" in done.stderr
-    assert done.stderr.endswith("): start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL\n")
+    assert f"cannot connect to {nowhere.replace('secret', '***')}: connection refused. Start" in done.stderr
+    assert done.stderr.endswith(". Start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL.\n")
 
 
 @pytest.mark.parametrize(

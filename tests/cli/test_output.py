@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from millstream.cli.main import main
 from millstream.cli.shared.output import Column, Output, Table
 from millstream.printable import printable
 from millstream.texts import shown, size_text, span_text, time_text
@@ -25,6 +27,13 @@ def drawn(form: str, rows: object = ROWS) -> str:
     out = io.StringIO()
     Output(form, out).table(table(rows))
     return out.getvalue()
+
+
+@pytest.mark.parametrize("words", [("stream", "ls"), ("dead", "ls"), ("doctor",), ("spark", "show", "x")])
+def test_an_option_of_other_programs_is_answered_with_ours(words: tuple[str, ...]) -> None:
+    """`--json` is unknown, with exit code 2; the error names the option that prints JSON in every command."""
+    done = CliRunner().invoke(main, [*words, "--json"])
+    assert (done.exit_code, "No such option '--json'. Did you mean '-o json'?" in done.stderr) == (2, True)
 
 
 def test_a_table_for_people() -> None:

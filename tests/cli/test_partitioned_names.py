@@ -326,6 +326,26 @@ def test_the_undo_note_of_a_rewind_is_about_the_partitions_that_moved(
     assert ("undo of its own" in shown, "nothing to undo" in shown) == (True, False)
 
 
+def test_an_id_that_one_partition_has_not_reached_has_a_remedy_that_works(orders: ServerProcess) -> None:
+    """A rewind to an id of another partition is refused; the proposed time fits all partitions."""
+    words = ("group", "rewind", "orders", "billing", "--to")
+    refused = run(orders, *words, "3-2", "--yes", code=5).stderr
+    assert "3-2 is after the last id of 'orders{0}', 1-0" in refused
+    assert "all partitions, as in --to 3," in refused
+    assert "`millstream group rewind 'orders{0}' billing --to end`" in refused
+    ends = facts(orders, *words, "3", "--dry-run")["before_after"]
+    assert {row["fact"]: row["after"] for row in ends}["last delivered id"] == "2-2"
+
+
+def test_errors_about_partitions_name_commands(server: ServerProcess) -> None:
+    """No text quotes a call of Python's; each has the command to run."""
+    missing = run(server, "stream", "repartition", "nope", "4", "--yes", code=5).stderr
+    assert "'nope' does not exist. Run `millstream stream partition nope 4 --by FIELD`" in missing
+    for words in (("partition", "a{b", "3"), ("partition", "p", "3", "--by", ""), ("repartition", "nope", "--finish")):
+        text = run(server, "stream", *words, "--yes", code=5 if words[0] == "repartition" else 2).stderr
+        assert "partition('" not in text
+
+
 def test_a_lag_that_is_known_by_its_bounds_in_one_partition_is_shown_for_each(
     server: ServerProcess, client: redis.Redis
 ) -> None:

@@ -284,6 +284,7 @@ def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> Non
     """In words, with the exit codes of a server that does not have it or does not allow it."""
     url = f"report:{written(filled, tmp_path)}"
     assert "there is no stream 'nope'" in run("stream", "show", "nope", "--url", url, code=4).stderr
+    assert "report: names no file" in run("dead", "ls", "--url", "report:", code=2).stderr
     assert "not in this report" in run("stream", "gaps", "long", "--url", url, code=4).stderr
     for words in (("ls",), ("ls", "orders"), ("show", "orders", "x")):
         assert "not in this report" in run("later", *words, "--url", url, code=4).stderr

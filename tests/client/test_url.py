@@ -1,6 +1,7 @@
 """URLs: what redis-py passes over or says in its own words is one clear error, and no password is shown."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,3 +89,26 @@ def test_sentinels_that_do_not_answer_are_named() -> None:
     port = free_port()
     with pytest.raises(redis.ConnectionError, match=f"no Sentinel of 'svc' answers: .*{port}.*refused"):
         millstream.connect(f"redis+sentinel://127.0.0.1:{port}/svc", retry=Retry(NoBackoff(), 0)).ping()
+
+
+async def _pong(client: Any) -> None:
+    answer = client.ping()
+    if isinstance(answer, Awaitable):
+        await answer
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_connection_that_cannot_be_made_has_a_reason_in_plain_words(
+    client: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """No number of an error and no tuple of an address is in it, over TCP, TLS and a socket file."""
+    port = free_port()
+    reasons = {
+        f"redis://127.0.0.1:{port}": f"connection refused at 127.0.0.1:{port}",
+        f"rediss://localhost:{port}": f"connection refused at localhost:{port}",
+        f"unix://{tmp_path}/none": f"no such file or directory at {tmp_path}/none",
+    }
+    for url, reason in reasons.items():
+        with pytest.raises(redis.exceptions.ConnectionError) as refused:
+            await _pong(client(url))
+        assert str(refused.value) == reason

@@ -63,8 +63,8 @@ def ids(folder: Path) -> list[str]:
 
 
 def listed(url: str) -> dict[str, dict[str, Any]]:
-    """``millstream spark ls --json`` by name."""
-    result = CliRunner().invoke(main, ["spark", "ls", "--json", "--url", url])
+    """``millstream spark ls -o json`` by name."""
+    result = CliRunner().invoke(main, ["spark", "ls", "-o", "json", "--url", url])
     assert result.exit_code == 0, result.output
     return {row["name"]: row for row in json.loads(result.stdout)}
 
@@ -150,8 +150,8 @@ def test_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     result = CliRunner().invoke(main, ["spark", "ls", "--url", nowhere])
     assert result.exit_code == 3
-    assert result.stderr.startswith(f"millstream spark ls: cannot connect to {nowhere} (")
-    assert result.stderr.endswith("): start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL\n")
+    assert result.stderr.startswith(f"millstream spark ls: cannot connect to {nowhere}: connection refused.")
+    assert result.stderr.endswith(" Start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL.\n")
     assert CliRunner().invoke(main, ["spark", "ls", "--json", "-o", "csv"]).exit_code == 2
 
 

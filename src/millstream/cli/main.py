@@ -60,8 +60,15 @@ def _redacted() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and error.option_name == "--json" and _has_forms(error.ctx):
+            error.possibilities = ["-o json"]
         error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # final, for those who type
         raise
+
+
+def _has_forms(ctx: click.Context | None) -> bool:
+    """True for a command with the option ``-o``: people who know other programs try ``--json``."""
+    return ctx is not None and any(one.name == "form" for one in ctx.command.params)
 
 
 def _dash(error: click.ClickException) -> str:

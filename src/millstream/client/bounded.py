@@ -11,7 +11,10 @@ its own requests as replies, and a restarting server would find its port in use.
 
 import asyncio
 import math
+import os
+import re
 import socket
+import ssl
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -30,6 +33,7 @@ LIMIT = 10.0
 #: meanwhile, lost its role, and thawed without knowing that.
 _STALE = 1.0
 
+_NUMBERS = re.compile(r"\[Errno (\d+)\]")
 _TICK = 0.01  # Seconds by which a timer may come early
 _MS = 1e-3
 _FIRST_SECONDS = ("BLMPOP", "BZMPOP")
@@ -62,6 +66,14 @@ def _word(word: Any) -> str:
 
 def _seconds(given: Any, scale: float) -> float:
     return float(given) * scale or math.inf
+
+
+def _reason(error: BaseException) -> str:
+    """The error of the operating system in its words; asyncio has one for each address of a name."""
+    if isinstance(error, ssl.SSLError | socket.gaierror):  # their numbers are of tables of their own
+        return str(error.args[-1]).lower() if isinstance(error, socket.gaierror) else str(error.args[-1])
+    known = [error.errno] if isinstance(error, OSError) and error.errno else map(int, _NUMBERS.findall(str(error)))
+    return ", ".join(dict.fromkeys(os.strerror(number).lower() for number in known)) or str(error)
 
 
 class _Bounds:
@@ -122,6 +134,10 @@ class _Bounds:
         if (known := getattr(pool, "connection_pool_ref", None)) is not None:  # the blocking kind's link to its pool
             pool = known()
         return None if pool is None else pool.disconnect(inuse_connections=False)
+
+    def _error_message(self, error: BaseException) -> str:
+        """The reason why no connection was made: redis-py's own text has the number of the error and no plain words."""
+        return f"{_reason(error)} at {getattr(self, 'path', None) or f'{self.host}:{self.port}'}"
 
     def _gone(self) -> RedisTimeoutError:
         where = getattr(self, "path", None) or f"{self.host}:{self.port}"

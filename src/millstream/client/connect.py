@@ -120,6 +120,7 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
     options.setdefault("connection_class", _kind(url, bounded.AsyncPlain, bounded.AsyncEncrypted, bounded.AsyncUnix))
     with _options_of(url):
         pool = WaitingPool.from_url(url, **options)
+        pool.connection_class = options["connection_class"]  # in place of that which redis-py takes for the scheme
         client = redis.asyncio.Redis.from_pool(pool)
         _try_options(url, client.connection_pool)
     return client

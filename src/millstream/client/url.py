@@ -37,13 +37,18 @@ def url_of_environment() -> str | None:
     return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
+def no_connection(url: str, error: Exception) -> str:
+    """The beginning of an error: the server that cannot be reached, and the reason, which repeats no address."""
+    reason = without_secrets(str(error)).rstrip(".")
+    parts = urlsplit(url)
+    if place := parts.netloc.rpartition("@")[2] or parts.path:
+        reason = re.sub(rf" at {re.escape(place)}(?![\w.:])", "", reason)
+    return f"cannot connect to {without_password(url)}: {reason}."
+
+
 def unreached(url: str, error: Exception) -> str:
-    """One sentence for a server that cannot be talked to: which one it is, and how another is named."""
-    said = without_secrets(str(error)).rstrip(".")
-    return (
-        f"cannot connect to {without_password(url)} ({said}): start the server, or give another URL with "
-        "--url, MILLSTREAM_URL or REDIS_URL"
-    )
+    """The error for a server that cannot be reached, with the ways to name another."""
+    return f"{no_connection(url, error)} Start the server, or give another URL with --url, MILLSTREAM_URL or REDIS_URL."
 
 
 @contextlib.contextmanager
@@ -55,9 +60,8 @@ def advised(url: str) -> Iterator[None]:
         if error.sent:
             raise
         raise Disconnected(
-            f"cannot connect to {without_password(url)} ({without_secrets(str(error)).rstrip('.')}): start the server, "
-            'or give its URL: App("redis://host:6379") or MILLSTREAM_URL. publish(retry="30s") waits for a server that '
-            "starts",
+            f'{no_connection(url, error)} Start the server, or give its URL: App("redis://host:6379") or '
+            'MILLSTREAM_URL. publish(retry="30s") waits for a server that starts.',
             sent=False,
         ) from error
 
@@ -109,8 +113,8 @@ def check_url(url: str) -> str:
     """The URL itself, if its scheme is one we can reach."""
     if url.startswith(REPORT):
         raise ConfigError(
-            "a report cannot be read here: it is for `millstream console --report` and for commands "
-            "that query a server once, such as `millstream group ls --url report:FILE`"
+            "a recorded report cannot be used here. Use it with `millstream console --report FILE`, or with commands "
+            "that query a server once, such as `millstream group ls --url report:FILE`."
         )
     if not url.startswith(SCHEMES):
         raise ConfigError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import redis
 
 from millstream.client.connect import sync_client
-from millstream.client.url import check_remote
+from millstream.client.url import check_remote, no_connection
 from millstream.errors import MillstreamError, UsageError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.lockfile import read_owner
@@ -32,7 +32,9 @@ def directory_of(url: str) -> Path:
             info = client.info("server")
             answer = client.config_get("dir")
         except redis.RedisError as error:
-            raise UnreachableError(f"cannot ask the server at {named} for its directory: {error}") from error
+            raise UnreachableError(
+                f"{no_connection(url, error)} Start the server, or give its data directory instead of the URL."
+            ) from error
     if "millstream_version" not in info:
         raise UsageError(
             f"the server at {named} is not Millstream, so its files cannot be copied: `millstream export` copies its "

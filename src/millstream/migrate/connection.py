@@ -144,7 +144,7 @@ class Link(AbstractContextManager["Link"]):
             limit := self._client.connection_pool.connection_kwargs["socket_timeout"]
         ):
             return LinkError(f"{self.name} does not answer ({error}): waiting for it for {limit:g} s")
-        return LinkError(f"{self.name} cannot be reached or went away: {error}")
+        return LinkError(f"{self.name} cannot be reached, or the connection broke: {error}")
 
 
 def same_place(one: Link, other: Link) -> bool:

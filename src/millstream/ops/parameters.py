@@ -56,11 +56,14 @@ def place_of(text: str, now_ms: int) -> StreamPlace:
     try:
         ms = times.instant(word, now_ms)
     except ValueError as reason:
+        if str(reason) != times.INSTANT:
+            raise UsageError(f"{text!r} is not a position in a stream: {reason}.") from None
         raise UsageError(
-            f"{text!r} is not a position in a stream: it must be start, end, +N or -N, or {reason}"
+            f"{text!r} is not a position in a stream. Give start, end, a number of entries such as -100 (only to move "
+            f"a group), {times.INSTANT.removeprefix('it must be ')}."
         ) from None
     if ms > _LARGEST:
-        raise UsageError(f"{text!r} is not a time that an id can have")
+        raise UsageError(f"{text!r} is not a time that an ID can have. Give an earlier one.")
     return StreamPlace("time", ms=max(ms, 0))
 
 

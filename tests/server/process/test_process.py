@@ -118,6 +118,7 @@ def test_unusable_options(tmp_path: Path) -> None:
     refused(serve("--no-tcp", cwd=tmp_path), 2, "--unixsocket")
     refused(serve("--set", "nosuch=1", cwd=tmp_path), 2, "nosuch", "stream-node-max-entries")
     refused(serve("--set", "port=1", cwd=tmp_path), 2, "port")
+    refused(serve("--set", "maxclients=x", cwd=tmp_path), 2, "must be a whole number", "such as maxclients=10000")
     refused(serve("--set", "stream-idmp-maxsize=0", cwd=tmp_path), 2, "must be between")
     refused(serve("--fsync", "never", cwd=tmp_path), 2, "always")
     assert list(tmp_path.iterdir()) == []

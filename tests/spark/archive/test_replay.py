@@ -147,7 +147,7 @@ def test_nothing_is_written_when_it_cannot_be(both: ServerProcess, client: redis
         replay(Replay(archive, "x", both.url, "y"))
     with pytest.raises(ConfigError, match="'nope' does not exist on redis://"):
         replay(Replay(both.url, "nope", both.url, "y"))
-    with pytest.raises(ConfigError, match=r"cannot connect to the target redis://me:\*\*\*@127.0.0.1:1"):
+    with pytest.raises(ConfigError, match=r"--to: cannot connect to redis://me:\*\*\*@127.0.0.1:1: connection"):
         replay(Replay(archive, "s", "redis://me:secret@127.0.0.1:1", "y"))
 
 

@@ -687,7 +687,7 @@ def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three,
     assert "option 'readFrom' is 'replica', and redis://" in told
     assert "has none that is up. Start one, or leave the option out" in told
     alone = f"redis+cluster://127.0.0.1:{free_port()}"
-    assert f"option 'url': cannot connect to {alone} (no node of the cluster answers" in first_contact(alone)
+    assert f"option 'url': cannot connect to {alone}: no node of the cluster answers" in first_contact(alone)
     for node in three.nodes:
         if node is not three.owner("s"):
             assert "option 'url' names one node of a Redis Cluster" in first_contact(node.url)

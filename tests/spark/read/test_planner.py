@@ -189,7 +189,7 @@ def test_entries_below_a_start_ahead_of_the_stream_are_not_read(real_redis: Serv
         ({"stream": "s,text"}, "option 'stream': 'text' holds no stream"),
         (
             {"url": "redis://127.0.0.1:1/0"},
-            "option 'url': cannot connect to redis://127.0.0.1:1/0.*start the server or correct",
+            "option 'url': cannot connect to redis://127.0.0.1:1/0: connection refused. Start the server",
         ),
         (
             {"stream": "", "streamPattern": "x*", "startingOffsets": '{"x1": "1-0"}'},

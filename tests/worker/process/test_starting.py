@@ -57,7 +57,7 @@ async def test_running_gives_up_when_its_patience_is_over(real_redis: ServerProc
     nobody = f"redis://127.0.0.1:{free_port()}/0"
     for patience in (0, 0.3):
         app, seen = working(nobody)
-        with pytest.raises(Disconnected, match=r"cannot connect to redis://.* start the server"):
+        with pytest.raises(Disconnected, match=r"cannot connect to redis://.* Start the server"):
             async with app.running(patience=patience):
                 pass
         assert seen == []
@@ -100,7 +100,7 @@ async def test_a_publish_without_a_server_says_what_to_do() -> None:
             app.request("s", {"a": 1}),
             asyncio.to_thread(app.publish_sync, "s", {"a": 1}),
         ):
-            with pytest.raises(Disconnected, match=r"cannot connect to redis://.*: start the server, or give") as told:
+            with pytest.raises(Disconnected, match=r"cannot connect to redis://.*\. Start the server, or give") as told:
                 await publishing
             assert "secret" not in str(told.value)
             assert not told.value.sent

@@ -16,7 +16,7 @@ from millstream.cli.shared.asking import ask
 from millstream.cli.shared.confirm import confirm
 from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, show_options
 from millstream.client.capabilities import find
-from millstream.client.jsontext import parse_record
+from millstream.client.jsontext import fault, parse_record
 from millstream.client.line import Command, Line
 from millstream.errors import Disconnected, MillstreamError, UsageError
 from millstream.ops.parameters import entry_id
@@ -30,6 +30,7 @@ from millstream.worker.model.answers import PayloadError
 _BATCH = 100  # entries of one round trip
 _LONGEST = 64 << 20  # bytes of a line of a file
 _SHOWN = 10  # entries of a preview
+_QUOTED = 40  # characters of an invalid entry in an error
 _CUT = 500  # characters of a raw command in it
 
 _PREVIEW = (Column("line", "count"), Column("field"), Column("value", "prose"))
@@ -297,13 +298,20 @@ def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> lis
     try:
         found = parse_record(text)
     except ValueError as reason:
-        raise UsageError(f"{where} is not a JSON object: {reason}") from None
+        raise _not_an_object(text, where, fault(reason)) from None
     if not isinstance(found, dict):
-        raise UsageError(f"{where} is not a JSON object: {str(text)[:40]}")
+        raise _not_an_object(text, where, "it is JSON of another kind")
     try:
         return _flat({name: _bytes_in(value) for name, value in found.items()}, headers)
     except MillstreamError as reason:
         raise UsageError(f"{where}: {reason}") from None
+
+
+def _not_an_object(text: str | bytes, where: str, why: str) -> UsageError:
+    shown = text if isinstance(text, str) else text.decode(errors="backslashreplace")
+    shown = shown if len(shown) <= _QUOTED else f"{shown[:_QUOTED]}..."
+    like = '{"item": "tea"}'
+    return UsageError(f"{where} is invalid: {shown!r} is not a JSON object ({why}). Give one such as '{like}'.")
 
 
 def _flat(content: Mapping[str, Any], headers: dict[str, str] | None) -> list[bytes]:

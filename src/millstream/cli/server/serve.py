@@ -1,5 +1,6 @@
 """``millstream serve``: the command line of the server."""
 
+import re
 import socket
 import sys
 from pathlib import Path
@@ -32,18 +33,29 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     for word in values:
         name, equals, value = word.partition("=")
         if not equals:
-            raise click.BadParameter(f"{word!r} is invalid: use the form name=value")
+            raise click.BadParameter(f"{word!r} has no value. Write NAME=VALUE, such as maxclients=10000.")
         parameter = PARAMETERS.get(name.lower())
         if parameter is None or not (parameter.mutable or parameter.is_given):
             settable = {each.name for each in PARAMETERS.values() if each.mutable or each.is_given}
             known = ", ".join(sorted(settable.difference(OLD_NAMES.values())))
-            raise click.BadParameter(f"{name!r} cannot be set; these can: {known}")
+            raise click.BadParameter(f"{name!r} is not a parameter that can be set. Give one of: {known}.")
         try:
             parameter.parse(value)
         except ValueError as reason:
-            raise click.BadParameter(f"{name}: {reason}") from None
+            raise click.BadParameter(
+                f"{word!r} is invalid: {_in_plain_words(str(reason))}. Write a value such as "
+                f"{parameter.name}={parameter.default or repr('')}, the default."
+            ) from None
         found[parameter.name] = value
     return found
+
+
+def _in_plain_words(reason: str) -> str:
+    """Redis's reason for the refusal of a value, which CONFIG SET repeats to the byte, for a person."""
+    if reason.endswith("parsed into an integer"):
+        return "the value must be a whole number"
+    reason = re.sub(r"^(percentage )?argument(\(s\))? must", "the value must", reason).rstrip(".")
+    return reason[0].lower() + reason[1:]
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - click's signature

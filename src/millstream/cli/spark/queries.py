@@ -51,7 +51,7 @@ _LAST = 10  # batches that people see
 
 @subcommand()
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, as -o json does.")
+@click.option("--json", "as_json", is_flag=True, hidden=True)  # of earlier versions; -o json works everywhere
 @output_option
 def ls(url: str, as_json: bool, form: str) -> None:
     """List the queries that report to this server, those that reported last first.
@@ -64,7 +64,7 @@ def ls(url: str, as_json: bool, form: str) -> None:
     \b
     Examples:
       millstream spark ls
-      millstream spark ls --json
+      millstream spark ls -o json
       redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
 
     \b
@@ -76,7 +76,7 @@ def ls(url: str, as_json: bool, form: str) -> None:
       5  refused
     """
     if as_json and form not in ("table", "json"):
-        raise UsageError(f"--json and -o {form} are both given: leave one out")
+        raise UsageError(f"--json and -o {form} exclude each other. Omit --json.")
     form = "json" if as_json else form
     with replies_of(url):
         rows = look(url)

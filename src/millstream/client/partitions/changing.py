@@ -102,17 +102,17 @@ async def planned(line: Line, stream: str, number: int, by: str | None = None) -
         UsageError: it is invalid.
     """
     first = first_layout(stream, number, by)
-    layout, name = await find_layout(line, stream), f"repartition({stream!r}, {number})"
+    layout, name = await find_layout(line, stream), f"the change of {stream!r} to {number} partitions"
     if layout is None:
         (state,) = (await look_at(line, (stream,))).values()
         if not state.last_id:
-            raise UsageError(f"{name} is invalid: there is no such stream. Write partition({stream!r}, {number}).")
+            raise UsageError(f"{name} is invalid: there is no such stream. Make a partitioned one instead.")
         layout, before = replace(first, generations=(Generation(0, (stream,)),)), None
     else:
         before = layout
     *_, last = layout.generations
     if by not in (None, layout.by):
-        raise UsageError(f"{name} is invalid: the stream is partitioned by {layout.by!r} for good. Omit by=.")
+        raise UsageError(f"{name} is invalid: the stream is partitioned by {layout.by!r} for good. Omit the field.")
     under_way = any(not one.sealed for one in layout.generations[:-1])
     if under_way and number != len(last.keys):
         raise UsageError(
@@ -198,7 +198,7 @@ async def withdraw(line: Line, stream: str) -> PartitionLayout | None:
     """
     layout = await find_layout(line, stream)
     if layout is None or len(layout.generations) < 2:
-        raise UsageError(f"unseal({stream!r}) is invalid: no change of its number of partitions can be withdrawn.")
+        raise UsageError(f"{stream!r} has no change of its number of partitions that can be withdrawn.")
     *before, old, new = layout.generations
     for key in new.keys:
         await seal(line, key)
@@ -207,7 +207,9 @@ async def withdraw(line: Line, stream: str) -> PartitionLayout | None:
     if used:
         for key, one in found.items():
             await unseal(line, key, one)
-        raise UsageError(f"unseal({stream!r}) is invalid: {used[0]!r} has entries. Repartition it again instead.")
+        raise UsageError(
+            f"the change of {stream!r} cannot be withdrawn: {used[0]!r} has entries. Repartition it again instead."
+        )
     failpoints.reach("repartition")
     for key, one in (await look_at(line, old.keys)).items():
         if one.sealed:
@@ -226,7 +228,7 @@ async def drained(line: Line, stream: str) -> tuple[PartitionLayout, dict[str, P
     """
     layout = await find_layout(line, stream)
     if layout is None:
-        raise UsageError(f"repartition({stream!r}) is invalid: the stream is not partitioned.")
+        raise UsageError(f"the stream {stream!r} is not partitioned, so it has no earlier partitions to finish.")
     found = await look_at(line, [key for one in layout.generations[:-1] for key in one.keys])
     for key, state in found.items():
         busy = [group for group in state.groups or () if state.busy(group)]

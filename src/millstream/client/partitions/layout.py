@@ -133,17 +133,18 @@ def first_layout(stream: str, number: int, by: str | None) -> PartitionLayout:
     """
     if not isinstance(stream, str) or not stream or "{" in stream or "}" in stream:
         raise UsageError(
-            f"partition({stream!r}) is invalid: the name becomes keys such as 'orders{{0}}'. Write a text without "
+            f"the stream name {stream!r} is invalid: partitions have keys such as 'orders{{0}}'. Write a text without "
             "braces."
         )
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MOST:
         raise UsageError(
-            f"partition({stream!r}, {number!r}) is invalid: it is a number of 1 to {MOST}. Write 4 times the most "
-            "workers that you will have."
+            f"the number of partitions {number!r} of {stream!r} is invalid: it must be 1 to {MOST}. Write 4 times the "
+            "most workers that you will have."
         )
     if by is not None and (not isinstance(by, str) or not by):
         raise UsageError(
-            f'partition({stream!r}, by={by!r}) is invalid: it is the name of a field. Write by="customer", or omit it.'
+            f"the key field {by!r} of {stream!r} is invalid: it must be the name of a field. Write one such as "
+            "'customer', or omit it."
         )
     keys = tuple(part_key(stream, 1, at) for at in range(number))
     return PartitionLayout(stream, by, (Generation(1, keys),))

@@ -170,12 +170,16 @@ def words_of(command: Command) -> Words:
 def open_report(url: str) -> RecordedReport:
     """The report that a ``report:`` URL names."""
     path = Path(url.removeprefix(REPORT))
+    if url == REPORT:
+        raise ConfigError("the URL report: names no file. Write report:FILE, a file that `millstream report` wrote.")
     shown = without_secrets(str(path))
     try:
         path = path.expanduser()
         found = parse(_content(path))
     except OSError as error:
-        raise ConfigError(f"{shown} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{shown} cannot be read: {error.strerror or error}. Give a file that `millstream report` wrote."
+        ) from None
     except RuntimeError as error:  # ~NAME of a user that there is not
         raise ConfigError(f"{shown} cannot be read: {error}") from None
     except (ValueError, EOFError, zlib.error):

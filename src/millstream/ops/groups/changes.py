@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
+from millstream.client.partitions.layout import logical
 from millstream.errors import UsageError
 from millstream.ops.actions import Spread, Together, Word, action
 from millstream.ops.asking import NotReadableError, is_missing
@@ -197,7 +198,7 @@ def plan_rewind(
     if order(there.id) > order(stream.last_id):
         raise ChangeRefusedError(
             f"{there.id} is after the last id of {stream.key!r}, {stream.last_id}: future entries would be skipped. "
-            "Use --to end."
+            + _reachable(stream.key, group.name, there.id)
         )
     name, back = group.name, order(there.id) < order(here.id)
     named = read_by.stream or stream.key
@@ -239,6 +240,14 @@ def plan_rewind(
         return replace(plan, moving=True, selection="back" if back else "on")
     helps = f"Pause the group's workers first ({_hold(named, name)}), stop other programs that read it, or add "
     return replace(plan, if_moved=f"{helps}--even-if-moved.")
+
+
+def _reachable(key: str, group: str, entry: str) -> str:
+    """The remedy for an id that a stream has not reached; partitions reach it at different moments."""
+    if logical(key) is None:
+        return "Use --to end."
+    alone = shell_line(command_words("group rewind", key, group, options=("--to", "end")))
+    return f"Use a time for all partitions, as in --to {entry.partition('-')[0]}, or `{alone}` for this one alone."
 
 
 def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:

@@ -15,7 +15,7 @@ from millstream.ops.guard import StepResult
 from millstream.ops.making import ActionCall, Prepared
 from millstream.ops.parameters import Stream, number
 from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Counting, Step, Undo
-from millstream.ops.words import command_words
+from millstream.ops.words import command_words, shell_line
 from millstream.texts import plural
 
 
@@ -57,10 +57,10 @@ async def repartition(
     if (to is None) != finished or (keep and not finished):
         raise UsageError("NUMBER or --finish is missing. Give one of them; --keep goes only with --finish.")
     if to is not None:
-        if await find_layout(change.line, stream) is None and not await is_missing(change.line, stream):
-            raise ChangeRefusedError(
-                f"{stream!r} is not partitioned: `millstream stream partition {stream} {to} --by FIELD` divides it"
-            )
+        if await find_layout(change.line, stream) is None:
+            fault = "does not exist" if await is_missing(change.line, stream) else "is not partitioned"
+            line = shell_line(command_words("stream partition", stream, str(to), options=("--by", "FIELD")))
+            raise ChangeRefusedError(f"the stream {stream!r} {fault}. Run `{line}` to make it a partitioned one.")
         return await prepared_repartition(change, "stream repartition", stream, to)
     try:
         layout, found = await drained(change.line, stream)

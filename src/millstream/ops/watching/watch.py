@@ -252,5 +252,5 @@ def unanswered(server: ConsoleServer, error: Exception) -> str:
     """One sentence for a server that does not answer: which, why, and what to do. No secret is in it."""
     said = without_secrets(str(error)).rstrip(".")
     if isinstance(error, AccessDenied):
-        return f"{server.address} refuses the console ({said}): start the console with the URL of a user who has access"
-    return f"{server.address} does not answer ({said}): start it, or start the console with another URL"
+        return f"{server.address} refuses the console: {said}. Start the console with the URL of a user who has access."
+    return f"{server.address} does not answer: {said}. Start it, or start the console with another URL."

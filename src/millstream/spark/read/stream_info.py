@@ -9,6 +9,7 @@ import redis
 
 from millstream.client.cluster_line import CLUSTER_INFO
 from millstream.client.partitions.layout import LayoutError, PartitionLayout, descriptor_key, parse_layout
+from millstream.client.url import no_connection
 from millstream.errors import ConfigError, NotFoundError, NotLetInError, NotReachedError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import Command, ErrorReply
@@ -46,12 +47,13 @@ class StreamInfo:
         except UsageError as reason:  # it answered
             info = str(reason).removeprefix("option 'url': ")
             raise NotLetInError(
-                f"option 'url': cannot connect to {self._options.shown_url} ({info}): correct its user, or the server"
+                f"option 'url': cannot connect to {self._options.shown_url}: {info.rstrip('.')}. Correct its user, or "
+                "the server."
             ) from None
         except (redis.RedisError, OSError) as reason:
             kind = NotLetInError if isinstance(reason, redis.AuthenticationError) else NotReachedError
             raise kind(
-                f"option 'url': cannot connect to {self._options.shown_url} ({reason}): start the server or correct it"
+                f"option 'url': {no_connection(self._options.shown_url, reason)} Start the server, or correct the URL."
             ) from None
         self._met = True
         return found

@@ -449,7 +449,7 @@ class Sender:
 def unanswered(stream: str, url: str, error: Disconnected) -> Disconnected:
     """The error of a publish without an answer, with its outcome and the next step."""
     reason = str(error).rstrip(".")
-    if "start the server" in reason:  # It names the server and the remedy: see client.url.advised
+    if reason.startswith("cannot connect to "):  # It names the server and the remedy: see client.url.advised
         return Disconnected(f"publish({stream!r}): {reason}. Nothing was added.", sent=False)
     end = (
         "It may have been added. Look at the stream before you publish it again."

@@ -54,8 +54,9 @@ def pick(known: Sequence[str], wanted: Sequence[str], *, everyone: bool = False)
     for name in wanted:
         fits = [each for each in known if each == name] or [each for each in known if each.startswith(name)]
         if len(fits) != 1:
-            names = ", ".join(fits or known) or "none"
-            said = "is more than one" if fits else "is not there"
-            raise (UsageError if fits else NotThereError)(f"the worker {name} {said}; alive are: {names}")
+            if fits:
+                raise UsageError(f"the worker {name!r} is ambiguous. Give more of one of these IDs: {', '.join(fits)}.")
+            alive = f"Give one of those that are: {', '.join(known)}." if known else "No worker is."
+            raise NotThereError(f"the worker {name!r} is not alive. {alive}")
         chosen.append(fits[0])
     return list(dict.fromkeys(chosen))
