@@ -11,8 +11,8 @@ from millstream.paths import packaged
 
 BATCH, STREAM, VIEW, GROUP, LOOKUP = "batch", "stream", "view", "group", "lookup"
 WRITE, APPEND = "write", "append"
-"""Where an option does something: ``read``, ``readStream``, a view, mode ``group``, a read of hashes; any write, and
-that of a batch."""
+"""Uses in which an option has an effect: ``read``, ``readStream``, a view, mode ``group``, a read of hashes; any write,
+and the write of a batch."""
 
 
 class Option(NamedTuple):
@@ -36,7 +36,7 @@ TABLE_SCHEMA = "schema"
 """The columns of a table, an option of CREATE TABLE alone."""
 
 PROVIDER = "provider"
-"""By what Spark hands on the format of a table."""
+"""Option under which Spark passes on the format of a table."""
 
 STREAM_COLUMN, ID, TIMESTAMP, FIELDS = ENTRY = ("stream", "id", "timestamp", "fields")
 """Columns of every entry."""
@@ -48,11 +48,11 @@ HEADERS, BODY = ENVELOPE = ("headers", "body")
 """Columns of an entry's envelope, with the option ``includeHeaders``."""
 
 DELIVERIES = "deliveries"
-"""Column of what a consumer holds."""
+"""Column with the number of deliveries of a consumer's pending entry."""
 
 
 def options(*uses: str) -> tuple[str, ...]:
-    """The options that do something in one of these."""
+    """The options that have an effect in one of these uses."""
     return tuple(name for name, known in OPTIONS.items() if set(known.uses) & set(uses))
 
 
