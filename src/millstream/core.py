@@ -1,6 +1,6 @@
-"""The choice of the core: the native module where one was built, else the engine's own classes.
+"""The choice of the core: the native module if it was built, else the engine's own classes.
 
-A class or function that has a double in C ends its module with the choice::
+A module with a class or function that also exists in C ends with the choice::
 
     if TYPE_CHECKING:
         EntryStore = PyEntryStore
@@ -35,7 +35,7 @@ REMEDY: Final = (
 
 
 def _find(wanted: str) -> ModuleType | None:
-    """The native module; None where there is none, or the other is wanted."""
+    """The native module; None if there is none, or if the environment chooses Python."""
     if wanted not in {"", NATIVE, PYTHON}:
         raise ConfigError(
             f"{VARIABLE}={wanted!r} is invalid. Set it to {NATIVE} or {PYTHON}, or unset it for the faster one."
@@ -56,11 +56,11 @@ _wanted = os.environ.get(VARIABLE, "")
 native = _find(_wanted)
 NAME: Final = PYTHON if native is None else NATIVE
 IS_CHOSEN: Final = bool(_wanted)
-"""True if the environment says which one runs."""
+"""True if the environment chooses the core."""
 
 
 def choose(python: T) -> T:
-    """The native double of ``PyName`` or ``py_name``, called ``Name`` or ``name``; itself where there is none."""
+    """The native ``Name`` or ``name`` for ``PyName`` or ``py_name``; the argument itself if there is none."""
     name = python.__name__.removeprefix("Py").removeprefix("py_")
     found: T = getattr(native, name, python)
     return found

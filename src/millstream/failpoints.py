@@ -1,20 +1,20 @@
 """Failpoints: named places in the code where a test may stop, kill or disturb the process.
 
-A test in the same process sets an action there: ``failpoints.on("before_ack", action)``. Another process is armed by
-the environment: ``MILLSTREAM_FAILPOINTS="before_ack:3=kill"`` has it send itself SIGKILL the third time it gets to that
-place. Several are separated by commas. A process may do this there:
+In the same process, a test sets an action: ``failpoints.on("before_ack", action)``. For another process, it sets a
+variable: with ``MILLSTREAM_FAILPOINTS="before_ack:3=kill"`` the process sends itself SIGKILL when it reaches that place
+the third time. Commas separate several failpoints. The actions are:
 
-* ``=kill``: SIGKILL, as the kernel's killer of processes would
+* ``=kill``: SIGKILL, as from the kernel when memory runs out
 * ``=pause``: SIGSTOP, as a frozen container or a laptop with its lid closed
-* ``=/some/file``: write its process id to the file and then stop, so that the test sees the process and the moment.
-  The path is absolute: a misspelt ``=kil`` is an error and not a file of that name
+* ``=/some/file``: write the process ID to the file and then stop, so that the test knows both. The path is absolute: a
+  misspelt ``=kil`` is an error and not a file of that name
 
-The import refuses misspelt names and lists the valid ones. A process that is never killed would have its test wait for
-ever, or pass without having tried anything.
+The import refuses misspelt names and lists the valid ones. Otherwise the process would not be killed, and its test
+would wait for ever, or pass and check nothing.
 
-One registry serves the worker, Spark's group mode, recovery and the archive, so that a test learns one way to stop the
-world. Unset, a failpoint costs one test of an empty dict, since some are in loops that run a hundred thousand times a
-second. They stay in the shipped code because only shipped code is worth killing.
+One registry serves the worker, Spark's group mode, recovery and the archive. An unset failpoint costs one check of an
+empty dict, since some are in loops that run a hundred thousand times a second. Failpoints are in the released code, so
+that tests stop the code that users run.
 """
 
 import os
@@ -24,12 +24,12 @@ from pathlib import Path
 
 from millstream.errors import ConfigError
 
-#: The worker's, in the order that an entry passes them.
+#: The failpoints of the worker, in the order in which an entry passes them.
 WORKER = (
     "before_fenced_read",
     "after_read",
     "after_claim",
-    "before_uncharge",  # entries of a crashed worker are claimed; that they are not charged is not stored yet
+    "before_uncharge",  # entries of a crashed worker are claimed; their corrected delivery counts are not stored yet
     "after_uncharge",
     "before_handler",
     "after_handler",
@@ -48,11 +48,11 @@ WORKER = (
 
 #: The failpoints of group mode, Spark's reading as a consumer group.
 GROUP_MODE = (
-    "planning",  # asked for the next batch, nothing is done yet
+    "planning",  # Spark requested the next batch; nothing is done yet
     "acking",  # some of a finished batch's entries are acknowledged
-    "acked",  # all are, and the consumer is still there
-    "claiming",  # a page of entries is claimed, and only the server knows
-    "claimed",  # the whole batch is, and Spark does not know it yet
+    "acked",  # all are acknowledged; the consumer is still there
+    "claiming",  # a page of entries is claimed; only the server knows it
+    "claimed",  # the whole batch is claimed; Spark does not know it yet
     "logged",  # Spark has written the offset log; tasks have not begun
     "replaying",  # a task has read a page
 )
@@ -60,18 +60,18 @@ GROUP_MODE = (
 #: The failpoints of ``recover()``.
 RECOVERY = (
     "sliced",  # a slice is claimed and its cursor noted
-    "decided",  # the decisions on the slice are known, none is carried out
-    "settling",  # some are
+    "decided",  # the slice is decided; no decision is carried out
+    "settling",  # some decisions are carried out
     "writing_dead",  # a dead letter's transaction is about to be sent
 )
 
-#: The sink's.
+#: The failpoint of the sink.
 SINK = ("publishing",)  # a piece of a batch is about to be published
 
-#: The archive's, in the order that a batch passes them.
+#: The failpoints of the archive, in the order in which a batch passes them.
 ARCHIVE = (
-    "batch",  # a batch was planned, nothing of it is written
-    "written",  # its files are written, the manifest does not name them
+    "batch",  # a batch is planned; nothing of it is written
+    "written",  # its files are written; the manifest does not name them
     "switching",  # the new manifest is written next to the old one
     "switched",  # it is in place
     "merged",  # small files were merged into a new one, which the manifest does not name
@@ -80,17 +80,17 @@ ARCHIVE = (
     "sweeping",  # before an unused file is removed
 )
 
-#: An archive's, if it has the form of a table.
+#: The failpoints of an archive that is a table.
 TABLES = (
     "committing",  # the manifest is in place, the table's log is about to be written
-    "committed",  # it is, and was not looked at again
-    "expired",  # it has forgotten the states with merged files that are about to be removed
+    "committed",  # the log is written, and not read again yet
+    "expired",  # the log no longer has the states with merged files, which are about to be removed
 )
 
-#: A change of the number of partitions.
+#: The failpoint of a change of the number of partitions.
 PARTITIONS = ("repartition",)  # between any two of its steps
 
-#: Every failpoint there is. A name outside it is a mistake of the test, which would wait for ever.
+#: All failpoints. Another name is a mistake of the test, which would wait for ever.
 POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE, *TABLES, *PARTITIONS})
 
 _actions: dict[str, Callable[[], None]] = {}
@@ -110,7 +110,7 @@ def on(point: str, action: Callable[[], None]) -> None:
 
 
 def clear() -> None:
-    """Forget all that was set."""
+    """Remove all actions."""
     _actions.clear()
 
 
@@ -144,7 +144,7 @@ def _known(point: str) -> str:
 
 
 def _at_the(nth: int, how: str) -> Callable[[], None]:
-    """The action of a process against itself the ``nth`` time it gets there, and never again."""
+    """An action that stops the process when it is called the ``nth`` time, and only then."""
     left = nth
 
     def act() -> None:

@@ -1,4 +1,4 @@
-"""Names of files, directories and archives as users give them: of this machine, or of a place that is meant."""
+"""Paths and URLs of files, directories and archives that users give."""
 
 import os
 import re
@@ -20,14 +20,14 @@ _LIKE = "s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs
 
 
 def packaged(package: str, name: str) -> str:
-    """The text of a file next to the modules of a package, also where the package is in a zip."""
+    """The text of a file in a package, which may be in a zip."""
     from importlib import resources  # noqa: PLC0415 - a server that starts reads no such file
 
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def sync_directory(directory: Path) -> None:
-    """Put the names in a directory on the medium: a rename is durable only when its directory is."""
+    """Sync a directory: a rename is durable only after that."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -36,10 +36,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def local_path(given: str | Path) -> Path:
-    """The absolute path that is meant, which may not exist.
+    """The absolute path of the given one, which may not exist.
 
-    A URL of another kind (``s3://bucket/x``) would otherwise name a directory ``s3:`` below the working directory, and
-    files written there are gone with the machine. ``pathlib`` has made ``s3:/bucket/x`` of it, which is refused too.
+    URLs of other kinds are refused: ``s3://bucket/x`` would name a directory ``s3:`` in the working directory, and the
+    files there would be lost with the machine. So is ``s3:/bucket/x``, which ``pathlib`` makes of it.
     """
     text = str(given)
     if not text.strip():
@@ -50,8 +50,8 @@ def local_path(given: str | Path) -> Path:
     parts = urlsplit(text)
     if found[1].lower() != "file" or parts.netloc not in ("", "localhost"):
         raise ConfigError(
-            f"{text!r} is a URL, and this must be on a file system of this machine. Give a path (/data/orders, also of "
-            "a mounted one) or file:///data/orders."
+            f"{text!r} is a URL, and this must be on a file system of this machine, which may be mounted. Give a path "
+            "such as /data/orders, or file:///data/orders."
         )
     return Path(unquote(parts.path)).absolute()
 

@@ -142,7 +142,7 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
     chosen = _chosen(**choices)
     if "://" in target:
         if text:
-            raise UsageError(f"--text is for a file; {target!r} is a server, which always gets plain commands")
+            raise UsageError(f"--text is for a file, and {target!r} is a server, which always gets plain commands")
         report = _between(output, source, target, db, chosen)
     else:
         if "://" not in source:

@@ -20,7 +20,7 @@ SERVERS = (PLAIN, "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 REPORT = "report:"
-"""Before the name of a file of `millstream report`, which answers as its server did."""
+"""Prefix of the name of a file that `millstream report` wrote; it answers as its server did."""
 
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
@@ -28,7 +28,7 @@ _ENCODED = "in a password, / ? # @ [ ] are written percent-encoded: %2F %3F %23 
 
 
 def find_url(given: str | None = None) -> str:
-    """The URL that is meant: the one given, else ``MILLSTREAM_URL`` or ``REDIS_URL``, else a server on this machine."""
+    """The given URL, else that of ``MILLSTREAM_URL`` or ``REDIS_URL``, else that of a server on this machine."""
     return given or url_of_environment() or DEFAULT_URL
 
 
@@ -101,16 +101,16 @@ _SCHEME = re.compile(r"(redis|rediss|unix|redis\+sentinel|redis\+cluster|memory|
 
 
 def kind_of(url: str) -> str:
-    """All that an error shows of a URL that it refuses: its scheme, and that only if it is a common one.
+    """The part of a refused URL that an error shows: its scheme, if it is a common one.
 
-    A faulty URL may hide the end of its password, so no other part of it is known to be harmless.
+    In a faulty URL any other part may belong to the password.
     """
     found = _SCHEME.match(url)
     return f"the {found[0]} URL" if found is not None else "the URL"
 
 
 def check_url(url: str) -> str:
-    """The URL itself, if its scheme is one we can reach."""
+    """The URL, if its scheme is supported and it is valid."""
     if url.startswith(REPORT):
         raise ConfigError(
             "a recorded report cannot be used here. Use it with `millstream console --report FILE`, or with commands "
@@ -127,7 +127,7 @@ def check_url(url: str) -> str:
 
 
 def check_shared(url: str) -> str:
-    """The URL itself, if several clients of one process meet there; it may be a report's."""
+    """The URL, if all clients of this process see the same data there; a report's is allowed."""
     if url.startswith(REPORT):
         return url
     if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
@@ -136,7 +136,7 @@ def check_shared(url: str) -> str:
 
 
 def check_remote(url: str) -> str:
-    """The URL itself, if other processes reach the same data by it."""
+    """The URL, if other processes reach the same data there."""
     if check_url(url).startswith(EMBEDDED):
         raise ConfigError(
             f"{kind_of(url)} lives in one process, and this needs several. Run `millstream serve --dir DIR` and give "

@@ -74,8 +74,8 @@ def write_all(folder: Path, *, force: bool) -> list[Path]:
     texts = {folder / each.file: each.text().encode() for each in FILES}
     if links := sorted({str(place) for path in texts for place in (path, path.parent) if place.is_symlink()}):
         raise FileThereError(
-            f"{', '.join(links)}: a symbolic link, which may lead anywhere, so nothing was written; remove it, "
-            "or use another folder"
+            f"{', '.join(links)} is a symbolic link, which may lead out of the folder. Nothing was written. Remove "
+            "it, or use another folder."
         )
     there = {path: path.read_bytes() if path.exists() else None for path in texts}
     changed = [path for path, text in texts.items() if there[path] not in (None, text)]

@@ -154,7 +154,7 @@ class OpenStore(Generic[AnyStr]):
             UsageError: it is about a connection; or no word, or one that is neither text nor bytes nor a number.
         """
         if not words:
-            raise UsageError("a command is at least one word")
+            raise UsageError("a command needs at least one word")
         if _is_of_a_connection(words):
             raise UsageError(f"{words[0]!r} is about a connection; a store has none, millstream.connect() gives one")
         return self._run(words)
@@ -345,7 +345,7 @@ def _as_sent(word: Word) -> Word:
         pack_words((sent,))
     except TypeError:
         found = f"{type(word).__name__}: {reprlib.repr(word)}"
-        raise UsageError(f"a command is words, each text, bytes or a number, not {found}") from None
+        raise UsageError(f"a command is a list of words, each text, bytes or a number, not {found}") from None
     except UnicodeEncodeError:
         raise UsageError(f"{reprlib.repr(word)} is text that UTF-8 has no bytes for, and no reply's either") from None
     return sent

@@ -181,7 +181,7 @@ def _sealed(path: Path, commands: Iterable[list[bytes]]) -> Iterator[list[bytes]
             since = 0
     if not sealed:
         raise MigrationError(
-            f"{path} does not end as an export ends (PING {_SEAL.decode()}...): it was cut off; export it again"
+            f"{path} has no end mark of an export (PING {_SEAL.decode()}...): it was cut off; export it again"
         )
 
 

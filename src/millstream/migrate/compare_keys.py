@@ -69,7 +69,7 @@ def compare_servers(source: str, copy: str, tell: Tell, *, timeout: float = TIME
             _compare_all(found, one, other, tell)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise MigrationError(
-                f"one of the two servers has sent a reply that no Redis sends ({error!r}): check the addresses; if "
+                f"a reply of one of the two servers is unlike any of Redis ({error!r}): check the addresses; if "
                 "both are Redis, Valkey or Millstream, report this"
             ) from error
     return found

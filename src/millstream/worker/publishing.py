@@ -203,7 +203,7 @@ class Publishing:
             ConfigError: options that do not fit together, or a time that is not one.
             PayloadError: a handler could not read an equal content back; the text names the field, nothing was added.
             UsageError: ``idempotent`` on a server without XADD IDMP; ``retry`` on one that has neither that nor
-                scripts, so that it could not tell a repetition; nothing was added.
+                scripts, and so cannot recognise a repetition; nothing was added.
             ResponseError: the server refused.
             Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """

@@ -229,7 +229,7 @@ def test_an_entry_that_cannot_be_made_pending_again_is_named() -> None:
     exchange = transaction.by_transaction([entry], 9)
     looked(exchange, pending(entry))
     exchange.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("full"), 1]])
-    with pytest.raises(LettersRefusedError, match="full; and 1-0 is pending no more, since not allowed") as error:
+    with pytest.raises(LettersRefusedError, match="full; and 1-0 is no longer pending, since not allowed") as error:
         exchange.send([NoPermissionError("not allowed")])
     assert error.value.failed == 0
 

@@ -442,7 +442,7 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
     first, second = ArchiveStore(where), ArchiveStore(where)
     with first.open():
         with (
-            pytest.raises(ArchiveLockedError, match=f"is being written by process {os.getpid()}: wait for that job"),
+            pytest.raises(ArchiveLockedError, match=f"is in use by process {os.getpid()}. Wait for that job"),
             second.open(),
         ):
             pass

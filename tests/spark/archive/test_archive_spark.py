@@ -216,9 +216,9 @@ def test_progress_moves_over_many_partitions(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--once"], "give exactly one of STREAMS, --stream-pattern and --partitioned"),
-        (["s", "--pattern", "s*"], "give exactly one of STREAMS, --stream-pattern and --partitioned"),
-        (["s", "--stream-pattern", "s*"], "give exactly one of STREAMS, --stream-pattern and --partitioned"),
+        (["--once"], "Give exactly one of STREAMS, --stream-pattern and --partitioned"),
+        (["s", "--pattern", "s*"], "Give exactly one of STREAMS, --stream-pattern and --partitioned"),
+        (["s", "--stream-pattern", "s*"], "Give exactly one of STREAMS, --stream-pattern and --partitioned"),
         (["s,t"], "separate the streams with spaces"),
         (["s", "--keep", "5"], "--keep '5': it must be a length of time such as"),
         (["s", "--keep", "soon"], "--keep 'soon': it must be a length of time such as"),

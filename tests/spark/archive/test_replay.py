@@ -102,7 +102,7 @@ def test_a_replay_that_is_stopped_goes_on(both: ServerProcess, client: redis.Red
     assert (again.resumed_after, client.xlen("t")) == ("2000-7", 1200)
     replay(Replay(archive, "s", both.url, "t", name="again"))
     assert client.xlen("t") == 2400
-    with pytest.raises(UsageError, match="'again' at the target is of something else"):
+    with pytest.raises(UsageError, match="'again' at the target has another source or target"):
         replay(Replay(archive, "s", both.url, "t", since_ms=5, name="again"))
 
 

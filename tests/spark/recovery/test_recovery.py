@@ -227,9 +227,9 @@ def test_invalid_results_settle_nothing() -> None:
     assert checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
     for wrong, says in (
         ([("1-0", "drop", None)], "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
-        ([("3-0", "ack", None)], "there is a verdict on '3-0', which the function was not given"),
+        ([("3-0", "ack", None)], "the function returned a verdict on '3-0', which is not one of its entries"),
         ([("1-0", "ack", None), ("1-0", "dead", None)], "there are two verdicts on 1-0: ack and dead"),
-        ([(1, "ack", None)], "there is a verdict on 1, which the function was not given"),
+        ([(1, "ack", None)], "the function returned a verdict on 1, which is not one of its entries"),
     ):
         with pytest.raises(UsageError, match=says):
             checked_decisions(wanted, wrong)
@@ -557,7 +557,7 @@ def test_the_command_settles_by_a_function(
     words = ["recover", "s", "--group", "g", "--min-idle", "30m", "--url", server.url, "-o", "json", "--key", "morgue"]
     for name, says in (
         ("mistaken", "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
-        ("nothing", "the function gave NoneType, and must give a DataFrame of id and verdict"),
+        ("nothing", "the function returned NoneType, and must give a DataFrame of id and verdict"),
     ):
         wrong = CliRunner().invoke(main, [*words, "--function", f"triage_of_ours:{name}"])
         assert (wrong.exit_code, wrong.stdout) == (2, "")

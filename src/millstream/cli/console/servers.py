@@ -57,7 +57,7 @@ def _named_by(word: str) -> list[GivenServer]:
 def check_changes(urls: Sequence[str]) -> None:
     """Return where changes may be allowed on these servers: a report takes none, and production is asked about."""
     if any(url.startswith(REPORT) for url in urls):
-        raise UsageError("--allow-changes cannot change a report: leave one of the two out")
+        raise UsageError("A report cannot be changed. Omit --allow-changes, or give a server.")
     confirm(f"Show {', '.join(map(without_password, urls))} with changes allowed?", "allow them", yes=True)
 
 

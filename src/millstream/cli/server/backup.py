@@ -52,7 +52,7 @@ def backup(source: str | None, dest: str | None, form: str) -> None:
     """
     found, rest = server_and_rest(tuple(word for word in (source, dest) if word is not None))
     if len(rest) != 1:
-        raise UsageError("give SOURCE (or --context) and DEST")
+        raise UsageError("Give SOURCE, or --context, and DEST.")
     output, target = Output(form), Path(rest[0])
     directory = _directory(found)
     for partial in leftovers(target.absolute()):

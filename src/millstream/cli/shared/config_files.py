@@ -1,8 +1,8 @@
 """The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
 
-The writer of such a file decides where commands go and which file is sent as a password. So a file that another user
-owns or may write, also by its group, is refused. So is the user's own file if others may read it. Neither holds a
-password: a context says where its password comes from. tomlkit is loaded only to write, and keeps comments.
+The writer of such a file chooses the server of a command, and the file that is sent as a password. So a file is refused
+if another user owns it, or if other users may write it. The user's own file is also refused if others may read it.
+The files hold no password: a context has its source. tomlkit is loaded only to write a file, and keeps comments.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What contexts may be called: words that no shell, TOML or table changes."""
+"""Valid names of contexts, which need no quotes in a shell or in TOML."""
 
 PROJECT = "millstream.toml"
 
@@ -51,8 +51,8 @@ class ServerContext:
     user: str = ""  # User of the server; empty for the one of the URL, or the default user
     password_env: str = ""  # The environment variable that has the password; empty for none
     password_file: str = ""  # The file whose first line is the password; empty for none
-    password_prompt: bool = False  # The password is asked for at the terminal, each time
-    production: bool = False  # Changes ask for the context's name
+    password_prompt: bool = False  # The user types the password at the terminal, each time
+    production: bool = False  # Changes need the context's name on the command line
 
     @property
     def password(self) -> str:
@@ -98,7 +98,7 @@ def user_path(environment: Mapping[str, str]) -> Path:
 
 
 def read_user(path: Path) -> UserConfig:
-    """The user's file; one that is not there has no contexts."""
+    """The user's file; a missing one has no contexts."""
     text = _trusted(path, private=True)
     if text is None:
         return UserConfig(path)
@@ -130,7 +130,7 @@ def read_project(start: Path) -> ProjectConfig | None:
 
 
 def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext:
-    """A context as the file has it."""
+    """A context from its table in the file."""
     kinds = {"url": str, "user": str, "production": bool, **dict.fromkeys(_PASSWORDS, str), "password-prompt": bool}
     place = f"{path}: [contexts.{name}]"
     if "password" in entry:
@@ -147,7 +147,7 @@ def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext
 
 
 def check_url(place: str, url: str) -> None:
-    """Refuse a URL that no file of ours may hold."""
+    """Refuse a URL with a password, or one that several processes cannot share."""
     if has_password(url):
         raise ConfigError(f"{place} is invalid: the url has a password. Remove it, and use {_either()}.")
     try:
@@ -158,7 +158,7 @@ def check_url(place: str, url: str) -> None:
 
 def change_user(path: Path, change: "Callable[[TOMLDocument], None]") -> None:
     """Change the user's file, keep its comments, and put the new one in the old one's place in one step."""
-    import tomlkit  # noqa: PLC0415 - only who writes waits for it
+    import tomlkit  # noqa: PLC0415 - commands that only read do not load it
 
     path = path.resolve()  # a link stays one
     try:
@@ -175,7 +175,7 @@ def change_user(path: Path, change: "Callable[[TOMLDocument], None]") -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else of ours changes a file there meanwhile: of two who add a context at once, neither is lost."""
+    """Lock the folder against other ``millstream`` processes, so that two contexts added at once are both kept."""
     opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -185,8 +185,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """One file in another's place; readers see the one or the other."""
-    # from the start a file that nobody else reads
+    """Replace a file in one step: a reader sees the old text or the new one."""
+    # created so that other users can never read it
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".config", delete=False) as file:
         try:
             file.write(text)
@@ -201,7 +201,7 @@ def _replace(path: Path, text: str) -> None:
 def _trusted(path: Path, *, private: bool) -> str | None:
     """The contents of a file, if no other user can have written it; None if there is no file."""
     try:
-        # not to wait where it is a pipe
+        # O_NONBLOCK: a pipe would wait for a writer
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -217,11 +217,11 @@ def _trusted(path: Path, *, private: bool) -> str | None:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not TOML: it is not UTF-8") from None
+        raise ConfigError(f"{path} is invalid: it is not UTF-8 text. Correct or remove it.") from None
 
 
 def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
-    """Refuse a file that somebody else can have written."""
+    """Refuse a file that another user may have written."""
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path} is not a file. Replace or remove it.")
     if status.st_uid not in (os.geteuid(), 0):
@@ -235,10 +235,10 @@ def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """True if a file's group is that of its owner alone: where each user has one, files are made for it to write."""
+    """True if only the owner is in the file's group: many systems give each user such a group, which may write."""
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
-    except KeyError:  # one of them has no name: who else is in it is not known
+    except KeyError:  # one of them has no name, so the members are unknown
         return False
     return owner.pw_gid == group.gr_gid and owner.pw_name == group.gr_name and set(group.gr_mem) <= {owner.pw_name}
 
@@ -247,11 +247,13 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not TOML: {str(error) or 'it is nested too deeply'}") from None
+        raise ConfigError(
+            f"{path} is invalid: it is not TOML ({str(error) or 'it is nested too deeply'}). Correct or remove it."
+        ) from None
 
 
 def _table(place: object, table: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    """A table whose words are all known, each with a value of its kind."""
+    """The table, checked: each key is known and has a value of its type."""
     for word, value in table.items():
         if word not in kinds:
             raise ConfigError(f"{place} is invalid: {word!r} is unknown. Write one of {', '.join(kinds)}.")

@@ -202,7 +202,7 @@ def archive(
 
 def _check(which: tuple[tuple[str, ...], str | None, str | None], every: float, batch: int, file_size: int) -> None:
     if sum(map(bool, which)) != 1:
-        raise UsageError("give exactly one of STREAMS, --stream-pattern and --partitioned")
+        raise UsageError("Give exactly one of STREAMS, --stream-pattern and --partitioned.")
     if any("," in stream for stream in which[0]):
         raise UsageError("separate the streams with spaces; a key with a comma is not supported")
     if not every or batch < 1 or file_size < 1:

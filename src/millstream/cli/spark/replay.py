@@ -146,7 +146,7 @@ def _source(text: str) -> str:
 def _pair(text: str) -> tuple[bytes, bytes]:
     name, mark, value = text.partition("=")
     if not mark:
-        raise UsageError(f"--where {text}: FIELD=VALUE, as in --where item=tea")
+        raise UsageError(f"--where {text}: it must be FIELD=VALUE, as in --where item=tea")
     return name.encode(), value.encode()
 
 
@@ -158,5 +158,5 @@ def _speed(text: str) -> float | None:
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise UsageError(f"--speed {text}: full, or a factor such as 1 or 0.5 or 10")
+        raise UsageError(f"--speed {text}: it must be full, or a factor such as 1, 0.5 or 10")
     return found

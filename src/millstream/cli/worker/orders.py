@@ -103,12 +103,12 @@ async def _ended(line: Line, ids: list[str], seconds: float) -> None:
         before = states
         if time.monotonic() >= until:
             there = [worker for worker in ids if states[worker] != "ended"]
-            raise MillstreamError(f"still there: {', '.join(there)}; the order stays (see `millstream worker show`)")
+            raise MillstreamError(f"still running: {', '.join(there)}; the order stays (see `millstream worker show`)")
         await asyncio.sleep(_LOOK)
     if missing:
         raise MillstreamError(
-            f"disappeared without signing off: {', '.join(missing)}; other workers claim their entries after "
-            "min_idle_time"
+            f"no longer reporting, and not stopped in order: {', '.join(missing)}; other workers claim their entries "
+            "after min_idle_time"
         )
 
 

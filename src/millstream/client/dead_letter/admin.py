@@ -160,7 +160,7 @@ class DeadLetterAdmin:
                 if now >= until:
                     raise DeadLetterStreamError(
                         f"{self.key}: the server went away while {len(batch.unsettled)} of its letters were put back, "
-                        f"and it could not be asked for {self._patience:g} s where they are"
+                        f"and it did not answer for {self._patience:g} s where they are"
                     )
                 await asyncio.sleep(_PAUSE)
         finally:

@@ -221,7 +221,7 @@ def _ms(text: str) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"not a dead letter: the time {text[:40]!r} is none") from None
+        raise ValueError(f"not a dead letter: the time {text[:40]!r} is not a time") from None
     if when.tzinfo is None:
         raise ValueError(f"not a dead letter: the time {text[:40]!r} names no zone")
     return (when - _EPOCH) // _MS

@@ -331,7 +331,7 @@ class DeadLetterTransaction(Generic[Failed]):
         for entry, reply in back:
             if isinstance(reply, Exception):
                 raise LettersRefusedError(
-                    f"{failed[0].added}; and {entry.id.decode()} is pending no more, since {reply}", reply
+                    f"{failed[0].added}; and {entry.id.decode()} is no longer pending, since {reply}", reply
                 )
         if failed:
             raise LettersRefusedError(str(failed[0].added), failed[0].added, failed=len(failed))

@@ -51,7 +51,7 @@ def restore(
         raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: create it first")
     if directory.is_mount():
         raise UsageError(
-            f"{directory} is where a file system is mounted, so nothing else can get its name. Name a directory in it, "
+            f"{directory} is a mount point, which cannot be replaced. Give a directory in it, "
             f"such as {directory / 'data'}, and start the server with that as --dir"
         )
     if backup == directory:

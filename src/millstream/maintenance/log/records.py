@@ -105,7 +105,7 @@ def _unpack(position: int, payload: bytes) -> tuple[int, list[list[Any]]]:
             f"record {position} is not a record of Millstream ({str(error) or type(error).__name__})"
         ) from error
     if type(wall) is not int or type(steps) is not list or not all(map(_is_step, steps)):
-        raise StorageError(f"record {position} is not a record of Millstream (its transitions are none)")
+        raise StorageError(f"record {position} is not a record of Millstream (its transitions are invalid)")
     return wall, steps
 
 

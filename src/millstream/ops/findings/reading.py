@@ -53,7 +53,7 @@ async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -
 
 
 async def _group_or_sum(line: Line, stream: str, name: str, count: int) -> GroupSeen:
-    """A group; of a partitioned stream, which a plain one costs no question, the sums of its partitions."""
+    """A group; for a partitioned stream, the sums over its partitions. A plain stream costs no extra request."""
     missing: NotReadableError | None = None
     try:
         seen = await read_group(line, stream, name, count=count)

@@ -65,7 +65,7 @@ def _held(entry: PendingEntry, now_ms: int) -> HeldEntry:
 
 
 async def server_time(line: Line, stream: str) -> int:
-    """Wall milliseconds by the clock of the server that has a stream; by ours where it does not let us ask."""
+    """Wall milliseconds by the clock of the server of a stream; by our clock if the server refuses TIME."""
     (reply,) = await line.near(stream).calls([("TIME",)])
     if isinstance(reply, Exception):
         return SystemClock().wall_time()

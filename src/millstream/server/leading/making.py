@@ -225,7 +225,7 @@ class CopyMaker:
             self._copied(Copy.of_log(made, found), self._takes_log)
 
     def _copied(self, copy: Copy, takes: Callable[[Follower], bool]) -> None:
-        """There is a copy, for all that wait for such a one by now."""
+        """Give a finished copy to all replicas that wait for one of its kind."""
         feed, made = self.feed, copy.made
         if feed is None:  # the server stops, or no replica follows any more
             copy.close()

@@ -69,7 +69,7 @@ class Folder:
         with self.storage.locked(LOCK) as holder:
             if holder is not None:
                 raise ArchiveLockedError(
-                    f"the archive {self.root} is being written by {holder}: wait for that job or stop it"
+                    f"the archive {self.root} is in use by {holder}. Wait for that job, or stop it."
                 )
             yield
 

@@ -285,8 +285,8 @@ class _ArchiveRun:
         if stop():
             return True
         raise ArchiveError(
-            "Spark's Java ended before the job did: it was killed, or the memory was short. Nothing is lost; run this "
-            "again"
+            "Spark's Java process ended before the job: it was killed, or the memory was too small. Nothing is lost; "
+            "run this again"
         ) from None
 
     def _start(self) -> StreamingQuery:

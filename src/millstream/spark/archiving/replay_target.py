@@ -78,7 +78,9 @@ class ReplayTarget:
             ) from None
         self._written = done.written
         if description != self._what.description:
-            raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
+            raise UsageError(
+                f"the replay {self._what.name!r} at the target has another source or target. Give another --name."
+            )
         done.finished = done.before = b"done" in noted
         return self._after
 

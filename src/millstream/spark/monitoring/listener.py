@@ -164,7 +164,7 @@ class Watch(listener.StreamingQueryListener):
 
 
 def watch(spark: SparkSession, url: str) -> Watch:
-    """Tell the server at ``url`` about every query of this session, for ``millstream spark ls``.
+    """Report every query of this session to the server at ``url``, for ``millstream spark ls``.
 
     Args:
         spark: the session.
@@ -174,6 +174,6 @@ def watch(spark: SparkSession, url: str) -> Watch:
         The listener; close it before the session is stopped.
 
     Raises:
-        ConfigError: the URL is none of a server.
+        ConfigError: the URL is not that of a server.
     """
     return Watch(spark, url)

@@ -164,7 +164,7 @@ class _Payloads:
             except (NotReachedError, NotLetInError):
                 raise
             except ConfigError as reason:
-                raise UndecodableError(f"a payload was written with a schema that is not read: {reason}") from None
+                raise UndecodableError(f"a payload was written with a schema that cannot be used: {reason}") from None
             if found is None:
                 shown = Registry(self._registry).shown
                 raise UndecodableError(f"a payload was written with schema {ident}, which {shown} does not know")

@@ -60,7 +60,9 @@ class SparkDecisions:
         """The decisions on a slice."""
         result = self._function(self._reader.load())
         if not isinstance(result, DataFrame):
-            raise UsageError(f"the function gave {type(result).__name__}, and must give a DataFrame of id and verdict")
+            raise UsageError(
+                f"the function returned {type(result).__name__}, and must give a DataFrame of id and verdict"
+            )
         for column in ("id", "verdict"):
             if column not in result.columns:
                 raise UsageError(f"the function's DataFrame has no column {column!r}, only {', '.join(result.columns)}")
@@ -80,7 +82,7 @@ def checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> di
             raise UsageError(f"the verdict on {ident} is {word!r}: it must be one of {', '.join(WORDS)}, or null")
         key = str(ident or "").encode()
         if key not in wanted:
-            raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
+            raise UsageError(f"the function returned a verdict on {ident!r}, which is not one of its entries")
         decision = EntryDecision(word, reason or "")
         if found.setdefault(key, decision).word != word:
             raise UsageError(f"there are two verdicts on {ident}: {found[key].word} and {word}")

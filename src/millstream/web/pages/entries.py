@@ -153,7 +153,7 @@ def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
 
 def _id(name: str, text: str) -> str:
     if not _is_id(text):
-        raise NoPageError(f"{name} {text!r} is not an entry's id")
+        raise NoPageError(f"{name} {text!r} is not an entry's ID. Give one such as 1763721600000-0.")
     return text
 
 

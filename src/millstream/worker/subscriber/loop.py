@@ -285,7 +285,7 @@ class SubscriberLoop:
         self._runs.call = durations.timed(self._runs.call)
 
     def bound(self, parts: int) -> None:
-        """Read ahead its part alone, where so many loops share the places; up to the whole while handlers are quick."""
+        """Limit the entries read ahead to a share of ``parts`` loops; to the whole while handlers are quick."""
         lowest, highest = _read_ahead(self.subscription)
         given = self.subscription.sub.max_records or self.subscription.hold
         highest = max(highest // parts, 1) if given else highest

@@ -115,8 +115,8 @@ def explanation(place: str, doing: str, reason: Exception) -> MillstreamError:
         return ObjectStoreError(f"{place}: the store is full ({said}): make room, and run this again; nothing is lost")
     if has(_SLOW) or status in ("429", "503"):
         return ObjectStoreError(
-            f"{place}: the store is asked too often ({said}) and did not {doing} within the time for trying again: run "
-            "this again later, or with larger batches; nothing is lost"
+            f"{place}: the store receives too many requests ({said}) and did not {doing} before the "
+            "retries ended: run this again later, or with larger batches; nothing is lost"
         )
     if status is None and "BadScheme" in text:  # of the HTTP client: the address is http://, and TLS is demanded
         return NotReachedError(

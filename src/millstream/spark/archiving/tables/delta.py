@@ -110,7 +110,7 @@ def _open(plan: TablePlan, storage: Storage) -> "DeltaTable | None":
         if seconds is not None:
             _wait(seconds)
     raise StorageError(
-        f"lists of {place}/{LOG} lag behind what is there: run this again when they do not; nothing was trimmed"
+        f"lists of {place}/{LOG} do not show its newest files yet. Nothing was trimmed; run this again later."
     )
 
 
