@@ -192,7 +192,7 @@ class _Part:
 
 
 def _alternatives(chosen: int) -> bytes:
-    """A regular expression for one byte of a set."""
+    """A regular expression that matches one byte of a set."""
     digits = f"{chosen:0256b}"[::-1]
     runs = [b"\\x%02x-\\x%02x" % (run.start(), run.end() - 1) for run in _ONES.finditer(digits)]
     return b"[" + b"".join(runs) + b"]" if runs else b"(?!)"

@@ -61,7 +61,7 @@ def _redacted() -> Iterator[None]:
         yield
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption) and error.option_name == "--json" and _has_forms(error.ctx):
-            error.possibilities = ["-o json"]
+            error.__dict__["possibilities"] = ["-o json"]
         error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # final, for those who type
         raise
 

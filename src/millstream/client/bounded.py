@@ -176,7 +176,7 @@ class Bounded(_Bounds):
         return super().disconnect(*args, **kwargs)  # type: ignore[misc] # a mixin
 
     def can_read(self, timeout: float = 0) -> bool:
-        """Wait for something to read; an error where a polled server is frozen."""
+        """Wait for something to read; raise an error if a polled server is frozen."""
         found = bool(super().can_read(timeout))  # type: ignore[misc] # a mixin
         if not found and self._is_silent and not self._answers():
             self.disconnect()

@@ -76,7 +76,7 @@ _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
 
 
 def find_sync(client: "redis.Redis") -> Capabilities:
-    """Ask the server of a blocking client, once per connection pool unless it does not answer all of it now."""
+    """Query the server of a blocking client; complete answers are kept for its connection pool."""
     pool = client.connection_pool
     if pool in _known:
         return _known[pool]

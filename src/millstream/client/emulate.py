@@ -65,7 +65,7 @@ def delay(group: str, *, deliveries: int, delay_ms: int, min_idle_ms: int, owner
 
 
 def renew(group: str, consumer: str) -> Move:
-    """Resets the idle time of entries this consumer holds, delivery counts untouched."""
+    """Reset the idle time of entries that this consumer holds; their delivery counts stay."""
     return Move("XCLAIM", group, consumer, 0, tail=("JUSTID",))
 
 

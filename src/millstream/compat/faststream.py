@@ -256,7 +256,7 @@ class RedisBroker:
         )
 
     def publisher(self, *, stream: StreamSub | str) -> Publisher:
-        """A decorator that publishes a handler's result, and a publisher to be called."""
+        """A publisher: a decorator that publishes a handler's result, and an object to call."""
         if isinstance(stream, str):
             return self.app.publisher(stream, headers={})
         return self.app.publisher(stream.stream, maxlen=stream.maxlen, headers={})

@@ -63,7 +63,7 @@ class Outgoing:
         return self._channel.reason
 
     def taken(self) -> None:
-        """Note that the client has read its bytes."""
+        """Record that the client has read its bytes."""
         self._channel.taken()
 
     def writelines(self, chunks: Iterable[bytes]) -> None:
@@ -81,7 +81,7 @@ class Outgoing:
         await asyncio.sleep(0)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - a writer's signature
-        """The default: there is no socket to report on."""
+        """The given default, since there is no socket."""
         return default
 
     def close(self) -> None:

@@ -233,7 +233,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Hand over what may be shown; close after the last reply if the connection is to end."""
+        """Deliver the replies that are ready; close after the last one if the connection ends."""
         if self._out and not self.closed:
             out, self._out = self._out, []
             self._sink(b"".join(out))

@@ -116,7 +116,7 @@ def _list_trim(space: Keyspace, db: int, key: bytes, first: int, behind: int) ->
 
 @transition("sadd", counts=True)
 def _set_add(space: Keyspace, db: int, key: bytes, members: list[bytes], afresh: bool = False) -> None:
-    """Add members that are not there; ``afresh``: in place of the present value."""
+    """Add new members; with ``afresh``, replace the value."""
     value = _made(space, db, key, SetValue, afresh=afresh)
     for member in members:
         value.add(member)

@@ -257,7 +257,7 @@ class ListValue(Collection):
         return len(self._items)
 
     def __getitem__(self, at: int) -> bytes:
-        """The element at a position that there is; negative ones count from the tail."""
+        """The element at an existing position; negative ones count from the tail."""
         return self._items[at]
 
     def push(self, item: bytes, *, left: bool) -> None:

@@ -49,7 +49,7 @@ class WaitingLines(Generic[T]):
         return place in self.by_place
 
     def line(self, place: Place) -> list[T]:
-        """The waiters at this place now, longest first."""
+        """The waiters at this place, the longest first."""
         return list(self.by_place.get(place, ()))
 
     def places(self) -> Iterator[Place]:

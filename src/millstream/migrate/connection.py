@@ -122,7 +122,7 @@ class Link(AbstractContextManager["Link"]):
                 return
 
     def discard_replies(self) -> None:
-        """Take the replies that are still owed and drop them, so that the link can be used on."""
+        """Read and drop the outstanding replies, so that the link can be used again."""
         while self._owed:
             self.receive()
 
@@ -148,7 +148,7 @@ class Link(AbstractContextManager["Link"]):
 
 
 def same_place(one: Link, other: Link) -> bool:
-    """True if both ends are one database, under any URL: a key made at one shows at the other."""
+    """True if both ends are one database: a key created at one exists at the other."""
     mark = b"millstream:moving:same-place:" + secrets.token_hex(8).encode()
     other.call("SET", mark, "1", "PX", 10_000)
     try:

@@ -196,7 +196,7 @@ class Copier:
         return Copied("commands", now, lost, lacks_times=has_consumers)
 
     def _add(self, key: bytes, temporary: bytes, after: bytes, upto: bytes, done: int) -> None:
-        """Add entries; while the target works on one page, the source makes the next."""
+        """Add entries; while the target adds one page, the source prepares the next."""
         waiting: deque[list[bytes]] = deque()
         for page in read_stream.Entries(self.source, key, after, upto):
             ids = [entry[0] for entry in page]
@@ -292,7 +292,7 @@ def claims(
 
 
 def _only_added(before: read_stream.Overview, after: read_stream.Overview) -> bool:
-    """True if nothing happened to a stream but that entries were added at its end."""
+    """True if the only change of a stream was entries added at its end."""
     more = after.length - before.length
     if more <= 0 or before.entries_added is None or after.entries_added is None:
         return False

@@ -148,7 +148,7 @@ def _group(row: dict[bytes, Reply]) -> GroupInfo:
 
 
 def deadline(link: Link, key: bytes) -> int | None:
-    """The key's end, in wall milliseconds; None if it has none."""
+    """The time when the key expires, in wall milliseconds; None if it does not."""
     found = link.ask([("PEXPIRETIME", key)])[0]
     if isinstance(found, ResponseError):  # before Redis 7.0; not to the millisecond then
         left, (seconds, micros) = link.ask([("PTTL", key), ("TIME",)])

@@ -132,7 +132,7 @@ class Admission:
         return None
 
     def _adds(self, session: Session, row: Command, argv: list[bytes]) -> bool:
-        """True if a command may take more memory; EXEC if one does of all that is queued."""
+        """True if a command may need more memory; for EXEC, if one of the queued commands may."""
         if row.name == "exec":
             return any(self._adds(session, resolve(words), words) for words in session.queue or ())
         return "denyoom" in row.flags or (row.name in _SCRIPTS and self.script_adds(argv))
@@ -182,7 +182,7 @@ class Admission:
         return denial, user.denial_text(denial, row, argv)
 
     def note_refusal(self, session: Session, reason: str, thing: bytes, user: bytes, now: Now, context: str) -> None:
-        """Remember in ACL LOG that a user was refused something."""
+        """Record a refusal in ACL LOG."""
         client = describe(session, now.wall).encode("utf-8", "surrogateescape")
         entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
         self._accounts.note(entry, self._config.acl_log_max)

@@ -72,7 +72,7 @@ class NodeHost(Host):
         return is_kept
 
     def rewrite(self) -> bool | None:
-        """BGREWRITEAOF: begin to rewrite the log; False if that is under way, None if nothing is kept."""
+        """BGREWRITEAOF: begin to rewrite the log; False if one is under way, None without a data directory."""
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:

@@ -46,7 +46,7 @@ class Journal:
     # ------------------------------------------------------------------ the record at work
 
     def note(self, step: Transition, soft: bool) -> None:
-        """A transition was applied."""
+        """Record a transition that was applied."""
         self._steps.append(step)
         if not soft:
             self._is_hard = True

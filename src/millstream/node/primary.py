@@ -49,7 +49,7 @@ class Shell(Protocol):
         """A history begins, or goes on after a start: what this feed makes is to be sent."""
 
     def join(self, follower: Follower) -> None:
-        """A replica has come: it wants a copy, or is online."""
+        """Add a replica: it needs a copy, or is online."""
 
     def leave(self, follower: Follower) -> None:
         """A replica is gone."""
@@ -255,7 +255,7 @@ class Primary:
         return 0 if self.feed is None else self.feed.written
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """The number of replicas that have come as far as an offset."""
+        """The number of replicas that have reached an offset."""
         return self.followers.count(offset, durable=durable)
 
     def ask(self, offset: int) -> None:

@@ -47,7 +47,7 @@ class Word:
 
     @property
     def flag(self) -> bool:
-        """True for a tick in a form."""
+        """True for a checked box in a form."""
         return self.kind == "flag"
 
     @property
@@ -163,7 +163,7 @@ class Action:
 
     @property
     def line(self) -> str:
-        """Its command line; words in capitals are what it needs."""
+        """Its command line, with the missing values in capitals."""
         arguments = [word.metavar for word in self.words if word.kind == "argument"]
         shown = [word for word in self.words if word.kind == "option" and (word.needed or word.shown)]
         options = [f"{word.option} {word.metavar}" for word in shown]

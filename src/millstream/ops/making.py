@@ -79,7 +79,7 @@ class ActionCall:
 async def prepare(
     action: Action, line: Line, texts: Texts, tell: Counting | None = None, *, kept: bool = False, who: str = ""
 ) -> Prepared:
-    """Plan a change from what a person wrote."""
+    """Plan a change from a person's texts."""
     values = action.bound(texts)
     change = ActionCall(action, line, dict(texts), tell or (lambda _: None), kept, who)
     if action.writes:

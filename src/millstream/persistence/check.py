@@ -75,7 +75,7 @@ class CheckReport:
 def check(
     directory: str | os.PathLike[str], disk: Disk | None = None, on_progress: Progress | None = None
 ) -> CheckReport:
-    """Look over a data directory."""
+    """Check a data directory."""
     disk, report = disk or RealDisk(), CheckReport(Path(directory))
     try:
         names = disk.list(report.directory)

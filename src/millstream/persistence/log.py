@@ -172,7 +172,7 @@ class Log:
 
     @property
     def is_poisoned(self) -> bool:
-        """True if it takes nothing any more, since the content of the disk is unknown."""
+        """True if the log refuses all writes, since the content of the disk is unknown."""
         return bool(self._failure)
 
     def announce(self, address: str) -> None:

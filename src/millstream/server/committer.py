@@ -101,7 +101,7 @@ class Committer:
             self._schedule_turn()
 
     def end_turn(self) -> None:
-        """All that came in this turn has been run: commit it now rather than when others have had their turn."""
+        """Commit this turn's commands now, before other tasks of the loop run."""
         if self._commit.retry_if_floor_moved() or self._commit.has_group:
             self._turn()
 

@@ -367,7 +367,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ replies
 
     def deliver(self, outcome: Outcome) -> None:
-        """A reply, or a message, that another session's command or the passing of time has brought about."""
+        """Deliver a reply or message that another session's command, or a timer, caused."""
         try:
             if self.session.killed:
                 self._kill()
@@ -582,7 +582,7 @@ class Clients:
         self.server.facts.rejected_connections += 1
 
     def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not."""
+        """Open a session for a new connection, or send the reason for a refusal."""
         self.open.add(connection)
         server, config = self.server, self.server.node.config
         # One more by the unix socket: a user with access to it must be able to list the clients, and use CLIENT KILL

@@ -197,7 +197,7 @@ class _Reads:
         return Layout.of(self._schema, headers=self._parsed.headers)
 
     def read(self, partition: datasource.InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one partition; the same ones however often it is called."""
+        """The rows of one partition; each call returns the same ones."""
         assert isinstance(partition, datasource.InputPartition)
         ranges = getattr(partition, "ranges", ())
         if not ranges:

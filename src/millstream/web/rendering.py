@@ -110,7 +110,7 @@ def html(page: WebPage, asked: Asked) -> bytes:
 
 
 def beginning(asked: Asked) -> bytes:
-    """The beginning of a page whose facts are still being asked for: its bar, and a notice of that."""
+    """The beginning of a page that waits for its facts: the bar and a notice."""
     named = asked.words.get("group") or asked.words.get("key") or asked.words.get("id")
     title = next((title for path, title, _ in SECTIONS if path == asked.path), "Millstream")
     page = WebPage(

@@ -124,7 +124,7 @@ class _Thread:
         return asyncio.run_coroutine_threadsafe(main(), self._loop)
 
     def end(self) -> None:
-        """Let it end, and cancel what runs; called again, or after the end, nothing."""
+        """End the thread and cancel its tasks; a second call does nothing."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._ended.set)
 

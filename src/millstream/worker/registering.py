@@ -455,6 +455,6 @@ async def run_all_hooks(hooks: list[Hook]) -> None:
 
 
 async def run_hooks(hooks: list[Hook]) -> None:
-    """Run them in turn; the first that fails ends it."""
+    """Run the hooks in turn; stop at the first that fails."""
     for hook in hooks:
         await finished(hook())

@@ -67,7 +67,7 @@ class Router(Declaring):
 
 
 class RouterPublisher(Publisher):
-    """A publisher of what handlers return, for apps to come."""
+    """A publisher of handlers' results, for apps that include the router later."""
 
     async def publish(self, content: Any) -> str:  # noqa: ARG002 - as an app's
         """Refused: a router has no server.

@@ -46,7 +46,7 @@ _SLOT_STEP = 10_000
 
 
 class StillBusyError(AssertionError):
-    """The app did not become idle in time; the text says what it was doing."""
+    """The app did not become idle in time; the text names its remaining work."""
 
 
 class _Watch(Middleware):

@@ -20,7 +20,7 @@ from millstream.ops.spread import prepare
 
 @dataclass(frozen=True, slots=True)
 class TypedChange:
-    """A change as somebody typed it."""
+    """A change as typed on the command line."""
 
     action: Action
     texts: Mapping[str, str]

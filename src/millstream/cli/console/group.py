@@ -99,7 +99,7 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
 
     If the server does not know the lag, the command reads and counts up to --count undelivered entries. It also shows
     the command that repairs the server's counter, if there is one. Each piece of advice has its facts and a command
-    line that helps. A partitioned stream has the sums of its partitions, and a table of them with their owners.
+    line to run. For a partitioned stream the figures are sums, and a table lists the partitions with their owners.
 
     \b
     Examples:

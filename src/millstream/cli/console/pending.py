@@ -68,11 +68,11 @@ def ls(
 ) -> None:
     """List entries that were delivered to GROUP of STREAM and not acknowledged yet.
 
-    Entries are listed in pages, by id, of all partitions of a partitioned stream. With a filter or --sort the
-    command scans up to --scan entries (of each partition), the oldest first; the last line reports if there are more.
-    An entry without an owner has no consumer and no idle time. `due in` is the time until a delayed entry is delivered
-    again. `fatal` marks an entry released as impossible to process, `gone` one that is no longer in the stream (checked
-    with --payload or --gone).
+    The list is in order of ids, in pages; for a partitioned stream it has the entries of all partitions. With a filter
+    or --sort the command scans up to --scan entries (of each partition), the oldest first. The last line reports if
+    there are more. An entry without an owner has no consumer and no idle time. `due in` is the time until a delayed
+    entry is delivered again. `fatal` marks an entry that a consumer released as impossible to process. `gone` marks one
+    that is no longer in the stream; only --payload and --gone check that.
 
     \b
     Examples:

@@ -74,7 +74,7 @@ def _from_file(name: str) -> list[str]:
 
 
 def _urls_of(path: Path) -> list[str]:
-    """The URLs in a file, which nobody else may read where one of them has a password."""
+    """The URLs in a file, which must be private if one of them has a password."""
     with path.open("rb") as file:
         urls = _urls(file.read().decode())
         if any(map(has_password, urls)):

@@ -177,7 +177,7 @@ class AddedEntries:
     missing: int = 0  # Entries that were not added, since the stream is not there
 
     def take(self, reply: object) -> None:
-        """Count one reply to XADD, no refusal."""
+        """Count one successful reply to XADD."""
         if isinstance(reply, bytes):
             self.count += 1
             self.last = reply.decode()

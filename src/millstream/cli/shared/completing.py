@@ -275,7 +275,7 @@ async def _collect(names: AsyncIterator[bytes], begun: str, found: list[str]) ->
 
 
 def _patience() -> float:
-    """Seconds for the server."""
+    """Seconds that a completion waits for the server."""
     try:
         return min(max(float(os.environ.get("MILLSTREAM_COMPLETE_TIMEOUT", PATIENCE)), 0.01), 60.0)
     except ValueError:

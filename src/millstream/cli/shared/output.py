@@ -281,7 +281,7 @@ class _Bar:
         self._tasks: dict[str, Any] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """See :data:`Tell`."""
+        """Show the progress, as :data:`Tell` has it."""
         if self._bar is None:
             if time.monotonic() - self._began < _QUIET:
                 return

@@ -244,7 +244,7 @@ def _whole(one: StoredLetter) -> dict[str, object]:
 
 
 def _show(output: Output, whole: dict[str, object]) -> None:
-    """One letter: facts, payload, and tables. People get the traceback from their own code on, and fields opened."""
+    """Show one letter: facts, payload and tables. People see decoded fields, and the traceback of their own code."""
     pairs, history = cast("list[list[bytes]]", whole.pop("fields")), cast("list[dict[str, Any]]", whole.pop("history"))
     headers, payload = readable(pairs)
     opened = Table("headers", _FIELDS, list(headers.items()))

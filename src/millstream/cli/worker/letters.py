@@ -64,7 +64,7 @@ def _frames(lines: list[str], at: int) -> tuple[list[_Frame], int]:
 
 
 def _users(frames: list[_Frame]) -> list[_Frame]:
-    """The frames from the first that is the user's."""
+    """The frames of a traceback, from the first one in the user's code."""
     for at, (path, _) in enumerate(frames):
         if not _OURS.search(path) and not _BETWEEN.search(path):
             return frames[at:] if any(_OURS.search(before) for before, _ in frames[:at]) else frames

@@ -49,8 +49,8 @@ def _found(target: str, app_dir: str | None) -> Engine:
 def relay(target: str, app_dir: str | None, url: str | None) -> None:
     """Move committed rows of a database's outbox to their streams, until SIGTERM or Ctrl-C.
 
-    MODULE:ENGINE names an engine of SQLAlchemy: shop:engine is `engine` in shop.py. You can start several relays: one
-    at a time works, and another takes over when it ends.
+    MODULE:ENGINE names an engine of SQLAlchemy: shop:engine is `engine` in shop.py. Several relays may run: one
+    works, and another takes over when that one ends.
 
     \b
     Example:

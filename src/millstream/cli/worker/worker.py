@@ -1,4 +1,4 @@
-"""``millstream worker``: who works, at what, and telling them to be quiet, to end, or to leave a handler alone."""
+"""``millstream worker``: show workers and their work; quiet, stop or pause them."""
 
 from typing import TYPE_CHECKING, Any
 

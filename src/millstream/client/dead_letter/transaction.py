@@ -397,7 +397,7 @@ class DeadLetterTransaction(Generic[Failed]):
         return set(missing)
 
     def _again(self, entry: Failed) -> Command:
-        """Makes an entry pending that is so no more, as often delivered as it was."""
+        """Make an entry pending again, with its earlier count of deliveries."""
         again = emulate.recount(self._route.group, self._route.consumer, entry.deliveries)
         return (*again.command(self._route.stream, [entry.id]), "FORCE")
 

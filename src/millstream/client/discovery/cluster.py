@@ -115,7 +115,7 @@ class _PubSub(_ClusterPubSub):  # type: ignore[misc] # the line that finds it
 
 
 class _AsyncCluster(redis.asyncio.RedisCluster):
-    """Waits for a turn where redis-py refuses one use more than a node has connections."""
+    """A client that waits for a free connection of a node, where redis-py raises an error."""
 
     def __init__(self, *, max_connections: int = CONNECTIONS, timeout: float | None = PATIENCE, **options: Any) -> None:
         # An owner of a turn has at most one connection to a node, and one more for the node's sharded channels

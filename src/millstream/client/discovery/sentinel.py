@@ -35,7 +35,7 @@ _answered: dict[frozenset[tuple[str, int]], tuple[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service as its URL names it."""
+    """A service of Sentinel, from its URL."""
 
     sentinels: tuple[tuple[str, int], ...]  # Addresses, asked in this order
     name: str  # Name of the service (the master's name in the Sentinels' configuration)

@@ -115,7 +115,7 @@ class Recurring:
 
 
 def checked_name(call: str, name: object) -> str:
-    """The name of a schedule, as a caller wrote it."""
+    """The name of a schedule, after a check that it is valid."""
     checked = schedule.checked_id(call, name, "name")
     if checked.startswith(("paused:", "table:")):
         raise ConfigError(f"{call}(name={name!r}) is invalid: it does not begin with paused: or table:.")

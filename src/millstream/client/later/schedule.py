@@ -84,7 +84,7 @@ class When:
 
     @property
     def words(self) -> tuple[str | int, int]:
-        """Both as the script takes them."""
+        """Both, as arguments of the script."""
         return ("" if self.at_ms is None else self.at_ms), self.delay_ms
 
 

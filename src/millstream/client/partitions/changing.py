@@ -106,7 +106,7 @@ async def planned(line: Line, stream: str, number: int, by: str | None = None) -
     if layout is None:
         (state,) = (await look_at(line, (stream,))).values()
         if not state.last_id:
-            raise UsageError(f"{name} is invalid: there is no such stream. Make a partitioned one instead.")
+            raise UsageError(f"{name} is invalid: there is no such stream. Check the name, or partition it first.")
         layout, before = replace(first, generations=(Generation(0, (stream,)),)), None
     else:
         before = layout

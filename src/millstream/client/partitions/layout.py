@@ -64,7 +64,7 @@ class PartitionLayout:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the partitions that take new entries."""
+        """Keys of the partitions that receive new entries."""
         return self.generations[-1].keys
 
     @property

@@ -27,7 +27,7 @@ def low_of(word: bytes) -> Id:
 
 
 def high_of(word: bytes) -> Id:
-    """The greatest id of a range that ends so."""
+    """The greatest id in a range, from the text of its end."""
     if word == b"+":
         return LAST
     exclusive, milliseconds, number = _parts(word)

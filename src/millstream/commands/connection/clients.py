@@ -228,7 +228,7 @@ def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    """The session of that number, if there is one."""
+    """The session with this id, or None."""
     wanted = read_integer(word)
     if wanted is None or wanted < 1:
         raise CommandError("ERR client-id should be greater than 0")

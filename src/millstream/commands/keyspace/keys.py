@@ -78,7 +78,7 @@ def type_(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("keys", 2, "readonly", acl="dangerous", keys=(0, 0, 0))
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
-    """Looks at every key; SCAN does it in steps.
+    """Return the keys that match; SCAN does it in steps.
 
     Expired keys that no command has found are deleted on the way, hence the copy of the names. A pattern that would
     keep all other clients waiting for too long is refused, see :mod:`millstream.glob`.

@@ -355,7 +355,7 @@ def _blocking_move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool
 
 @LIST.command("blmove", 6, "write denyoom blocking", keys=(1, 2, 1))
 def blmove(ctx: Context, argv: list[bytes]) -> Reply:
-    """The element."""
+    """The moved element."""
     return _blocking_move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
 
 

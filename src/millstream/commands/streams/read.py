@@ -386,7 +386,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
 def _glance_as_group(
     key: bytes, name: bytes | None, consumer: bytes, db: Database, wall: int
 ) -> list[Transition] | None:
-    """True if XREADGROUP would find nothing new at its one key, and only note that the consumer was here."""
+    """True if XREADGROUP would find nothing new at its only key, and would only record the consumer's visit."""
     stream = db.keys.get(key)
     if type(stream) is not Stream or key in db.expires or name is None:
         return None

@@ -33,7 +33,7 @@ def keyword(word: bytes) -> bytes:
 
 
 def cursor(word: bytes) -> int:
-    """The position from which SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way."""
+    """The cursor of SCAN and similar commands, read as in Redis 8; halves of ids are read in the same way."""
     found = ids.half(word.partition(b"\0")[0])
     if found is None:
         raise CommandError("ERR invalid cursor")

@@ -81,7 +81,7 @@ class Accounts:
 
     @property
     def default(self) -> User:
-        """The user of a session that has not said otherwise; cannot be deleted."""
+        """The user of a session without a login; it cannot be deleted."""
         return self._users[DEFAULT]
 
     @property

@@ -159,7 +159,7 @@ class Selector:
         self.keys.append(KeyPattern(pattern, reads, writes, glob.rule(pattern)))
 
     def _add_channel(self, rule: bytes) -> None:
-        """``&pattern``; what a client subscribes by pattern must be one of these, letter for letter."""
+        """Add ``&pattern``; a pattern that a client subscribes to must equal one of these."""
         if self.all_channels:
             raise RuleError(CHANNELS_OPEN, rule)
         if has_spaces(rule):
@@ -397,7 +397,7 @@ class User:
         return self.root.is_unrestricted or any(each.is_unrestricted for each in self.selectors)
 
     def refusal(self, row: Command, argv: list[bytes]) -> Denial | None:
-        """Why this user may not run a command, or None."""
+        """The reason why this user may not run a command; None if the user may."""
         uses = uses_of(row, argv)
         worst = Denial(1, 0)
         for selector in (self.root, *self.selectors):
@@ -408,7 +408,7 @@ class User:
         return worst
 
     def reads_every_key(self, row: Command, argv: Sequence[bytes]) -> bool:
-        """True if one of the selectors lets a command read any key there is."""
+        """True if one of the selectors lets a command read all keys."""
         return any(each.reads_every_key(row, argv) for each in (self.root, *self.selectors))
 
     def allows_channel(self, channel: bytes, *, by_pattern: bool) -> bool:

@@ -31,7 +31,7 @@ class Ordered(Generic[V]):
         self._lasts: list[int] = []
 
     def fill(self, numbers: list[int], values: list[V]) -> None:
-        """Hold these and nothing else."""
+        """Replace all contents by these."""
         starts = range(0, len(numbers), self.PIECE)
         self._pieces = [numbers[at : at + self.PIECE] for at in starts]
         self._values = [values[at : at + self.PIECE] for at in starts]

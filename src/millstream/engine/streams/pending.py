@@ -30,7 +30,7 @@ MAX_DELIVERIES = 2**63 - 1
 
 
 class Pending:
-    """One record."""
+    """One pending entry's record."""
 
     __slots__ = ("after", "before", "consumer", "count", "id", "time")
 
@@ -164,7 +164,7 @@ class PyConsumer:
 class TimeOrder:
     """A group's records by time, with the NACK zone at the head.
 
-    A linked list, with the last owned record of each time by that time, in order. So a record finds its place at once
+    A linked list, and an index in order from each time to its last owned record. So a record finds its place at once
     wherever it belongs. A delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
     """
 

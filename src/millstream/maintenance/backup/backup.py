@@ -31,7 +31,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """A backup's facts about itself."""
+    """The facts that a backup holds about itself."""
 
     made_ms: int  # Wall time in milliseconds at which the backup began
     source: str  # The data directory

@@ -163,7 +163,7 @@ STREAM_SETTINGS = ("repl-timeout", "client-output-buffer-limit")
 
 
 def has_replicas(info: Mapping[str, Any]) -> bool:
-    """True if it is a primary that replicas follow."""
+    """True if the server is a primary with replicas."""
     return info.get("role") == "master" and any(map(_is_replica, info))
 
 

@@ -322,7 +322,7 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
 
 
 def _raw(name: str) -> bytes:
-    """A name as the server has it: any bytes, which redis-py would not send back from the text it made of them."""
+    """The exact bytes of a name, of which redis-py made text that it would not send back unchanged."""
     return name.encode(errors="surrogateescape")
 
 

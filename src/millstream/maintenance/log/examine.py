@@ -51,7 +51,7 @@ class Examination:
 
 
 def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress | None = None) -> Examination:
-    """Look over a data directory, in use or not; nothing is changed and no lock is taken."""
+    """Examine a data directory, which may be in use; this changes nothing and takes no lock."""
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
         with FrozenView(disk, directory) as view:

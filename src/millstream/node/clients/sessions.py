@@ -83,7 +83,7 @@ class Sessions:
         self._by_id.pop(session.id, None)
 
     def unsubscribe(self, session: Session) -> None:
-        """A client listens to nothing any more."""
+        """Remove all subscriptions of a client."""
         for names, channels in ((session.channels, self.channels), (session.patterns, self.patterns)):
             for name in names:
                 channels.leave(session, name)

@@ -109,7 +109,7 @@ class Failover:
         self._sessions.let_writers_go(_PURPOSE, now)
 
     def _look(self, now: Now) -> None:
-        """A replica has told how far it is, or time has passed."""
+        """Continue a failover after a report of a replica, or after some time."""
         if self._primary.failover != WAITING:
             return
         chosen = next((each for each in self._candidates() if each.acked >= self._primary.offset), None)

@@ -269,7 +269,7 @@ class _Follower:
         self._away = False
 
     async def run(self) -> None:
-        """Read until cancelled; an error goes the way of what came."""
+        """Read until cancelled; an error is delivered in the same way as entries."""
         try:
             while True:
                 try:

@@ -116,7 +116,7 @@ class StreamGaps:
 
 
 class GapFinder:
-    """Looks through ids, oldest first, for jumps."""
+    """Finder of gaps in ids, which are given in order."""
 
     def __init__(self) -> None:
         self.gaps: list[EntryGap] = []  # The gaps found

@@ -178,7 +178,7 @@ def _who_reads(case: Case) -> tuple[str, ...]:
 
 
 def _worker_reads(case: Case) -> bool:
-    """True if a worker that is alive says that it reads the group."""
+    """True if an alive worker reports that it reads the group."""
     return bool(_group_workers(case))
 
 

@@ -220,7 +220,7 @@ class GroupReaders:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """The names of all readers."""
         return self.workers + self.others
 
 

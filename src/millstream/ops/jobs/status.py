@@ -19,7 +19,7 @@ class GroupJob:
 
     @property
     def open(self) -> bool:
-        """True if it can be cancelled."""
+        """True if the job can be cancelled."""
         return self.state in ("queued", "running")
 
 

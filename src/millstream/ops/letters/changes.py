@@ -288,7 +288,7 @@ def plan_remove(found: LetterTally) -> ChangePlan:
 
 
 def plan_edit(key: str, one: StoredLetter, fields: Sequence[bytes], difference: Sequence[str]) -> ChangePlan:
-    """Put the corrected entry of a letter back."""
+    """Plan to put back the corrected entry of a letter."""
     letter = one.letter
     assert letter is not None
     question = (

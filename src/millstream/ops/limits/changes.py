@@ -74,7 +74,8 @@ async def remove(change: ActionCall, name: Name) -> plan.ChangePlan:
     one = await named_limit(change.line, name)
     if one.written is None:
         raise plan.TargetMissingError(
-            f"the limit {name!r} has no rate that was set; `millstream limit ls` shows all limits"
+            f"the limit {name!r} has only the rate of its code, which cannot be removed; `millstream limit ls` shows "
+            "all limits"
         )
     return plan_remove(one)
 

@@ -31,7 +31,7 @@ class LimitStatus:
 
     @property
     def rate(self) -> str:
-        """The rate that holds; empty where there is none."""
+        """The rate in effect; empty if there is none."""
         return " or ".join(self.declared) if self.set_rate is None else str(self.set_rate)
 
 

@@ -159,7 +159,7 @@ class _Parser:
         return False
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raise an error if text is left."""
         if self._at < len(self._words):
             left = self._words[self._at]
             raise ValueError(

@@ -102,7 +102,7 @@ def _envelope(data: bytes) -> Decoded | None:
 
 
 def _text(data: bytes) -> Decoded:
-    """Text where most of it is such; else hex."""
+    """The value as text if most of it is text, else as hex."""
     sample = data[:_SAMPLE]
     strange = len(sample) - len(sample.translate(None, _CONTROLS))
     text = data.decode("utf-8", "surrogateescape")

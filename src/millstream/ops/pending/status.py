@@ -61,7 +61,7 @@ class PendingChoice:
     gone: bool = False  # No longer in the stream; the reading function has to check that (``PendingEntry.gone``)
 
     def fits(self, entry: PendingEntry) -> bool:
-        """True if this entry is meant."""
+        """True if this entry is selected."""
         return (
             self.consumer in (None, entry.consumer)
             and (self.idle_ms is None or entry.idle_ms is None or entry.idle_ms >= self.idle_ms)

@@ -148,7 +148,7 @@ def plan_resume(one: RecurringStatus) -> ChangePlan:
 
 
 def plan_fire(one: RecurringStatus, at_ms: int) -> ChangePlan:
-    """Add an entry now."""
+    """Plan to add an entry of a schedule now."""
     words: tuple[bytes | str | int, ...] = one.words
     if one.stream.startswith(STREAM):
         words = (*words, "scheduled", at_ms)  # its handler takes the time of the firing

@@ -262,7 +262,7 @@ def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mappi
 
 
 def plan_trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
-    """Remove the oldest entries of a stream."""
+    """Plan to remove the oldest entries of a stream."""
     stream = facts.stream
     key, goes = stream.key, counted(facts.entries, more=facts.more)
     sign = "~" if approximately else "="

@@ -184,7 +184,7 @@ class GroupSeen:
 
     @property
     def at_ms(self) -> int:
-        """Wall milliseconds when it was asked for."""
+        """Wall milliseconds of the request."""
         return self.streams.at_ms
 
     @property

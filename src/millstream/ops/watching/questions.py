@@ -86,7 +86,7 @@ async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Rea
 
 
 async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> Reading[PendingPage]:
-    """Pending entries with their payloads, long values cut."""
+    """Pending entries with their payloads; long values are cut."""
 
     async def work(line: Line) -> PendingPage:
         _, found = await pending.read_wanted(line, wanted)

@@ -231,7 +231,7 @@ class ServerWatch:
         return kept.reading
 
     def _forget(self, now: float) -> None:
-        """Drop the readings without a viewer, so that memory stays bounded for any questions."""
+        """Drop the readings that nobody views, so that memory stays bounded."""
         old = [name for name, kept in self._kept.items() if kept.under_way is None and now - kept.wanted > _LOOKED_AT]
         by_use = sorted(
             (name for name, kept in self._kept.items() if kept.under_way is None),

@@ -160,7 +160,7 @@ async def resume(
     group: AnyGroup = None,
     worker: Annotated[str | None, Word("hidden")] = None,
 ) -> ChangePlan | Prepared:
-    """Resume GROUP of STREAM after a pause, or the worker ID after `quiet` or `drain`.
+    """Resume GROUP of STREAM after a pause, or a worker by its ID after `quiet` or `drain`.
 
     \b
     Examples:

@@ -261,7 +261,7 @@ class CopyMaker:
             copy.drop(0)
 
     def _give_up(self, reason: str, waiting: list[Follower]) -> None:
-        """No copy could be made: its replicas are sent away, and new ones wait, ever longer."""
+        """Disconnect the replicas of a copy that failed; new ones wait longer after each failure."""
         self._failed += 1
         self._not_before = self._server.loop.time() + copy_pause(self._failed)
         for follower in waiting:

@@ -319,7 +319,7 @@ def read_pages(source: Path | BinaryIO, after: Id, until: Id, want: Want) -> Ite
 
 
 def _wanted(names: Sequence[str], known: Sequence[TableColumn], want: Want) -> list[str]:
-    """The columns of a file that have to be read."""
+    """The columns of a file that must be read."""
     if not (want.listed or want.by_name):
         return ["id"]
     if not known:

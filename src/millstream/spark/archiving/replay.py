@@ -47,7 +47,7 @@ def replay(
 
 
 class _Pace:
-    """When a batch is due."""
+    """The times at which batches are due."""
 
     def __init__(self, speed: float | None, clock: Callable[[], float]) -> None:
         self._speed = speed

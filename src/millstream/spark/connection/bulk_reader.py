@@ -78,7 +78,7 @@ class BulkReader:
         return self._until is not None
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Ask for something, without waiting for it."""
+        """Send a request without waiting for the reply."""
         self._sent = tuple(commands)
         retrying(self._send)
 

@@ -128,7 +128,7 @@ def _connected(url: str, patience: float) -> Any:
 
 
 def pack(*commands: Command) -> bytes:
-    """Commands as they travel."""
+    """The bytes of commands."""
     return b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type] # its stub says a tuple of one
 
 

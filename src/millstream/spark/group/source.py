@@ -148,7 +148,7 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan().settle(self._load(end))
 
     def stop(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if self._planner is not None:
             self._planner.close()
             self._planner = None

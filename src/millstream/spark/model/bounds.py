@@ -66,7 +66,7 @@ def bounds_of(filters: Iterable[object]) -> Bounds:
 
 
 def narrowed(filters: Iterable[Filter]) -> Bounds:
-    """The entries that all of these filters leave to be read; filters that do not concern ids are passed over."""
+    """The entries that pass all these filters; filters that do not concern ids are ignored."""
     found = Bounds()
     for name, column, value in filters:
         if column == "timestamp":

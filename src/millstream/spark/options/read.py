@@ -116,7 +116,7 @@ def parse(raw: Mapping[str, str]) -> Options:
 
 
 def parse_entries(raw: Mapping[str, str]) -> Options:
-    """The options of a read of entries by ``spark.read`` or ``spark.readStream``: which of them is not known yet."""
+    """The options of a read of entries, before it is known if ``spark.read`` or ``spark.readStream`` reads."""
     found = parse(raw)
     of_batches, of_streams = (
         next((name for name in names.others(other) if name in names.options(use) and name.lower() in found.given), None)

@@ -144,7 +144,7 @@ class SinkCommit:
                 return
 
     def _check(self, parts: Sequence[Part]) -> None:
-        """Raise if these rows cannot be published: whatever can be known is known before anything is visible."""
+        """Raise an error if these rows cannot be published, before any row is visible."""
         found = self._router.ask_all([("HLEN", part.key) for part in parts])
         for part, pieces in zip(parts, found, strict=True):
             if pieces != part.pieces:

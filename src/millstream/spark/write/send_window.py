@@ -22,7 +22,7 @@ class _Packed(NamedTuple):
 
 
 class SendWindow:
-    """Commands sent ahead of their replies; all must be such as may be sent twice, in any order."""
+    """Commands sent before the replies to earlier ones; all must be safe to repeat, in any order."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

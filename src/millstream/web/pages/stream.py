@@ -32,7 +32,7 @@ class EntryRow:
 
 
 async def stream_page(asked: Asked) -> WebPage:
-    """A stream."""
+    """The page of a stream."""
     key = asked.word("key")
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)

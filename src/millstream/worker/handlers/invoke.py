@@ -60,7 +60,7 @@ class HandlerCalls:
 
     @property
     def one(self) -> Call:
-        """The call for one entry, by the shortest way there is."""
+        """Call the handler for one entry, with the least overhead."""
         if self._wrapped or self._injector is not None or self._context:
             return self._call_around
         if self._threads is None and not self._subscription.publishers:

@@ -269,7 +269,7 @@ def _progress(at: object, of: object, text: object) -> str:
 
 
 class _Storing:
-    """Awaitable that ends when the outcome is stored, or tells that it was refused."""
+    """An awaitable that ends when the outcome is stored, or raises if it was refused."""
 
     def __init__(self, stored: "asyncio.Future[None]", check: Callable[[], None]) -> None:
         self._stored = stored
@@ -281,7 +281,7 @@ class _Storing:
 
 
 class _Done:
-    """Awaitable that is done already."""
+    """An awaitable that is done."""
 
     def __await__(self) -> Generator[None, None, None]:
         return

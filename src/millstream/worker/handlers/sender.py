@@ -263,7 +263,7 @@ class Sender:
         return str(reply, "ascii")
 
     async def _schedule(self, deadline: float | None, retry: float, stream: str, fields: list[bytes], how: How) -> str:
-        """Have an entry wait on the server."""
+        """Schedule an entry on the server."""
         later = how.later
         assert later is not None
         loop = asyncio.get_running_loop()
@@ -360,7 +360,7 @@ class Sender:
     async def _add_batch_later(
         self, stream: str, contents: Sequence[list[bytes]], ids: Sequence[str | None], how: How, begun: list[str]
     ) -> list[str]:
-        """Have many entries wait on the server; the ids of their schedules."""
+        """Schedule many entries on the server; return the ids of the schedules."""
         if not contents:
             return []
         assert how.later is not None

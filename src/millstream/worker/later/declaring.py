@@ -194,7 +194,7 @@ class RecurringSchedules:
         return await recurring.remove(self._line(), name)
 
     async def pause(self, name: str) -> bool:
-        """Place no firing until it is resumed; False if there is no such schedule.
+        """Stop the firings until the schedule is resumed; False if there is no such schedule.
 
         Args:
             name: of the schedule.

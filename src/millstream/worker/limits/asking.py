@@ -146,7 +146,7 @@ class FleetLimit:
     async def _ask(
         self, key: bytes, wanted: int, back: tuple[int, int], act: str, names: Sequence[str], *, paced: bool = False
     ) -> list[bytes | int] | None:
-        """The script's reply; None if the server cannot be asked, so that nothing runs."""
+        """The script's reply; None if the server does not answer, and then nothing runs."""
         rate, burst = self.limit.paced(self.override)
         each = f"{rate.each_us:.6f}" if rate is not None and paced else 0
         where = keys(self.name, key)

@@ -86,7 +86,7 @@ _COUNTED = ("in_use", "granted", "refused", "waiting")
 
 
 class Limiter:
-    """Asks for the permits of one handler's runs."""
+    """The permits of one handler's runs."""
 
     def __init__(self, subscription: Subscription, member: Membership, acks: PendingAcks, line: Line) -> None:
         self.limits = [FleetLimit(one, one.name or subscription.name, line) for one in subscription.limits]

@@ -232,7 +232,7 @@ class PartitionedLoop:
             part.pause(pause)
 
     async def renew(self) -> None:
-        """Renew what is due now; for tests that turn the clock by hand."""
+        """Renew the leases that are due now; for tests with a manual clock."""
         await self.ownership.renew_due()
         for part in self.parts:
             await part.renew()

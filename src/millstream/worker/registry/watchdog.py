@@ -246,7 +246,7 @@ class Watchdog:
                 os.write(self._reports, line)
 
     def _is_debugged(self) -> bool:
-        """True under a debugger: who looks at a program step by step does not want it killed."""
+        """True under a debugger, where a stopped program must not be killed."""
         if self._traced or any(name in sys.modules for name in _DEBUGGERS):
             return True
         # Newer debuggers use this and set no trace function

@@ -129,7 +129,7 @@ class Membership:
     lease: PartitionLease | None = None  # The lease, if the stream is a partition
 
     def stale(self, held: Held) -> bool:
-        """True when so much time went by that somebody else may own the entry."""
+        """True if so much time passed that another consumer may own the entry."""
         # Three quarters: the rest is for the way to the server and for clocks of different speed
         return self.clock.mono_time() - held.leased > self.min_idle * 3 // 4 and not self.no_ack
 

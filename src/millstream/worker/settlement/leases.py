@@ -73,7 +73,7 @@ class Leases:
                 member.lose(held)
 
     async def renew(self, entries: list[Held]) -> None:
-        """Renew these; those that are not ours any more are lost, unless an outcome of theirs is on its way."""
+        """Renew these leases; an entry that is no longer ours is lost, unless its outcome is being stored."""
         if not entries:
             return
         member = self._member

@@ -44,7 +44,7 @@ def refuse_by_a_handler(call: str) -> None:
 
 
 def blame(work: Work, error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
-    """Have the run of an entry, or of each of a batch, count as failed though its handler returns."""
+    """Count the run of an entry, or of each in a batch, as failed although its handler returns."""
     for held in [work] if isinstance(work, Held) else work:
         if held.state is State.RUNNING:
             STRAY.setdefault(id(held), (error, task))

@@ -123,7 +123,7 @@ class Buffer(SubscriberPart):
             self._member.stats.released += 1
 
     def hand_back(self) -> None:
-        """Give back everything in here."""
+        """Release all entries in the buffer."""
         while self.entries:
             self.give_back(self.entries.popleft())
         # These wait for an earlier entry of their key, which may be running

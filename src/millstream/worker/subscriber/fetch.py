@@ -133,7 +133,7 @@ class Fetcher(SubscriberPart):
             await self._drop(await self._delays.held(reply, line))
 
     async def _calls(self, *commands: Command, within: float | None = None) -> list[Reply]:
-        """The replies to commands that may claim: what is not due is kept out of their reach in the same request."""
+        """The replies to commands that may claim; the same request hides entries that are not due from them."""
         hold = self._delays.hold()
         # One request, so that little can be delayed by others between the two
         if self._owned is None:
@@ -316,7 +316,7 @@ class Fetcher(SubscriberPart):
         raise GroupMissing(self._member.group)
 
     async def _expect_delayed(self) -> None:
-        """Learn when entries are due that an owner before delayed."""
+        """Read the due times of entries that an earlier owner delayed."""
         member = self._member
         if member.no_ack:
             return
@@ -469,7 +469,7 @@ class Fetcher(SubscriberPart):
         return gone
 
     def _pause(self, *, more: bool) -> int:
-        """Milliseconds until the next step: none while there is something to take or drop, few until all was seen."""
+        """Milliseconds until the next step: 0 while there is work, few until all entries were seen."""
         if more:
             return 0
         interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS if self._owned is None else _OWNED_SWEEP_MS)

@@ -140,7 +140,7 @@ class IsolatedRuns(SubscriberPart):
         self.hand_back()
 
     def hand_back(self) -> None:
-        """Let anybody have what waits, uncharged as it is."""
+        """Release the waiting entries to all consumers, without a charge."""
         while self._queue:
             held, _ = self._queue.popleft()
             if held.state is State.BUFFERED:

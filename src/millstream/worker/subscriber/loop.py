@@ -373,7 +373,7 @@ class SubscriberLoop:
         self._intake.hold_up(self._quiet or self.paused is not None)
 
     async def renew(self) -> None:
-        """Renew what is due now, as happens by itself every second or so; for tests that turn the clock by hand."""
+        """Renew the leases that are due now, as a task does every second; for tests with a manual clock."""
         await self.common.leases.round()
         await self.fetcher.hold()
         await self.common.cancels.round()

@@ -142,7 +142,7 @@ class Standstill:
         await _take(loop, steps, line)
 
     def _returning(self, loop: SubscriberLoop, blocking: Sequence[Held]) -> list[FenceStep]:
-        """Steps that hand back what has not begun; it counts as lost here."""
+        """The steps that release entries not begun; they count as lost here."""
         held = list(loop.member.held.values())
         waiting = [one for one in held if one.state is State.BUFFERED and one not in blocking]
         alone = loop.waiting_alone()  # their delivery is taken back already

@@ -152,7 +152,7 @@ def _integer(items: Iterator[bytes]) -> int:
 
 
 def _count(items: Iterator[bytes]) -> int:
-    """The next element, which must be a number of things."""
+    """The next element, which must be a count."""
     return number(_integer(items), _LLONG_MAX)
 
 

@@ -1,4 +1,4 @@
-"""Values in RDB files that we do not hold: skipped, and called by their names. PURE.
+"""Values in RDB files of types that Millstream does not have: they are skipped and reported by name. PURE.
 
 The form of each must be known in order to skip it, since a value does not begin with its size.
 """

@@ -149,7 +149,7 @@ class _Renewal:
         self._record = record
 
     def give_back(self) -> None:
-        """Let others have it at once."""
+        """Release the lease, so that others can take it at once."""
         self._over.set()
         self._thread.join()
         if self._lost:

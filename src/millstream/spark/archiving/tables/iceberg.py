@@ -43,7 +43,7 @@ class CatalogUnansweredError(StorageError):
 
 
 def open_catalog(name: str | None, storage: Storage) -> Catalog:
-    """The catalog that a name means."""
+    """Open the catalog of this name or URI."""
     if name is not None and has_password(name):
         raise ConfigError(
             "the URI of the catalog has a password: the archive's manifest, which its readers see, would have the "
@@ -152,7 +152,7 @@ def _place(plan: TablePlan, storage: Storage) -> str:
 
 
 def _made(catalog: Catalog, name: tuple[str, str], plan: TablePlan, storage: Storage) -> Table:
-    """The table, made if there is none."""
+    """The table, which is created if it does not exist."""
     if catalog.table_exists(name):
         table = catalog.load_table(name)
         if table.location() != _place(plan, storage):

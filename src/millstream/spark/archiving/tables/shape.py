@@ -46,7 +46,7 @@ class Shape:
 
     @property
     def json(self) -> dict[str, Any]:
-        """As the manifest has it."""
+        """The shape as JSON of the manifest."""
         return asdict(self)
 
     @classmethod

@@ -61,7 +61,7 @@ class Storage(Protocol):
         """The properties that ``pyiceberg`` needs to open files there."""
 
     def read(self, path: str) -> bytes:
-        """The object's content; FileNotFoundError when nothing is."""
+        """The object's content; raises FileNotFoundError if there is none."""
 
     def open(self, path: str) -> BinaryIO:
         """The object's content, to be read in any order; FileNotFoundError when nothing is."""
@@ -81,7 +81,7 @@ class Storage(Protocol):
     def replace_if_unchanged(
         self, path: str, old: bytes | None, data: bytes, before: Callable[[], None] = lambda: None
     ) -> None:
-        """Put bytes in the place of others; ChangedMeanwhileError when something else is there."""
+        """Replace known bytes; raises ChangedMeanwhileError if another program changed them."""
 
     def list(self, prefix: str = "") -> Iterator[str]:
         """The paths below a folder; one that is missing here may be there all the same."""
