@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support import bytecode, needs, quiet, tiers
 from support.servers import ServerProcess, millstream_server, redis_server
@@ -23,6 +24,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     needs.present_core()
+    # Drawing values takes as long as the machine is busy, and says nothing about a test
+    slow = [*settings.default.suppress_health_check, HealthCheck.too_slow] if settings.default else []
+    settings.register_profile("busy", deadline=None, suppress_health_check=slow)
+    settings.load_profile("busy")
     quiet.begin(config)
     if bytecode.is_wanted(config):
         bytecode.prepare(config)

@@ -78,7 +78,7 @@ async def test_what_a_middleware_raises_is_a_failure_and_what_it_swallows_a_succ
 
     app, runs = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), middlewares=[Rejecting()], retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), middlewares=[Rejecting()], retry=QUICK)
     async def handle(do: str, n: int) -> None:
         runs.append(do)
         raise KeyError(do)
@@ -122,7 +122,7 @@ async def test_a_run_beyond_its_timeout_has_failed(server: ServerProcess, client
     """It is cancelled and retried; a TimeoutError of the handler's own stays what it is."""
     app, ended = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), middlewares=[Timeout(0.05)], retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), middlewares=[Timeout(0.05)], retry=QUICK)
     async def handle(own: int) -> None:
         if own:
             raise TimeoutError("mine")
@@ -356,11 +356,11 @@ async def test_a_dependency_that_fails_at_closing_fails_the_delivery(
         with contextlib.suppress(LookupError):
             yield 1
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=QUICK)
     def handle(x: int, db: int = Depends(session)) -> None:
         return None if x else 1 // 0
 
-    @app.subscriber(StreamSub("t", group="g", min_idle_time=60), retry=QUICK)
+    @app.subscriber(StreamSub("t", group="g", min_idle_time=60_000), retry=QUICK)
     async def hidden(x: int, db: int = Depends(swallow)) -> None:
         raise LookupError(x)
 
@@ -461,7 +461,7 @@ async def test_single_entries_of_a_batch_fail(server: ServerProcess, client: red
         client.xadd("s", {"x": x})
     app, runs = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), batch=True, concurrency=1, retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), batch=True, concurrency=1, retry=QUICK)
     def handle(xs: list[int]) -> None:
         runs.append(xs)
         raise BatchError({place: ValueError(f"bad {x}") for place, x in enumerate(xs) if x in (3, 7)})
@@ -482,7 +482,7 @@ async def test_a_whole_batch_fails_and_innocents_come_through_alone(server: Serv
         client.xadd("s", {"x": x})
     app, done = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), batch=True, concurrency=1, retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), batch=True, concurrency=1, retry=QUICK)
     async def handle(xs: list[int]) -> None:
         if 5 in xs:
             raise ValueError("poison")
@@ -499,7 +499,7 @@ async def test_a_batch_error_about_nobody_fails_the_batch(server: ServerProcess,
     client.xadd("s", {"x": 1})
     app = App(server.url)
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), batch=True, retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), batch=True, retry=QUICK)
     async def handle(xs: list[int]) -> None:
         raise BatchError({1: ValueError("counted from one")})
 

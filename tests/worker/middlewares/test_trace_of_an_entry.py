@@ -124,7 +124,7 @@ async def test_a_retry_is_linked_to_the_run_that_failed(server: ServerProcess) -
     traced = Traced()
     app = App(server.url, middlewares=[traced.middleware])
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=Retry(max_deliveries=3, base=0.01))
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=3, base=0.01))
     async def handle(msg: Message) -> None:
         raise Nack if msg.delivery_count == 1 else Reject("no good")
 
@@ -149,7 +149,7 @@ async def test_a_claim_by_another_stays_in_the_trace(server: ServerProcess) -> N
     def worker(traced: Traced, *, fails: bool) -> App:
         app = App(server.url, middlewares=[traced.middleware], registry=False)
 
-        @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=Retry(max_deliveries=0))
+        @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=0))
         async def handle(x: int) -> None:
             if fails:
                 raise Nack(delay=0.5)
@@ -211,7 +211,7 @@ async def test_an_entry_given_up_without_a_run_has_its_span(server: ServerProces
     app = App(server.url, middlewares=[traced.middleware])
     ran = []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=Retry(max_deliveries=2))
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=2))
     async def handle(x: int) -> None:
         ran.append(x)
 

@@ -154,7 +154,7 @@ async def test_plain_entries_stay_plain_and_failures_are_told(
     """No header is put into an entry of plain fields; an error is a status, a Nack only an attribute."""
     app, fields = App(server.url, middlewares=[tracing]), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=Retry(max_deliveries=2, base=0.01))
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=2, base=0.01))
     async def handle(msg: Message) -> None:
         fields.append(msg.fields)
         raise Nack if msg.delivery_count == 1 else ValueError("bad")

@@ -207,7 +207,7 @@ class Storm:
 
 def test_nothing_is_lost_when_workers_and_server_are_killed(own_server: ServerProcess, tasks: Any) -> None:
     """SIGKILL to two workers and the server, SIGSTOP to one: each effect is there once, what always fails dead once."""
-    storm = Storm(own_server, tasks, min_idle=600, seed=1)
+    storm = Storm(own_server, tasks, min_idle=2_000, seed=1)
     storm.begin(1_500, workers=3)
     storm.rage(["kill", "crash", "freeze", "kill"])
     storm.end()

@@ -317,11 +317,16 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
     async with app.running(grace=1):
         await app.publish("jobs", {"x": 1})
         await aeventually(lambda: pending(client, "jobs", "g") and registry_facts(client))
-        waits = asyncio.create_task(arun(server, "drain", "--all", "--wait"))
+        program = str(Path(sys.executable).with_name("millstream"))
+        waits = await asyncio.create_subprocess_exec(
+            *(program, "worker", "drain", "--all", "--wait", "--url", server.url), stderr=subprocess.PIPE
+        )
+        assert waits.stderr is not None
+        assert b"Ordered 1 to drain" in await waits.stderr.readline()  # it has checked the order, and waits
         await aeventually(lambda: app.state == "draining")
         assert (await arun(server, "resume", worker_ids(client)[0])).exit_code == 0
-        ended = await waits
-        assert (ended.exit_code, "these workers were resumed meanwhile" in ended.stderr) == (1, True)
+        _, told = await waits.communicate()
+        assert (waits.returncode, b"these workers were resumed meanwhile" in told) == (1, True)
         late = await arun(server, "drain", "--all", "--wait", "--timeout", "10ms")
         assert (late.exit_code, f"still running: {worker_ids(client)[0]}" in late.stderr) == (1, True)
         assert (await arun(server, "drain", "--all", "--timeout", "1s")).exit_code == 2
@@ -352,7 +357,7 @@ def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, cli
     worker.send_signal(signal.SIGKILL)
     worker.wait(timeout=60)
     assert run(server, "quiet", ident).exit_code == 0  # its key is still there
-    client.pexpire(protocol.worker_key(ident), 500)
+    client.pexpire(protocol.worker_key(ident), 3_000)  # The next command is to find it still
     waited = run(server, "drain", ident, "--wait")
     assert (waited.exit_code, f"no longer reporting, and not stopped in order: {ident};" in waited.stderr) == (1, True)
     assert listed(server) == []

@@ -72,16 +72,16 @@ def test_a_worker_whose_handler_blocks_is_shown_as_blocked(
 async def test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The beats of the thread keep its key alive: here one of half a second is there after a block of two."""
+    """The beats of the thread keep its key alive: here one of a second and a half is there after a longer block."""
     monkeypatch.setattr(protocol, "BEAT", 0.1)
-    monkeypatch.setattr(protocol, "TTL_MS", 500)
+    monkeypatch.setattr(protocol, "TTL_MS", 1_500)  # Many beats: one that is late on a busy machine ends nothing
     app, beats = App(server.url, blocked_after=0.1), []
 
     @app.subscriber(StreamSub("jobs", group="g"))
     async def bill(n: int) -> None:
         with server.client() as own:
             own.ping()
-            while len(beats) < 10:  # blocks the loop until ten beats came in the meantime
+            while not beats or beats[-1] - beats[0] <= protocol.TTL_MS:  # Blocks the loop meanwhile
                 key = next(own.scan_iter("millstream:worker:*"))
                 facts = worker_facts.parse(key.decode().removeprefix("millstream:worker:"), own.get(key) or b"")
                 if facts is not None and facts["state"] == "blocked" and facts["beat_ms"] not in beats:
@@ -89,9 +89,8 @@ async def test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live(
 
     client.xadd("jobs", {"n": 1})
     async with app.running():
-        await aeventually(lambda: len(beats) == 10)
         await aeventually(lambda: app.stats()["bill"]["acked"] == 1)
-    assert beats[-1] - beats[0] > 500
+    assert beats[-1] - beats[0] > protocol.TTL_MS
 
 
 async def test_a_loop_that_goes_on_is_left_alone(server: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,12 +98,12 @@ async def test_a_loop_that_goes_on_is_left_alone(server: ServerProcess, caplog: 
     import threading
 
     caplog.set_level(logging.WARNING)
-    for after in (0.1, None):
+    for after in (1.0, None):  # A loop of a busy machine may get no turn for a part of a second
         app = App(server.url, registry=False, blocked_after=after)
 
         @app.subscriber(StreamSub("jobs", group="g", start="$"))
         async def bill(n: int) -> None:
-            await pace(0.5)  # as long as handlers take
+            await pace(1.5)  # as long as handlers take
 
         async with app.running():
             await app.publish("jobs", {"n": 1})

@@ -83,7 +83,7 @@ async def test_a_failing_entry_is_tried_exactly_as_often_as_allowed_and_then_dea
     """max_deliveries=3: three runs counted 1, 2, 3, one dead letter that keeps fields, origin, error and traceback."""
     app, runs = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=QUICK)
     async def handle(msg: Message) -> None:
         runs.append(msg.delivery_count)
         raise ValueError("no such order")
@@ -343,10 +343,10 @@ async def test_a_server_restart_is_survived(own_server: ServerProcess) -> None:
 
 
 async def test_long_handlers_and_waiting_entries_keep_their_lease(server: ServerProcess, client: redis.Redis) -> None:
-    """A job ten times longer than min_idle_time, and what waits behind it, are not run by anybody else meanwhile."""
+    """A job three times longer than min_idle_time, and what waits behind it, are not run by anybody else meanwhile."""
     first, second = App(server.url), App(server.url)
     runs, gate, others = [], asyncio.Event(), []
-    sub = StreamSub("s", group="g", min_idle_time=300)
+    sub = StreamSub("s", group="g", min_idle_time=1_000)
 
     @first.subscriber(sub, concurrency=1)
     async def slow(x: int) -> None:
@@ -362,7 +362,7 @@ async def test_long_handlers_and_waiting_entries_keep_their_lease(server: Server
     async with first.running():
         await aeventually(lambda: runs and len(pending(client, "s", "g")) >= 1)
         async with second.running():
-            # ten times min_idle_time of new entries, one by one: the second worker has every occasion to claim
+            # three times min_idle_time of new entries, one by one: the second worker has every occasion to claim
             started = asyncio.get_running_loop().time()
             number = 100
             while asyncio.get_running_loop().time() - started < 3:
@@ -447,7 +447,7 @@ async def test_entries_trimmed_while_pending_are_dropped_and_counted(
     client.xtrim("s", minid=ids[3], approximate=False)
     app, seen = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=100))
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000))
     async def handle(msg: Message) -> None:
         seen.append(msg.id)
 
