@@ -2,10 +2,12 @@
 
 import os
 import re
+import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from millstream.errors import ConfigError
+from millstream.texts import plural
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -16,6 +18,7 @@ _BUCKET = {
     "abfss": re.compile(r"[A-Za-z0-9$][A-Za-z0-9-]*@[a-z0-9]+\.[A-Za-z0-9.-]+"),
 }
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9_.=-]+)*")
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LIKE = "s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs.core.windows.net/prefix"
 
 
@@ -78,3 +81,24 @@ def archive_place(given: str | Path) -> Path | str:
             "credentials belong in the environment, never into the URL."
         )
     return f"{scheme}://{bucket}{prefix}"
+
+
+def exposed(directory: Path) -> str:
+    """The rights of others than the owner in a data directory, and how to end them, as a sentence; empty if none.
+
+    Files in a directory that is closed to others are out of their reach, whatever their own rights.
+    """
+    try:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        if not mode & _OTHERS:
+            return ""
+        open_files = sorted(path.name for path in directory.iterdir() if path.lstat().st_mode & _OTHERS)
+    except OSError:  # the next user of it reports it better
+        return ""
+    files = (
+        f", and have rights on {plural(len(open_files), 'file')} in it, such as {open_files[0]}" if open_files else ""
+    )
+    return (
+        f"others on this machine may enter or list {directory} (mode {mode:04o}){files}; "
+        f"unless that is intended, `chmod -R go= {directory}` keeps the data to its owner"
+    )

@@ -349,7 +349,7 @@ def make_newer(path: Path) -> None:
 
 
 def newer_manifest(home: Path) -> None:
-    line = json.dumps({"format": 3, "snapshot": None, "segments": []}).encode()
+    line = json.dumps({"format": 4, "snapshot": None, "segments": []}).encode()
     (home / "MANIFEST").write_bytes(line + b"\ncrc32 %08x\n" % crc32(line))
 
 

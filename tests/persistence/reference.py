@@ -8,6 +8,8 @@ from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError
 from millstream.persistence.log import Log
+from millstream.persistence.manifest import read_manifest
+from millstream.persistence.packs import PackWriter, extents_of
 from millstream.persistence.rewrite import contents, make
 from support.simdisk import Inode, SimDisk
 
@@ -60,10 +62,19 @@ class Promises:
     Attributes:
         appended: payloads in order of position.
         durable: the highest position that the log reported durable.
+        extents: by number of their pack, the extents that it took.
+        may_go: the numbers of packs that a rewriting was free to remove.
     """
 
     appended: list[bytes] = field(default_factory=list)
     durable: int = 0
+    extents: dict[int, list[bytes]] = field(default_factory=dict)
+    may_go: set[int] = field(default_factory=set)
+
+    def copy(self) -> "Promises":
+        """The promises of this moment."""
+        extents = {number: list(each) for number, each in self.extents.items()}
+        return Promises(list(self.appended), self.durable, extents, set(self.may_go))
 
     def check(self, recovered: list[bytes]) -> None:
         """Recovered must be a prefix of what was appended that holds all that was durable; it is the new beginning."""
@@ -71,6 +82,17 @@ class Promises:
         assert len(recovered) >= self.durable, f"lost: {len(recovered)} recovered of {self.durable} durable"
         self.appended = recovered
         self.durable = len(recovered)
+
+    def check_packs(self, disk: SimDisk) -> None:
+        """Every pack that is needed is named, and holds each extent that it took."""
+        disk = disk_with(files_of(disk))  # which does not fail
+        manifest = read_manifest(disk, HOME)
+        assert manifest is not None
+        named = {entry.number: entry for entry in manifest.packs}
+        assert self.extents.keys() - self.may_go <= named.keys(), "a pack that is needed is not named"
+        for number in self.extents.keys() & named.keys():
+            found = [payload for _, payload in extents_of(disk, HOME, named[number])]
+            assert found[: len(self.extents[number])] == self.extents[number]
 
 
 @dataclass
@@ -91,6 +113,9 @@ class Caller:
     lazy: bool = False
     segment_bytes: int = 700
     rewrites: bool = False  # the log is rewritten all the while, one step after each commit
+    packs: bool = False  # an extent goes to a pack after each commit, and every third pack is let go later
+    pack: PackWriter | None = None
+    number: int = 0  # of that pack
     commits: int = 0
     step: str = ""  # what is being done
     rewriting: Iterator[str] | None = None
@@ -106,7 +131,8 @@ class Caller:
         report = recovery.report
         assert report.snapshot_last + report.records == len(payloads) == report.last
         self.promises.check(payloads)
-        self.rewriting = None
+        self.promises.check_packs(self.disk)
+        self.rewriting = self.pack = None
 
     def heed(self) -> None:
         """After a failure: what the log calls durable is a promise, whatever call raised."""
@@ -130,8 +156,32 @@ class Caller:
         if not self.lazy or self.commits % 3 == 0:
             assert self.log.sync() == len(self.promises.appended)
         self.promises.durable = self.log.durable
+        if self.packs:
+            self.pack_on()
         if self.rewrites:
             self.rewrite_on()
+
+    def pack_on(self) -> None:
+        """One extent to a pack; the disk may be full or fail, which harms neither the log nor the extents before."""
+        self.step = "pack"
+        try:
+            if self.pack is None:
+                self.pack = self.log.add_pack()
+                self.number = self.pack.entry.number
+            extents = [b"%d" % self.commits * 50, b"second"]
+            with contextlib.suppress(DiskFullError):
+                self.pack.add(extents)
+                self.promises.extents.setdefault(self.number, []).extend(extents)
+            if self.commits % 3 == 0:
+                self.log.end_pack(self.pack)
+                self.pack = None
+        except DiskError:
+            if self.log.is_poisoned:
+                raise
+            if self.pack is not None:
+                with contextlib.suppress(DiskFullError):
+                    self.log.end_pack(self.pack)
+                    self.pack = None
 
     def rewrite_on(self) -> None:
         """One step of a rewriting; the disk may be too full for it, which does no harm."""
@@ -160,7 +210,9 @@ class Caller:
             return
         yield "commit"
         self.step = "commit the rewriting"  # if the snapshot cannot be read, the log is not poisoned
-        self.log.commit_rewrite(rewrite)
+        gone = {number for number in self.promises.extents if number % 3 == 1 and number != self.number}
+        self.promises.may_go |= gone
+        self.log.commit_rewrite(rewrite, gone)
         self.rewritten += 1
         yield "remove"
         with contextlib.suppress(DiskError):

@@ -15,8 +15,8 @@ from millstream.maintenance.backup.backup import back_up
 from millstream.maintenance.backup.restore import restore
 from millstream.maintenance.health.directory import diagnose_directory
 from millstream.maintenance.log.cut import cut
+from millstream.paths import exposed
 from millstream.persistence.disk import RealDisk
-from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
 from support.servers import millstream_server

@@ -255,7 +255,7 @@ def test_newer_formats_are_refused_by_name(home: Path) -> None:
     segment.write_bytes(whole)
     manifest = home / "MANIFEST"
     facts = json.loads(manifest.read_bytes().splitlines()[0])
-    for change in ({"format": 3}, {"snapshot": {"name": "snap"}}):
+    for change in ({"format": 4}, {"snapshot": {"name": "snap"}}):
         line = json.dumps(facts | change).encode()
         manifest.write_bytes(line + b"\ncrc32 %08x\n" % crc32(line))
         with pytest.raises(StorageError, match="this program reads format 1"):

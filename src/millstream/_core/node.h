@@ -82,6 +82,7 @@ int canonical(View word, int64_t *value);                              /* whethe
 int64_t listpack_back(int64_t size);                                   /* bytes of an element's size behind it */
 PyObject *node_pack(Node *node);                                       /* packed.c: as Block.pack does */
 Node *node_unpack(PyObject *packed);
+PyObject *node_form(const Node *node);                                 /* packed.c: as nodeform.encode does */
 PyObject *node_listpack(const Node *node);                             /* listpacks.c: as Block.listpack does */
 
 /* A way through the live entries in [start, end]; views.c. walk_next: 1 with the next one, 0 at the end, -1. */

@@ -84,6 +84,19 @@ PyObject *node_pack(Node *source)
     return packed;
 }
 
+/* The bytes as they are, after the facts; NULL arguments of a failed id end it */
+PyObject *node_form(const Node *node)
+{
+    const Node twin = *node; /* a new object may start the garbage collector */
+    PyObject *data = PyBytes_FromStringAndSize(twin.data, twin.size);
+    return data == NULL ? NULL
+                        : Py_BuildValue("(nLLLNNnNNN)N", twin.begin, (long long)twin.stored,
+                                        (long long)(twin.stored - twin.live), (long long)twin.payload,
+                                        id_to_int(twin.first), id_to_int(twin.last), twin.low,
+                                        id_to_int(twin.before_low), id_to_int(twin.first_live),
+                                        id_to_int(twin.last_live), data);
+}
+
 /* ---------------------------------------------------------------- from plain values */
 
 static int refuse(const char *what)

@@ -292,6 +292,13 @@ static PyObject *listpack(Place *place, PyObject *Py_UNUSED(ignored))
     return node == NULL ? NULL : node_listpack(node);
 }
 
+/* Its facts and its bytes: NodeFigures and encode in millstream/engine/streams/nodeform.py */
+static PyObject *form(Place *place, PyObject *Py_UNUSED(ignored))
+{
+    Node *node = node_at(place);
+    return node == NULL ? NULL : node_form(node);
+}
+
 static PyGetSetDef figures[] = {
     {"first", (getter)figure, NULL, NULL, (void *)FIRST},
     {"last", (getter)figure, NULL, NULL, (void *)LAST},
@@ -307,6 +314,7 @@ static PyMethodDef node_methods[] = {
     {"entries", (PyCFunction)entries, METH_NOARGS, NULL},
     {"pack", (PyCFunction)pack, METH_NOARGS, NULL},
     {"listpack", (PyCFunction)listpack, METH_NOARGS, NULL},
+    {"form", (PyCFunction)form, METH_NOARGS, NULL},
     {NULL},
 };
 

@@ -36,8 +36,8 @@ from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.node.plain import NOTHING, PlainRun
+from millstream.paths import exposed
 from millstream.persistence.disk import Disk
-from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError

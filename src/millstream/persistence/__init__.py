@@ -10,6 +10,7 @@ Read in this order:
 6. ``recovery``: how a start uses them.
 7. ``log``: the log itself.
 8. ``rewrite``: how it gets shorter.
+9. ``packs``: files of entries that are in no record any more.
 
 ``predecessor`` is the way back from a snapshot that cannot be used. ``check`` and ``frozen_view`` only read: they are
 for ``maintenance/``, next to a running server too.

@@ -17,7 +17,8 @@ from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FormatError
 from millstream.persistence.inventory import Meter, Progress, examine, gap, holds_records, size_of, unnamed
 from millstream.persistence.lockfile import Owner, read_owner
-from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, read_manifest
+from millstream.persistence.manifest import Manifest, PackEntry, SegmentEntry, SnapshotEntry, read_manifest
+from millstream.persistence.packs import examine_pack, pack_damage
 from millstream.persistence.predecessor import fallback_of
 from millstream.persistence.segment import ScanResult, TailState, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
@@ -96,7 +97,9 @@ def _log_files(
     entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
     results: dict[str, ScanResult] = {}
     named = manifest.names if manifest else {entry.name for entry in entries}
-    meter = Meter("check", sum(size_of(disk, report.directory / name) for name in named), on_progress)
+    packs = manifest.packs if manifest else ()
+    sizes = [size_of(disk, report.directory / name) for name in (*named, *(pack.name for pack in packs))]
+    meter = Meter("check", sum(sizes), on_progress)
     if manifest is not None and manifest.snapshot is not None:
         _snapshot(disk, report, manifest.snapshot, results, meter.at)
         meter.base += size_of(disk, report.directory / manifest.snapshot.name)
@@ -121,6 +124,9 @@ def _log_files(
         else:
             report.lost_records += result.records + result.whole_behind
             report.lost_bytes += result.size
+    for pack in packs:
+        _pack(disk, report, pack, results, meter.at)
+        meter.base += size_of(disk, report.directory / pack.name)
     meter.finish()
     if manifest:
         _unnamed(disk, report, manifest)
@@ -155,6 +161,20 @@ def _snapshot(
         report.lost_bytes += result.rest
 
 
+def _pack(
+    disk: Disk, report: CheckReport, entry: PackEntry, results: dict[str, ScanResult], tick: Callable[[int], None]
+) -> None:
+    path = report.directory / entry.name
+    try:
+        result = results[entry.name] = examine_pack(disk, report.directory, entry, tick)
+    except (LogCorruptError, FormatError) as error:
+        _add(report, error, path)
+        report.lost_bytes += size_of(disk, path)
+        return
+    if text := pack_damage(path, entry, result):
+        report.problems.append(Problem(str(path), result.end, text, refuses=False))
+
+
 def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
     try:
         return read_manifest(disk, report.directory)
@@ -166,7 +186,7 @@ def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
 def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> list[SegmentEntry]:
     """Without a manifest: the log files as their names and headers say."""
     entries = []
-    for name in filter(manifests.is_snapshot_name, names):
+    for name in filter(lambda name: manifests.is_snapshot_name(name) or manifests.is_pack_name(name), names):
         if not report.problems:
             _add_orphan(report, report.directory / name)
         report.lost_bytes += size_of(disk, report.directory / name)

@@ -1,4 +1,4 @@
-r"""The layout of a log file or a snapshot: the file header and the frames, with the reasons.
+r"""The layout of a log file, a snapshot or a pack: the file header and the frames, with the reasons.
 
 All integers are little-endian and unsigned. Sizes and offsets are in bytes.
 
@@ -9,13 +9,14 @@ offset  size  field        meaning
 ======  ====  ===========  =============================================================================================
 0       8     magic        ``89 4D 53 4C 4F 47 0D 0A`` (``\x89MSLOG\r\n``): no text file starts so, and a copy that
                            strips the eighth bit or rewrites line ends destroys it. A snapshot (``snapshot.py``) has
-                           ``89 4D 53 53 4E 50 0D 0A`` (``\x89MSSNP\r\n``) instead
+                           ``89 4D 53 53 4E 50 0D 0A`` (``\x89MSSNP\r\n``) instead, a pack (``packs.py``)
+                           ``89 4D 53 50 41 4B 0D 0A`` (``\x89MSPAK\r\n``)
 8       2     version      format version, 1; a reader refuses versions it does not know
 10      2     header size  32; where the frames start
 12      4     mark         random, each byte nonzero; starts every frame of this file
 16      4     seed         random; starts the CRC of every frame head of this file
 20      8     first        position of the first record this file may hold; in a snapshot, of the first record that
-                           is not in it
+                           is not in it; in a pack, its number
 28      4     crc          CRC-32 of bytes 0 to 27
 ======  ====  ===========  =============================================================================================
 
@@ -58,13 +59,14 @@ from millstream.errors import StorageError
 
 MAGIC = b"\x89MSLOG\r\n"
 SNAPSHOT_MAGIC = b"\x89MSSNP\r\n"
+PACK_MAGIC = b"\x89MSPAK\r\n"
 FORMAT_VERSION = 1
 MAX_PAYLOAD = 2**31 - 1
 
 NEWER = "nothing is damaged, but a newer Millstream wrote it; use that one here"
 """The remedy in a :class:`FormatError` with a version."""
 
-_KINDS = {MAGIC: "log file", SNAPSHOT_MAGIC: "snapshot"}
+_KINDS = {MAGIC: "log file", SNAPSHOT_MAGIC: "snapshot", PACK_MAGIC: "pack"}
 _HEADER = struct.Struct("<8sHH4sIQ")
 _HEAD = struct.Struct("<III")
 _CRC = struct.Struct("<I")
@@ -97,7 +99,7 @@ class FileHeader:
 
     mark: bytes  # Four bytes that start each frame
     seed: int  # Start value of each head CRC
-    first: int  # Position of the first record; of a snapshot, the first that is not in it
+    first: int  # Position of the first record; of a snapshot, the first that is not in it; of a pack, its number
     magic: bytes = MAGIC  # Kind of file
 
     @classmethod

@@ -26,7 +26,8 @@ _NO_FILE = frozenset({errno.ENXIO, errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR,
 
 
 def _is_of_log(name: str) -> bool:
-    return name == manifests.NAME or manifests.is_segment_name(name) or manifests.is_snapshot_name(name)
+    kinds = (manifests.is_segment_name, manifests.is_snapshot_name, manifests.is_pack_name)
+    return name == manifests.NAME or any(is_one(name) for is_one in kinds)
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:

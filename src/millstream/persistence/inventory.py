@@ -11,6 +11,7 @@ from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, DiskFile, tried, tried_each
 from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, SegmentEntry
+from millstream.persistence.packs import expect_pack
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
 from millstream.texts import plural
@@ -19,6 +20,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the present step (``"check"`` or ``"load"``), bytes done and bytes in all; about once a megabyte."""
 
 STEP = 1 << 20
+_KINDS = (manifests.is_segment_name, manifests.is_snapshot_name, manifests.is_pack_name)
 
 
 class Meter:
@@ -99,12 +101,11 @@ def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None)
 
 def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tuple[str, int]]:
     """Files of the log that the manifest does not name, and one that was not switched to; each with its size."""
-    named = manifest.names if manifest else frozenset()
+    named = {*manifest.names, *(pack.name for pack in manifest.packs)} if manifest else set()
     return [
         (name, size_of(disk, directory / name))
         for name in disk.list(directory)
-        if name == manifests.NEW_NAME
-        or (name not in named and (manifests.is_segment_name(name) or manifests.is_snapshot_name(name)))
+        if name == manifests.NEW_NAME or (name not in named and any(is_one(name) for is_one in _KINDS))
     ]
 
 
@@ -112,12 +113,14 @@ def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: 
     """True if a file that the manifest does not name may hold records that are nowhere else.
 
     It does not if it is empty, if the snapshot made it superfluous, or if it is a snapshot of records that the log has.
-    Such a snapshot was never finished, or was followed by another.
+    Such a snapshot was never finished, or was followed by another. A pack is named before it holds an entry.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first
-    if not manifests.is_segment_name(name) or size <= HEADER_SIZE:
+    if name == manifests.NEW_NAME or size <= HEADER_SIZE:
         return False
+    if manifests.is_pack_name(name):
+        return manifest is None or name not in {pack.name for pack in manifest.gone}
     return manifest is None or not _is_obsolete(disk, directory, manifest, name)
 
 
@@ -160,7 +163,12 @@ def size_of(disk: Disk, path: Path) -> int:
 def take_inventory(
     disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None = None
 ) -> Iterator[tuple[ExaminedSegment, SegmentEntry | None]]:
-    """Examine the snapshot and each log file in order; yields a log file with the manifest's next."""
+    """Examine the snapshot and each log file in order; yields a log file with the manifest's next.
+
+    It reads only header, size and seal of a pack: a start must not take longer with more entries in packs.
+    """
+    for pack in manifest.packs:
+        expect_pack(disk, directory, pack)
     sizes = [size_of(disk, directory / entry.name) for entry in manifest.segments]
     made = manifest.snapshot
     base = 0 if made is None else size_of(disk, directory / made.name)

@@ -26,6 +26,7 @@ Files of a data directory:
 - ``MANIFEST`` (see ``manifest``);
 - ``log-<first position>.seg`` (see ``frame``);
 - ``snapshot-<last position>-<identity>.snap`` (see ``snapshot``);
+- ``pack-<number>-<identity>.pack`` (see ``packs``);
 - ``lock`` (see ``lockfile``);
 - ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
 
@@ -51,7 +52,7 @@ record that was durable when it was begun, whole, and perhaps later ones.
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +62,7 @@ from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, enco
 from millstream.persistence.inventory import Progress, payloads_of, take_inventory, unnamed
 from millstream.persistence.lockfile import Owner, take_lock, write_owner
 from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
+from millstream.persistence.packs import PackWriter, begin_pack, new_pack
 from millstream.persistence.recovery import Opened, RecoveredLog, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_payloads
@@ -308,8 +310,39 @@ class Log:
         """The payloads of the snapshot that was made, or is being made, before it takes the place of anything."""
         return snapshot_payloads(self._disk, self._directory, rewrite.target, synced=synced)
 
-    def commit_rewrite(self, rewrite: Rewrite) -> None:
-        """Let the new snapshot take the place of its sources. It must be whole and synced."""
+    def add_pack(self) -> PackWriter:
+        """Begin a pack. The manifest names it before it holds an entry, so that none of its bytes is ever a stray."""
+        with self._io:
+            self._check()
+            old = self._manifest
+            entry = new_pack(old.next_pack, self._entropy)
+            try:
+                pack = begin_pack(self._disk, self._directory, entry)
+            except OSError as error:
+                raise self._refused("add a pack after", error, entry.name) from error
+            manifest = replace(old, packs=(*old.packs, entry), next_pack=entry.number + 1)
+            try:
+                self._sync_names()
+                self._switch(manifest, self._others, "add a pack after", entry.name)
+            except BaseException:
+                pack.close()
+                raise
+            return pack
+
+    def end_pack(self, pack: PackWriter) -> None:
+        """Seal a pack, or close it as it is after an error; the manifest then has the number of bytes that count."""
+        ended = pack.end()
+        with self._io:
+            self._check()
+            packs = tuple(ended if each.number == ended.number else each for each in self._manifest.packs)
+            self._switch(replace(self._manifest, packs=packs), self._others, "end a pack after")
+        pack.close()
+
+    def commit_rewrite(self, rewrite: Rewrite, gone: Collection[int] = ()) -> None:
+        """Let the new snapshot take the place of its sources. It must be whole and synced.
+
+        ``gone`` has the numbers of packs that neither the snapshot nor a later record needs.
+        """
         with self._io:
             self._check()
             old = self._manifest
@@ -322,13 +355,21 @@ class Log:
             except OSError as error:
                 raise disk_error(f"cannot read {self._directory / rewrite.target.name}", error) from error
             obsolete = tuple(entry for entry in (*old.obsolete, *rewrite.source.segments) if entry.name in there)
-            manifest = Manifest(old.segments[count:], rewrite.target, obsolete)
+            left = (*(each for each in old.gone if each.name in there), *(p for p in old.packs if p.number in gone))
+            manifest = replace(
+                old,
+                segments=old.segments[count:],
+                snapshot=rewrite.target,
+                obsolete=obsolete,
+                packs=tuple(each for each in old.packs if each.number not in gone),
+                gone=left,
+            )
             kept = {name: number for name, number in self._others.items() if name in manifest.names}
             self._sync_names()  # of the snapshot
             self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot in")
 
     def remove_obsolete(self) -> None:
-        """Remove leftovers of rewriting: snapshots that are not part of the log, and log files that one replaced.
+        """Remove leftovers of rewriting: snapshots that are not part of the log, and files that one replaced.
 
         May be called in parallel to anything else, but not while a snapshot is being made. Large files take long to
         remove.
@@ -347,7 +388,7 @@ class Log:
             manifest = self._manifest
             if read_manifest(self._disk, self._directory) != manifest:
                 raise self._poison("remove files of", OSError("the manifest on disk is not this process's"))
-            obsolete = {entry.name for entry in manifest.obsolete}
+            obsolete = {entry.name for entry in manifest.obsolete} | {entry.name for entry in manifest.gone}
             names = (name for name, _ in unnamed(self._disk, self._directory, manifest))
             return [name for name in names if is_snapshot_name(name) or name in obsolete]
 

@@ -3,13 +3,19 @@
 ``MANIFEST`` is two lines of text: JSON, then ``crc32 `` and the CRC-32 of the first line (without its line end) as
 eight hex digits. The JSON object has
 
-- ``format``: 1 as long as there was never a snapshot, else 2, which programs without snapshots refuse;
+- ``format``: 1 as long as there was never a snapshot, then 2, which programs without snapshots refuse. From the first
+  pack on it is 3, which programs without packs refuse;
 - ``snapshot``: null, or ``{"name", "last", "identity"}`` of the file that replaces all records before the first
   segment. These are its name, the position of its last record, and the mark and seed of its header;
 - ``segments``: a list of ``{"name", "first", "identity"}``: file name, position of its first record, and the mark and
   seed of its header. So a file of the same name from elsewhere is noticed. Only the last is appended to;
 - ``obsolete`` (format 2): segments that the snapshot made superfluous, in the same form. They may still be there, and
-  may be removed; no other file of records ever is.
+  may be removed; no other file of records ever is;
+- ``packs`` (format 3): a list of ``{"name", "number", "identity", "bytes", "sealed"}`` of files that hold entries.
+  ``identity`` is the mark and seed of its header. ``bytes`` is how many of its bytes count: null while it is being
+  filled, or if its writer was killed. ``sealed`` is true if a seal ends them;
+- ``gone`` (format 3): packs that the snapshot made superfluous, in the same form, as ``obsolete``;
+- ``next_pack`` (format 3): the number of the next pack. No number is ever used again.
 """
 
 import json
@@ -21,15 +27,16 @@ from zlib import crc32
 
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk, read_file
-from millstream.persistence.frame import NEWER, FormatError
+from millstream.persistence.frame import HEADER_SIZE, NEWER, FormatError
 
 NAME = "MANIFEST"
 NEW_NAME = "MANIFEST.new"
 MAX_BYTES = 1 << 26  # a manifest is read whole; this is a million segments
-FORMATS = (1, 2)
+FORMATS = (1, 2, 3)
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 _SNAPSHOT = re.compile(r"snapshot-[0-9]{20}-[0-9a-f]{16}\.snap")
+_PACK = re.compile(r"pack-[0-9]{20}-[0-9a-f]{16}\.pack")
 
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """The errors from JSON that is not as this program writes it."""
@@ -54,12 +61,26 @@ class SnapshotEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class PackEntry:
+    """A pack: a file of entries that no record of the log holds any more."""
+
+    name: str  # Inside the data directory
+    number: int  # From 1; never used again
+    identity: str  # ``FileHeader.identity`` of it
+    bytes: int | None = None  # Bytes that count; None while it is being filled, or if its writer was killed
+    sealed: bool = False  # A seal ends them
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The log's files."""
 
     segments: tuple[SegmentEntry, ...]  # In order; the last one is appended to
     snapshot: SnapshotEntry | None = None  # Snapshot of the records before them, if there is one
     obsolete: tuple[SegmentEntry, ...] = ()  # Segments with all their records in the snapshot
+    packs: tuple[PackEntry, ...] = ()  # In order of their numbers
+    gone: tuple[PackEntry, ...] = ()  # Packs that the log before the snapshot may need, and this one does not
+    next_pack: int = 1  # Number of the next pack
 
     @property
     def names(self) -> frozenset[str]:
@@ -87,6 +108,9 @@ class Manifest:
         }
         if made is not None:
             facts["obsolete"] = [asdict(entry) for entry in self.obsolete]
+        if self.next_pack > 1:
+            packs, gone = ([asdict(entry) for entry in each] for each in (self.packs, self.gone))
+            facts |= {"format": 3, "packs": packs, "gone": gone, "next_pack": self.next_pack}
         return facts
 
     @classmethod
@@ -102,7 +126,7 @@ class Manifest:
             if facts["format"] not in FORMATS or (facts["format"] == 1 and facts["snapshot"] is not None):
                 raise FormatError(
                     f"{path} is of format {facts['format']} with a snapshot of {facts['snapshot']!r}; "
-                    f"this program reads format 1 without one, and format 2: {NEWER}",
+                    f"this program reads format 1 without one, and formats 2 and 3: {NEWER}",
                     version=int(facts["format"]),
                 )
             return cls.of(facts)
@@ -123,7 +147,12 @@ class Manifest:
         if not segments:
             raise ValueError("no log file is left")
         snapshot = None if made is None else SnapshotEntry(made["name"], made["last"], _identity(made["identity"]))
-        manifest = cls(segments, snapshot, _entries(facts.get("obsolete", [])))
+        packs, gone = _packs(facts.get("packs", [])), _packs(facts.get("gone", []))
+        next_pack = facts.get("next_pack", 1)
+        numbers = [0, *(entry.number for entry in (*packs, *gone))]
+        if not isinstance(next_pack, int) or next_pack <= max(numbers) or len({*numbers}) < len(numbers):
+            raise ValueError(f"{next_pack!r:.40} is not the number of the next pack")
+        manifest = cls(segments, snapshot, _entries(facts.get("obsolete", [])), packs, gone, next_pack)
         if segments[0].first != manifest.begin:
             raise ValueError(f"its log files begin with record {segments[0].first} instead of {manifest.begin}")
         return manifest
@@ -134,6 +163,21 @@ def _entries(facts: list[dict[str, Any]]) -> tuple[SegmentEntry, ...]:
         if not (_is_plain(entry["name"], entry["first"]) and is_segment_name(entry["name"])):
             raise ValueError(f"{entry['name']!r} is not a log file")
     return tuple(SegmentEntry(s["name"], s["first"], _identity(s["identity"])) for s in facts)
+
+
+def _packs(facts: list[dict[str, Any]]) -> tuple[PackEntry, ...]:
+    found = tuple(PackEntry(**each) for each in facts)
+    for entry in found:
+        size = HEADER_SIZE if entry.bytes is None and entry.sealed is False else entry.bytes
+        if not (
+            _is_plain(entry.name, entry.number)
+            and entry.name == pack_name(entry.number, _identity(entry.identity))
+            and isinstance(entry.sealed, bool)
+            and isinstance(size, int)
+            and HEADER_SIZE <= size < 2**63
+        ):
+            raise ValueError(f"{entry.name!r:.80} is not a pack")
+    return found
 
 
 def _identity(text: object) -> str:
@@ -176,6 +220,16 @@ def snapshot_last(name: str) -> int:
 def snapshot_identity(name: str) -> str:
     """The identity in the name of a snapshot."""
     return name[30:].removesuffix(".snap")
+
+
+def pack_name(number: int, identity: str) -> str:
+    """The name of the pack of this number and identity."""
+    return f"pack-{number:020d}-{identity}.pack"
+
+
+def is_pack_name(name: str) -> bool:
+    """True if :func:`pack_name` could have made it."""
+    return _PACK.fullmatch(name) is not None
 
 
 def read_manifest(disk: Disk, directory: Path) -> Manifest | None:

@@ -2,10 +2,12 @@
 
 A rewriting switches the manifest first and removes the replaced files afterwards. If the snapshot is gone or damaged by
 then, the log files listed as obsolete still hold every record, after an older snapshot if there was one. They are used
-only if all of it is proved whole and without a gap. Only reads.
+only if all of it is proved whole and without a gap. They may need the packs that the rewriting let go, so these must be
+there too. Only reads.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from millstream.errors import LogCorruptError
@@ -53,15 +55,18 @@ def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]
     """From the latest snapshot back; the last one begins with the first record there ever was."""
     assert manifest.snapshot is not None
     replaced = sorted((entry for entry in manifest.obsolete if entry.name in names), key=lambda entry: entry.first)
+    packs = sorted((*manifest.packs, *manifest.gone), key=lambda entry: entry.number)
+    all_packs = replace(manifest, packs=tuple(packs), gone=())
     older = [name for name in names if manifests.is_snapshot_name(name) and name != manifest.snapshot.name]
     for name in sorted(older, reverse=True):
         last = manifests.snapshot_last(name)
         segments = tuple(entry for entry in replaced if entry.first > last)
         if segments:
             made = SnapshotEntry(name, last, manifests.snapshot_identity(name))
-            yield Manifest((*segments, *manifest.segments), made, _before(manifest, last + 1))
+            obsolete = _before(manifest, last + 1)
+            yield replace(all_packs, segments=(*segments, *manifest.segments), snapshot=made, obsolete=obsolete)
     if replaced and replaced[0].first == 1:
-        yield Manifest((*replaced, *manifest.segments))
+        yield replace(all_packs, segments=(*replaced, *manifest.segments), snapshot=None, obsolete=())
 
 
 def _before(manifest: Manifest, first: int) -> tuple[SegmentEntry, ...]:

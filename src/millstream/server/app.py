@@ -30,7 +30,7 @@ from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
-from millstream.persistence.exposure import exposed
+from millstream.paths import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.recovery import RecoveryReport
 from millstream.server.accepting import Listener

@@ -102,6 +102,7 @@ def check(directory: Path, form: str) -> None:
       foreign   a file is another log's, or the manifest does not name it
       manifest  the manifest is damaged or missing
       snapshot  the snapshot is damaged
+      pack      a file of entries is damaged; a start works, and only the entries there cannot be read
       illegible a record's checksum is right, but this Millstream cannot apply it; a start is refused
       newer     not damaged, but written by a newer Millstream, which alone can read it
 
@@ -184,7 +185,7 @@ def _files(found: Examination) -> Table:
 
 
 def _kind_of_file(name: str) -> str:
-    kinds = {"log-": "log", "snapshot-": "snapshot", "torn-": "kept aside", "cut-": "kept aside"}
+    kinds = {"log-": "log", "snapshot-": "snapshot", "pack-": "pack", "torn-": "kept aside", "cut-": "kept aside"}
     named = {"MANIFEST": "manifest", "lock": "lock", "BACKUP": "backup"}
     return next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), named.get(name, "other"))
 

@@ -18,7 +18,7 @@ from millstream.maintenance.backup.copying import CopyPlan, copy_log, staged, ve
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.walk import records
 from millstream.persistence.disk import Disk, RealDisk, read_file, tried
-from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
+from millstream.persistence.frame import HEADER_SIZE, MAGIC, PACK_MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress, size_of
 from millstream.persistence.manifest import MAX_BYTES, MISSHAPEN, Manifest, read_manifest
@@ -133,7 +133,7 @@ def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:
 def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan:
     """Everything that the log is made of."""
     named = [] if manifest.snapshot is None else [manifest.snapshot.name]
-    named += [entry.name for entry in manifest.segments]
+    named += [entry.name for entry in manifest.segments] + [entry.name for entry in manifest.packs]
     missing = [name for name in named if name not in view.list(directory)]
     if missing:
         raise LogCorruptError(
@@ -144,12 +144,13 @@ def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan
         )
     _check_versions(view, directory, manifest)
     files = tuple((name, size_of(view, directory / name)) for name in named)
-    return CopyPlan(replace(manifest, obsolete=()), files)
+    return CopyPlan(replace(manifest, obsolete=(), gone=()), files)
 
 
 def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> None:
     """A file of a newer program is refused here, by its own name; damage is found in the copy."""
     kinds = dict.fromkeys((entry.name for entry in manifest.segments), MAGIC)
+    kinds |= dict.fromkeys((entry.name for entry in manifest.packs), PACK_MAGIC)
     if manifest.snapshot is not None:
         kinds[manifest.snapshot.name] = SNAPSHOT_MAGIC
     for name, kind in kinds.items():

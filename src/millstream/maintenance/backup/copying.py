@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError
+from millstream.maintenance.log.packs import find_unreadable_extents
 from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.persistence import manifest as manifests
 from millstream.persistence.check import CheckReport, check
@@ -185,6 +186,7 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
     manifest = manifests.read_manifest(disk, into)
     if report.ok and manifest is not None:
         find_unreadable(disk, report, manifest, None)
+        find_unreadable_extents(disk, report, manifest)
         if report.newer:  # a copy is as good as its source
             report = check(into, disk)
     if not report.ok:
@@ -215,9 +217,10 @@ def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, 
             end = at
             if count == last - final.first + 1:
                 break
-    names = {entry.name for entry in kept} | ({manifest.snapshot.name} if manifest.snapshot else set())
+    names = {entry.name for entry in kept} | {entry.name for entry in manifest.packs}
+    names |= {manifest.snapshot.name} if manifest.snapshot else set()
     files = tuple((name, end if name == final.name else size) for name, size in plan.files if name in names)
-    return CopyPlan(replace(manifest, segments=tuple(kept), obsolete=()), files)
+    return CopyPlan(replace(manifest, segments=tuple(kept), obsolete=(), gone=()), files)
 
 
 def exchange(one: Path, other: Path) -> bool:

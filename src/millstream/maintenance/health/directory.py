@@ -9,8 +9,8 @@ from pathlib import Path
 from millstream.errors import DiskError, StorageError
 from millstream.maintenance.health.findings import Finding, note, ok, problem, warning
 from millstream.maintenance.log.examine import Examination, advice, examine_directory
+from millstream.paths import exposed
 from millstream.persistence.disk import RealDisk, datasync, put
-from millstream.persistence.exposure import exposed
 from millstream.persistence.inventory import Progress
 from millstream.texts import plural
 

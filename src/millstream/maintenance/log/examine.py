@@ -10,6 +10,7 @@ from millstream.errors import LogCorruptError, StorageError
 from millstream.maintenance.log.cut import PREFIX
 from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
 from millstream.maintenance.log.next_steps import dump_step, safety_steps
+from millstream.maintenance.log.packs import find_unreadable_extents
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.unreadable import find_unreadable
 from millstream.maintenance.log.walk import expect_log, log_files, manifest_of, records, records_behind
@@ -19,7 +20,7 @@ from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress
-from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name
+from millstream.persistence.manifest import Manifest, SegmentEntry, is_pack_name, is_segment_name, is_snapshot_name
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, ScanResult
 
@@ -69,6 +70,8 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
         manifest = effective_manifest(view, directory, manifest)
     if report.ok and manifest is not None:
         find_unreadable(view, report, manifest, tell)
+    if manifest is not None:
+        find_unreadable_extents(view, report, manifest)
     place = _first_damage(report, log_files(view, directory))
     first_ms, last_ms = _times(view, directory, report)
     return Examination(
@@ -142,13 +145,13 @@ def kind_of(problem: Problem) -> str:
     """The kind of damage, one word, which ``-o json`` shows and so never changes.
 
     ``torn`` and ``replaceable``, which a start mends, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``,
-    ``illegible`` or ``damaged``.
+    ``pack``, ``illegible`` or ``damaged``.
     """
     name = Path(problem.path).name
     if problem.newer:
         return "newer"
     if not problem.refuses:
-        return "replaceable" if is_snapshot_name(name) else "torn"
+        return "replaceable" if is_snapshot_name(name) else "pack" if is_pack_name(name) else "torn"
     if "is as it was written" in problem.text:
         return "illegible"
     if "no manifest" in problem.text:
@@ -159,7 +162,7 @@ def kind_of(problem: Problem) -> str:
         return "foreign"
     if is_segment_name(name):
         return "damaged"
-    return "snapshot" if is_snapshot_name(name) else "manifest"
+    return "snapshot" if is_snapshot_name(name) else "pack" if is_pack_name(name) else "manifest"
 
 
 def advice(found: Examination) -> list[str]:
@@ -167,7 +170,12 @@ def advice(found: Examination) -> list[str]:
     report, home = found.report, found.report.directory
     if report.ok:
         return []
-    if report.starts:
+    if report.starts and not report.newer:
+        if any(kind_of(problem) == "pack" for problem in report.problems):
+            return [
+                *safety_steps(home),
+                "Or start the server: only the entries in the damaged places of packs cannot be read.",
+            ]
         if any(kind_of(problem) == "replaceable" for problem in report.problems):
             return ["Start the server: it goes back to the log files that the snapshot was made from, and reports it."]
         return [f"Start the server: it cuts the torn end, keeps it in {home} and reports it."]

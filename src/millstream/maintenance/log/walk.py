@@ -11,7 +11,14 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.inventory import ExaminedSegment, gap
 from millstream.persistence.lockfile import NAME as LOCK
 from millstream.persistence.manifest import NAME as MANIFEST
-from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name, read_manifest
+from millstream.persistence.manifest import (
+    Manifest,
+    SegmentEntry,
+    is_pack_name,
+    is_segment_name,
+    is_snapshot_name,
+    read_manifest,
+)
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, assess, open_file, read_header, salvage
 
@@ -29,7 +36,8 @@ def expect_log(disk: Disk, directory: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     # "torn-" and "cut-" are files that starts and cuts have kept aside
-    return name in {MANIFEST, LOCK} or is_segment_name(name) or is_snapshot_name(name) or name.startswith(_KEPT)
+    kinds = (is_segment_name, is_snapshot_name, is_pack_name)
+    return name in {MANIFEST, LOCK} or any(is_one(name) for is_one in kinds) or name.startswith(_KEPT)
 
 
 def manifest_of(disk: Disk, directory: Path) -> Manifest | None:

@@ -1,0 +1,178 @@
+"""A sealed node as bytes of a file, in the form that the native core has in memory (``_core/node.h``).
+
+PURE. The field names of the first entry (varint of their number; varint of the size and the bytes of each), then the
+entries, one after the other::
+
+    varint  (bytes after the id) << 2 | has the first entry's names << 1 | is a tombstone
+    varint  milliseconds since the entry before (the first entry: since the node's first id)
+    varint  with the same milliseconds the difference of the sequences, else the sequence
+    [varint number of fields]            only with names of its own; then names and values in turn, else values only
+    varint size, bytes                   and so on
+
+A varint has seven bits a byte, the lowest first. The facts of a node are not in its bytes. A reader of one entry needs
+them, so a file has them elsewhere (:mod:`millstream.engine.streams.extents`).
+
+Bytes of a file are hostile: each size is compared with the bytes that are left before it is used.
+"""
+
+import struct
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from millstream.engine.ids import MAX64, MAX_ID, pack_all
+from millstream.engine.streams import listpack
+from millstream.engine.streams.nodes import Block, encode_entry
+
+_VARINT_BITS = 64
+_GROWTH_MAX = 1 << 28  # bytes by which the entries of a node, as replied, may be more than its bytes here
+
+
+class NodeFigures(NamedTuple):
+    """The facts of a node that the native core has next to its bytes."""
+
+    begin: int  # Position of the first entry, after the names
+    stored: int  # Entries, tombstones included
+    dead: int  # Tombstones
+    payload: int  # Bytes of Redis's listpack without the two counters at its head
+    first: int  # First stored id
+    last: int  # Last stored id
+    low: int  # Position of the first live entry; without one, the size
+    before_low: int  # The id in front of it; without one, the last stored id
+    first_live: int  # First live id; without one, 0
+    last_live: int  # Last live id; without one, 0
+
+
+def varint(number: int) -> bytes:
+    """A number in as few bytes as it needs."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and the position after it."""
+    number = shift = 0
+    while at < len(data) and shift < _VARINT_BITS:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number > MAX64:
+                break
+            return number, at
+        shift += 7
+    raise ValueError("a node is damaged: a number does not end")
+
+
+def difference(before: int, entry_id: int) -> bytes:
+    """An id as its distance to a lower one: milliseconds, then the sequence or its difference."""
+    ms = (entry_id >> 64) - (before >> 64)
+    return varint(ms) + varint(entry_id & MAX64 if ms else entry_id - before)
+
+
+def read_difference(data: bytes, at: int, before: int) -> tuple[int, int]:
+    """The id at this distance, and the position after it."""
+    ms, at = read_varint(data, at)
+    seq, at = read_varint(data, at)
+    found = (before >> 64) + ms << 64 | seq if ms else before + seq
+    if found > MAX_ID or found >> 64 != (before >> 64) + ms:
+        raise ValueError("a node is damaged: an id is too large")
+    return found, at
+
+
+def encode(node: Block) -> tuple[NodeFigures, bytes]:
+    """The facts and the bytes of a node, of either core."""
+    native = getattr(node, "form", None)  # only a node of the native core has it
+    if native is not None:
+        facts, data = native()
+        return NodeFigures(*facts), data
+    entries = list(node.entries())
+    first, _, fields = entries[0]
+    names = fields[::2]
+    out = bytearray(varint(len(names)) + _words(names))
+    begin, before, dead = len(out), first, 0
+    low = before_low = first_live = last_live = 0
+    for entry_id, is_dead, fields in entries:
+        if is_dead:
+            dead += 1
+        else:
+            if not low:
+                low, before_low, first_live = len(out), before, entry_id
+            last_live = entry_id
+        same = fields[::2] == names
+        body = _words(fields[1::2]) if same else varint(len(fields) // 2) + _words(fields)
+        out += varint(len(body) << 2 | same << 1 | is_dead) + difference(before, entry_id) + body
+        before = entry_id
+    if not low:
+        low, before_low = len(out), before
+    payload = node.size - listpack.integer(len(entries) - dead) - listpack.integer(dead)
+    facts = NodeFigures(begin, len(entries), dead, payload, first, before, low, before_low, first_live, last_live)
+    return facts, bytes(out)
+
+
+def _words(words: list[bytes]) -> bytes:
+    return b"".join([varint(len(word)) + word for word in words])
+
+
+def decode(facts: NodeFigures, data: bytes) -> list[Any]:
+    """The node in the form that both cores take, see :meth:`~millstream.engine.streams.nodes.Block.pack`.
+
+    It is read, and made again: only the bytes and the facts that :func:`encode` makes of a node are accepted.
+    """
+    names, at = _read_counted(data, 0, 1)
+    ids: list[int] = []
+    dead: list[int] = []
+    wire: list[bytes] = []
+    before, total = facts.first, 0
+    while at < len(data):
+        head, at = read_varint(data, at)
+        entry_id, at = read_difference(data, at, before)
+        if head >> 2 > len(data) - at:
+            raise ValueError("a node is damaged: an entry is cut off")
+        if head & 2:
+            values, at = _read_words(data, at, len(names))
+            fields = [word for pair in zip(names, values, strict=True) for word in pair]
+        else:
+            fields, at = _read_counted(data, at, 2)
+        if head & 1:
+            dead.append(len(ids))
+        elif ids and entry_id == before:  # a tombstone may repeat the id before it, a live entry may not
+            raise ValueError("a node is damaged: an id is another one")
+        ids.append(before := entry_id)
+        wire.append(encode_entry(entry_id, fields))
+        total += len(wire[-1])
+        if total > len(data) + _GROWTH_MAX:  # few bytes may stand for many, since entries share names
+            raise ValueError("a node is damaged: its entries are too large")
+    live = sorted({*range(len(ids))}.difference(dead))
+    counters = [live[0], live[-1] + 1, facts.payload] if live else [len(ids), 0, facts.payload]
+    offsets = list(accumulate(map(len, wire[:-1]), initial=0))
+    packed = [pack_all(ids), struct.pack(f"<{len(ids)}I", *offsets[: len(ids)]), dead, counters, names, b"".join(wire)]
+    if encode(Block.unpack(packed, None)) != (facts, data):
+        raise ValueError("a node is damaged: its bytes and its facts are not of one node")
+    return packed
+
+
+def _read_counted(data: bytes, at: int, each: int) -> tuple[list[bytes], int]:
+    """Words with their number, or the number of their pairs, in front."""
+    count, at = read_varint(data, at)
+    if not count:
+        raise ValueError("a node is damaged: an entry has no fields")
+    return _read_words(data, at, count * each)
+
+
+def _read_words(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    if count > len(data) - at:  # each takes a byte at least
+        raise ValueError("a node is damaged: a word is missing")
+    words = []
+    for _ in range(count):
+        size, at = read_varint(data, at)
+        if size > len(data) - at:
+            raise ValueError("a node is damaged: a word is cut off")
+        words.append(data[at : at + size])
+        at += size
+    return words, at

@@ -1,0 +1,187 @@
+"""A pack: a file of entries that no record of the log holds any more. Filled once from its beginning, then only read.
+
+The file is a header and frames as in a log file (see ``frame``), with a magic of its own and the pack's number in place
+of a position. Each frame holds one opaque payload, an extent (:mod:`millstream.engine.streams.extents`). A seal ends a
+full pack. Its name has its number and its identity.
+
+The order of writing keeps each promise:
+
+1. The header, synced; the file's name; then the manifest names the pack. So a pack that the manifest does not name
+   holds no entry, or a rewriting let it go.
+2. Extents, synced and read back. Only then may a record refer to them, since after the next rewriting the pack is the
+   only place of their entries.
+3. At the end a seal, and the manifest has the number of bytes that count.
+
+After an error that leaves its content unknown, and after a restart, a pack is not written to any more. So the rest of a
+batch may follow the bytes that count. A start reads only header, size and seal. So damage in between never stops a
+start; it is an error for a reader of these entries.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from millstream.errors import DiskError, LogCorruptError
+from millstream.persistence.disk import FULL, Disk, DiskFile, datasync, disk_error, put
+from millstream.persistence.frame import (
+    FRAME_SIZE,
+    HEADER_SIZE,
+    PACK_MAGIC,
+    Entropy,
+    FileHeader,
+    decode_head,
+    encode_records,
+    encode_seal,
+)
+from millstream.persistence.manifest import PackEntry, pack_name
+from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
+
+
+def new_pack(number: int, entropy: Entropy) -> PackEntry:
+    """Name and identity for a pack."""
+    identity = FileHeader.new(number, entropy, PACK_MAGIC).identity
+    return PackEntry(pack_name(number, identity), number, identity)
+
+
+def begin_pack(disk: Disk, directory: Path, entry: PackEntry) -> "PackWriter":
+    """Make an empty pack, on the medium; its name is durable after ``sync_directory``."""
+    file = disk.create(directory / entry.name)
+    try:
+        put(file, _header(entry).encode())
+        datasync(file)
+    except BaseException:
+        file.close()
+        raise
+    return PackWriter(file, directory / entry.name, entry)
+
+
+def _header(entry: PackEntry) -> FileHeader:
+    return FileHeader.of(entry.identity, entry.number, PACK_MAGIC)
+
+
+class PackWriter:
+    """A pack that is being filled, by one thread at a time."""
+
+    def __init__(self, file: DiskFile, path: Path, entry: PackEntry) -> None:
+        self._file = file
+        self._path = path
+        self.entry = entry  # as the manifest has it
+        self._count = 0  # extents so far
+        self._size = HEADER_SIZE  # bytes that count
+        self._closed = False  # nothing is written any more
+
+    def add(self, extents: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Write extents, sync them and read them back; return the offset and the bytes of each frame.
+
+        After a ``DiskFullError`` of the write it may be tried again. Otherwise the pack takes no more: end it.
+        """
+        if self._closed:
+            raise DiskError(f"{self._path} takes no more entries: end it and begin another pack")
+        self._write(b"".join(encode_records(_header(self.entry), extents, self._count, self._count)))
+        places = []
+        for extent in extents:
+            places.append((self._size, FRAME_SIZE + len(extent)))
+            self._size += FRAME_SIZE + len(extent)
+        self._count += len(extents)
+        return places
+
+    def _write(self, data: bytes) -> None:
+        self._closed = True  # until all of it is known to be there
+        try:
+            try:
+                put(self._file, data)
+            except OSError as error:
+                if error.errno in FULL:
+                    self._file.truncate(self._size)
+                    datasync(self._file)
+                    self._closed = False
+                raise
+            datasync(self._file)
+            self._file.drop_cache(self._size)
+            if self._file.read_at(self._size, len(data)) != data:
+                raise DiskError(f"{self._path} returns other bytes than were written to it, from byte {self._size} on")
+        except OSError as error:
+            raise disk_error(f"cannot write to {self._path}", error) from error
+        self._closed = False
+
+    def end(self) -> PackEntry:
+        """Write no more; seal it if it is whole. Return its entry from now on."""
+        if not self._closed:
+            try:
+                self._write(encode_seal(_header(self.entry), self._count))
+                self._size += FRAME_SIZE
+                self.entry = replace(self.entry, sealed=True)
+            except DiskError:
+                pass  # the bytes before the seal count, whatever follows them
+            self._closed = True
+        return replace(self.entry, bytes=self._size)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+
+@contextmanager
+def _opened(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[DiskFile]:
+    """A pack with its header and size right."""
+    path = directory / entry.name
+    with closing(open_file(disk, path, "entries that are in no other file")) as file:
+        read_header(file, path, _header(entry))
+        size, least = file.size(), entry.bytes or HEADER_SIZE
+        if size < least or (entry.sealed and size > least):
+            text = f"{path} has {size} bytes instead of {least}; it alone holds the entries in it. Nothing was changed"
+            raise LogCorruptError(text, path=str(path), offset=min(size, least))
+        yield file
+
+
+def expect_pack(disk: Disk, directory: Path, entry: PackEntry) -> None:
+    """Raise an error unless a pack is there with its header, size and seal. No entry in it is read."""
+    path = directory / entry.name
+    with _opened(disk, directory, entry) as file:
+        if not entry.sealed:
+            return
+        at = file.size() - FRAME_SIZE
+        data = file.read_at(at, FRAME_SIZE) if at >= HEADER_SIZE else b""
+        head = decode_head(_header(entry), data, 0)
+        if head is None or data != encode_seal(_header(entry), head.number):
+            raise LogCorruptError(f"{path} has no seal at its end. Nothing was changed", path=str(path), offset=at)
+
+
+def _scan(file: DiskFile, entry: PackEntry) -> Scan:
+    return Scan(file, _header(entry), file.size() if entry.bytes is None else entry.bytes)
+
+
+def examine_pack(
+    disk: Disk, directory: Path, entry: PackEntry, tick: Callable[[int], None] | None = None
+) -> ScanResult:
+    """Read a pack to the end of the bytes that count; the result's ``records`` are its extents."""
+    expect_pack(disk, directory, entry)
+    with _opened(disk, directory, entry) as file:
+        scan = _scan(file, entry)
+        for _ in scan.runs():
+            if tick is not None:
+                tick(scan.end)
+        return assess(scan)
+
+
+def pack_damage(path: Path, entry: PackEntry, result: ScanResult) -> str:
+    """The damage of a pack in one sentence, or nothing."""
+    if result.state is TailState.WHOLE:
+        return ""
+    if entry.bytes is None and result.state is TailState.TORN:
+        return ""  # it is being filled, or its writer was killed
+    return (
+        f"{path}: the extent at byte {result.end}, after {result.records} whole ones, is damaged; a start works, but "
+        "the entries in it cannot be read"
+    )
+
+
+def extents_of(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[tuple[int, bytes]]:
+    """The whole extents before the first damage, each with the offset of its frame."""
+    with _opened(disk, directory, entry) as file:
+        at = HEADER_SIZE
+        for run in _scan(file, entry).runs():
+            for payload in run:
+                yield at, payload
+                at += FRAME_SIZE + len(payload)

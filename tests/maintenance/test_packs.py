@@ -1,0 +1,87 @@
+"""A data directory with packs of real entries: checked, shown, copied and restored whole."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from maintenance.conftest import content, write_log, xadd
+from millstream.engine.streams import extents
+from millstream.engine.streams.entries import EntryStore
+from millstream.errors import LogCorruptError
+from millstream.maintenance.backup.backup import back_up
+from millstream.maintenance.backup.restore import restore
+from millstream.maintenance.log.examine import advice, examine_directory, kind_of
+from millstream.maintenance.log.moment import parse_moment
+
+
+def extent(seed: int) -> bytes:
+    """Some nodes of a stream."""
+    store = EntryStore()
+    for number in range(1, 60):
+        store.append((seed << 64) + number, [b"f", b"%d" % number], fresh=number % 20 == 1)
+    return extents.encode(list(store.nodes()))
+
+
+def with_pack(home: Path, payloads: list[bytes]) -> Path:
+    """Ten records, and a sealed pack; its path."""
+    log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
+    pack = log.add_pack()
+    pack.add(payloads)
+    log.end_pack(pack)
+    log.close()
+    return next(home.glob("pack-*"))
+
+
+def test_packs_are_checked_copied_and_restored(tmp_path: Path) -> None:
+    """A backup has every pack, also one up to an earlier moment, and each is read whole."""
+    home = tmp_path / "data"
+    pack = with_pack(home, [extent(1), extent(2)])
+    assert pack.stat().st_mode & 0o777 == 0o600
+    found = examine_directory(home)
+    assert (found.report.ok, found.report.records, advice(found)) == (True, 10, [])
+    back_up(home, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "new", until=parse_moment("5", 0))
+    for copy in ("backup", "new"):
+        assert (tmp_path / copy / pack.name).read_bytes() == pack.read_bytes()
+        assert examine_directory(tmp_path / copy).report.ok
+
+
+def test_damage_in_a_pack_is_shown_and_not_copied(tmp_path: Path) -> None:
+    """A start works, the steps go from safe to quick, and a backup that could not be read is not made."""
+    home = tmp_path / "data"
+    pack = with_pack(home, [extent(1), extent(2)])
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.write_bytes(data)
+    before = content(home)
+    found = examine_directory(home)
+    (problem,) = found.report.problems
+    assert (kind_of(problem), problem.refuses, found.report.starts) == ("pack", False, True)
+    assert "only the entries in the damaged places of packs" in advice(found)[-1]
+    with pytest.raises(LogCorruptError, match="no copy was made"):
+        back_up(home, tmp_path / "backup")
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("make", ["other bytes", "newer"])
+def test_an_extent_with_a_right_checksum_that_is_none_is_shown(tmp_path: Path, make: str) -> None:
+    """Bytes that another program wrote are named with their place; a newer form is not damage."""
+    payload = Random(1).randbytes(300) if make == "other bytes" else b"\2" + extent(1)[1:]
+    with_pack(tmp_path / "data", [extent(1), payload])
+    found = examine_directory(tmp_path / "data")
+    (problem,) = found.report.problems
+    assert "is as it was written, but cannot be read" in problem.text
+    assert problem.newer is (make == "newer" or payload[0] != 1)
+
+
+def test_a_missing_pack_is_named(tmp_path: Path) -> None:
+    """A start is refused, and the next step is a backup."""
+    pack = with_pack(tmp_path / "data", [extent(1)])
+    pack.unlink()
+    found = examine_directory(tmp_path / "data")
+    (problem,) = found.report.problems
+    assert (kind_of(problem), found.report.starts) == ("missing", False)
+    assert any("millstream restore" in step for step in advice(found))
+    with pytest.raises(LogCorruptError, match="is missing, so no copy was made"):
+        back_up(tmp_path / "data", tmp_path / "backup")

@@ -1,0 +1,270 @@
+"""Packs in a data directory: named before they hold an entry, read by no start, refused if they are not whole."""
+
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskError, DiskFullError, LogCorruptError
+from millstream.persistence.check import check
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
+from millstream.persistence.packs import expect_pack, extents_of
+from millstream.persistence.rewrite import contents, make
+from persistence.reference import HOME, disk_with, entropy, files_of
+from support.simdisk import Crash, Fault, SimDisk, SimFile
+
+EXTENTS = [b"first" * 6, b"", b"third" * 8]
+RECORDS = [b"one", b"two"]
+SEALED = HEADER_SIZE + sum(FRAME_SIZE + len(each) for each in EXTENTS) + FRAME_SIZE
+
+
+def begun(disk: SimDisk, seed: int = 1) -> Log:
+    """A log of two records with a sealed pack and one that is being filled."""
+    log, _ = Log.open(HOME, disk, entropy=entropy(seed))
+    for record in RECORDS:
+        log.append(record)
+    pack = log.add_pack()
+    places = pack.add(EXTENTS[:2]) + pack.add(EXTENTS[2:])
+    assert [at for at, _ in places] == [HEADER_SIZE, HEADER_SIZE + 54, HEADER_SIZE + 78]
+    log.end_pack(pack)
+    log.add_pack().add(EXTENTS)
+    log.write()
+    log.sync()
+    return log
+
+
+def made(seed: int = 1) -> dict[str, bytes]:
+    """The files of that log, closed."""
+    disk = SimDisk()
+    begun(disk, seed).close()
+    return files_of(disk)
+
+
+def packs_in(files: dict[str, bytes]) -> list[str]:
+    """The names of the packs, the sealed one first."""
+    return sorted(name for name in files if name.startswith("pack-"))
+
+
+def manifest_of(files: dict[str, bytes]) -> Manifest:
+    """The manifest."""
+    return Manifest.decode(files[NAME], HOME)
+
+
+def started(disk: SimDisk) -> list[bytes]:
+    """The records of a start."""
+    log, recovery = Log.open(HOME, disk)
+    payloads = list(recovery.payloads())
+    log.close()
+    return payloads
+
+
+def extents(files: dict[str, bytes], entry: PackEntry) -> list[bytes]:
+    """The extents that are read from a pack."""
+    return [payload for _, payload in extents_of(disk_with(files), HOME, entry)]
+
+
+def rewritten(log: Log, disk: SimDisk, gone: set[int]) -> None:
+    """Rewrite the log, and let packs go."""
+    rewrite = log.begin_rewrite()
+    assert rewrite is not None
+    make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
+    log.commit_rewrite(rewrite, gone)
+
+
+def test_packs_are_in_the_manifest_from_the_first_one_on() -> None:
+    """Without a pack the manifest is that of a program without packs, byte for byte; from then on it is format 3."""
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk)
+    assert manifest_of(files_of(disk)).facts().keys() == {"format", "snapshot", "segments"}
+    log.close()
+    files = made()
+    manifest = manifest_of(files)
+    facts = manifest.facts()
+    assert (facts["format"], facts["next_pack"], facts["gone"]) == (3, 3, [])
+    assert [(each.number, each.bytes, each.sealed) for each in manifest.packs] == [(1, SEALED, True), (2, None, False)]
+    assert [each.name for each in manifest.packs] == packs_in(files)
+    assert [extents(files, each) for each in manifest.packs] == [EXTENTS, EXTENTS]
+    report = check(HOME, disk_with(files))
+    assert report.ok
+    found = [(file.result.records, file.result.sealed) for file in report.files if "pack" in file.name and file.result]
+    assert found == [(3, True), (3, False)]
+
+
+class BlindFile(SimFile):
+    """A pack whose entries must not be read."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """The header or the seal."""
+        assert offset + size <= HEADER_SIZE or offset >= self.size() - FRAME_SIZE, "entries are read"
+        return super().read_at(offset, size)
+
+
+class Blind(SimDisk):
+    """A disk that returns nothing of a pack but its header and its seal."""
+
+    def open_read(self, path: Path) -> SimFile:
+        """The file; the bytes of a pack in between raise."""
+        file = super().open_read(path)
+        return BlindFile(self, path, self._inode(path)) if path.name.startswith("pack-") else file
+
+
+def test_a_start_and_a_rewriting_read_no_entry_of_a_pack() -> None:
+    """They take no longer with more entries in packs, and damage there stops neither."""
+    disk = Blind()
+    disk.names = disk_with(made()).names
+    log, recovery = Log.open(HOME, disk)
+    assert list(recovery.payloads()) == RECORDS
+    rewritten(log, disk, {1})
+    log.remove_obsolete()
+    log.close()
+    assert started(disk) == RECORDS
+    assert [entry.number for entry in manifest_of(files_of(disk)).packs] == [2]
+
+
+def test_any_byte_changed_or_cut_of_a_pack_is_found_and_never_another_extent() -> None:
+    """A check finds each; a start is refused only for header, size and seal; a reader gets extents as they were."""
+    files = made()
+    (entry, other) = manifest_of(files).packs
+    whole = files[entry.name]
+    for at in range(len(whole)):
+        changed = files | {entry.name: whole[:at] + bytes((whole[at] ^ 0x10,)) + whole[at + 1 :]}
+        report = check(HOME, disk_with(changed))
+        assert not report.ok, at
+        edge = at < HEADER_SIZE or at >= SEALED - FRAME_SIZE
+        assert report.starts is not edge, at
+        if edge:
+            with pytest.raises(LogCorruptError, match=r"pack-|log check"):
+                Log.open(HOME, disk_with(changed))
+        else:
+            assert started(disk_with(changed)) == RECORDS
+            found = extents(changed, entry)
+            assert found == EXTENTS[: len(found)]
+            assert len(found) < 3
+        cut = files | {entry.name: whole[:at]}
+        assert not check(HOME, disk_with(cut)).starts
+        with pytest.raises(LogCorruptError):
+            Log.open(HOME, disk_with(cut))
+        if at >= HEADER_SIZE:  # a pack that was being filled is as a log's last file: a crash may have torn it
+            torn = files | {other.name: files[other.name][:at]}
+            assert check(HOME, disk_with(torn)).ok
+            found = extents(torn, other)
+            assert found == EXTENTS[: len(found)]
+
+
+def test_a_pack_of_another_log_is_refused_by_each_reader() -> None:
+    """A file of the right name with another identity or number is never read as the one that is named."""
+    files, others = made(), made(seed=2)
+    (entry, second) = manifest_of(files).packs
+    for data in (others[packs_in(others)[0]], files[second.name], b"", b"x" * 500):
+        changed = files | {entry.name: data}
+        with pytest.raises(LogCorruptError):
+            Log.open(HOME, disk_with(changed))
+        with pytest.raises(LogCorruptError):
+            extents(changed, entry)
+        assert not check(HOME, disk_with(changed)).starts
+
+
+def test_a_missing_pack_is_refused_by_name() -> None:
+    """The start reports the file and what is lost with it, and changes nothing."""
+    files = made()
+    name = packs_in(files)[0]
+    del files[name], files["lock"]
+    disk = disk_with(files)
+    with pytest.raises(LogCorruptError, match=f"{name} is missing, which holds entries that are in no other file"):
+        Log.open(HOME, disk)
+    assert {other: data for other, data in files_of(disk).items() if other != "lock"} == files
+    assert not check(HOME, disk_with(files)).starts
+
+
+def test_a_pack_that_nothing_names_is_removed_only_if_it_holds_no_entry() -> None:
+    """A crash leaves an empty one; another may be the only copy of entries, so it is refused, as a log file is."""
+    files, others = made(), made(seed=2)
+    stray = packs_in(others)[0]
+    disk = disk_with(files | {stray: others[stray][:HEADER_SIZE]})
+    assert started(disk) == RECORDS
+    assert stray not in files_of(disk)
+    for left in (files, {}):
+        disk = disk_with(left | {stray: others[stray]})
+        with pytest.raises(LogCorruptError, match=f"{stray} holds"):
+            Log.open(HOME, disk)
+        assert not check(HOME, disk).starts
+        assert files_of(disk)[stray] == others[stray]
+
+
+def test_a_log_that_is_fallen_back_to_has_the_packs_that_a_rewriting_let_go() -> None:
+    """With a damaged snapshot a start needs the former files, and each pack that they may refer to."""
+    disk = SimDisk()
+    log = begun(disk)
+    rewritten(log, disk, {1})
+    files = files_of(disk)
+    (gone,) = manifest_of(files).gone
+    assert gone.number == 1
+    (snapshot,) = (name for name in files if name.startswith("snapshot-"))
+    damaged = files | {snapshot: files[snapshot][:-1], "lock": b""}
+    again = disk_with(damaged)
+    assert started(again) == RECORDS
+    manifest = read_manifest(again, HOME)
+    assert manifest is not None
+    assert ([each.number for each in manifest.packs], manifest.gone, manifest.next_pack) == ([1, 2], (), 3)
+    expect_pack(again, HOME, manifest.packs[0])
+    with pytest.raises(LogCorruptError, match="snapshot"):
+        Log.open(HOME, disk_with({name: data for name, data in damaged.items() if name != gone.name}))
+    whole = disk_with(files | {"lock": b""})
+    assert started(whole) == RECORDS
+    assert gone.name not in files_of(whole)
+
+
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT], ids=lambda fault: fault.name)
+def test_a_write_that_failed_leaves_a_pack_whose_first_extents_count(fault: Fault) -> None:
+    """At any step of the second batch: the first stays readable, and the pack is ended without the rest."""
+    for step in range(1, 6):
+        disk = SimDisk()
+        log, _ = Log.open(HOME, disk)
+        pack = log.add_pack()
+        pack.add(EXTENTS[:2])
+        disk.faults = {disk.operations + step: fault}
+        try:
+            pack.add(EXTENTS[2:])
+            count = 3
+        except DiskError as error:
+            assert fault is not Fault.SHORT
+            count = 2
+            if not isinstance(error, DiskFullError):
+                with pytest.raises(DiskError, match="takes no more entries"):
+                    pack.add(EXTENTS[2:])
+        disk.faults = {}
+        log.end_pack(pack)
+        log.close()
+        files = files_of(disk.reboot(Crash.DROPPED))
+        (entry,) = manifest_of(files).packs
+        assert extents(files, entry) == EXTENTS[:count]
+        assert check(HOME, disk_with(files)).ok
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": 0},
+        {"number": "1"},
+        {"name": "pack-../../etc/passwd"},
+        {"identity": "0" * 15},
+        {"bytes": 31},
+        {"bytes": None},
+        {"bytes": 2**63},
+        {"bytes": "9"},
+        {"sealed": None},
+        {"other": 1},
+    ],
+    ids=str,
+)
+def test_a_manifest_with_a_pack_that_is_none_is_refused(change: dict[str, object]) -> None:
+    """Names and numbers that no Millstream wrote are refused before a file is opened by them."""
+    facts = manifest_of(made()).facts()
+    facts["packs"][0] |= change
+    with pytest.raises((ValueError, TypeError)):
+        Manifest.of(facts)
+    facts = manifest_of(made()).facts()
+    for other in ({"next_pack": 2}, {"next_pack": None}, {"gone": facts["packs"]}, {"packs": None}):
+        with pytest.raises((ValueError, TypeError)):
+            Manifest.of(facts | other)
