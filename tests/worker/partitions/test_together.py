@@ -1,14 +1,18 @@
 """Results and limits of a partitioned stream: each partition has its loop, and users see one subscriber."""
 
 import asyncio
+from collections import Counter
 from typing import Any
+from zlib import crc32
 
 import pytest
 import redis
 
 from millstream import App, Limit, StreamSub
 from millstream.errors import ConfigError
+from millstream.worker.subscriber.buffer import Buffer
 from support.servers import ServerProcess
+from support.waiting import aeventually
 
 pytestmark = [pytest.mark.either_server]
 
@@ -66,3 +70,54 @@ async def test_a_limit_by_key_needs_hold(server: ServerProcess) -> None:
     with pytest.raises(ConfigError, match=r"limit=Limit\(key=\)"):
         async with app.running():
             pass
+
+
+async def test_a_place_wakes_one_lane(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that wait for one of few places wake a lane for a place, and not all of their lanes."""
+    app, entries, wakes, ran = App(server.url), 400, 0, Counter[int]()
+    arrival = Buffer.arrival
+
+    async def counted(buffer: Buffer) -> None:
+        nonlocal wakes
+        await arrival(buffer)
+        wakes += bool(ran)
+
+    monkeypatch.setattr(Buffer, "arrival", counted)
+    await app.partition("orders", 8, by="key")
+    await app.publish_batch("orders", [{"key": f"k{n}", "n": n} for n in range(entries)])
+
+    @app.subscriber(sub(), concurrency=16)
+    async def one(n: int) -> None:
+        await asyncio.sleep(0)
+        ran[n] += 1
+
+    async with app.running():
+        await aeventually(lambda: len(ran) == entries)
+        await aeventually(lambda: not app.loops[0].busy)
+    assert set(ran.values()) == {1}
+    assert wakes < 6 * entries
+
+
+async def test_a_partition_uses_every_free_place(server: ServerProcess) -> None:
+    """A loop whose lane runs takes further places as others leave them, also after none was free."""
+    app, at_work, first = App(server.url), 0, asyncio.Event()
+    await app.partition("orders", 2, by="key")
+    keys = [f"k{n}" for n in range(100)]
+    own = {at: [key for key in keys if crc32(key.encode()) % 2 == at] for at in (0, 1)}
+
+    @app.subscriber(sub(), concurrency=4)
+    async def one(part: int) -> None:
+        nonlocal at_work
+        if part == 0:
+            await first.wait()
+            return
+        at_work += 1
+        await aeventually(lambda: at_work == 4)
+
+    async with app.running():
+        await app.publish_batch("orders", [{"key": key, "part": 0} for key in own[0][:3]])
+        await aeventually(lambda: app.loops[0].in_hand == 3)
+        await app.publish_batch("orders", [{"key": key, "part": 1} for key in own[1][:4]])
+        await aeventually(lambda: at_work == 1)
+        first.set()
+        await aeventually(lambda: not app.loops[0].busy and at_work == 4)

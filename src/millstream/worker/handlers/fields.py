@@ -83,6 +83,12 @@ def unwrap(fields: Sequence[bytes]) -> Any:
 
 def key_of(fields: Sequence[bytes], name: str) -> bytes | None:
     """The value of one field, by which entries are ordered and partitioned; None where there is none."""
+    if len(fields) != 2:  # Fields of their own, of which the last of a name counts
+        wanted = name.encode("utf-8", "surrogateescape")
+        for at in range(len(fields) - 2, -1, -2):
+            if fields[at] == wanted:
+                return fields[at + 1]
+        return None
     body = unwrap(fields)
     return as_key(body.get(name) if isinstance(body, Mapping) else None)
 

@@ -179,7 +179,8 @@ class OwnedMembership(Membership):
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that another may own the entry, or the partition."""
-        return Membership.stale(self, held) or self._lease_is_stale()
+        now, lasts = self.clock.mono_time(), self.min_idle * 3 // 4
+        return self.lease is None or now - self.lease.renewed > lasts or (now - held.leased > lasts and not self.no_ack)
 
     def stale_among(self, entries: Sequence[Held]) -> list[Held]:
         """Those of them that are stale."""

@@ -80,6 +80,9 @@ class Buffer(SubscriberPart):
         A woken lane has two more woken if entries are left once it waits, and so do they: after a few turns of the loop
         all lanes are awake. If handlers never wait, and one lane empties the buffer, the others sleep on.
         """
+        if not self.entries:
+            self.places.decline()
+            self.room.set()  # The reader of a handler with limits may wait for an idle lane
         turn = self._loop.create_future()
         self._idle.append(turn)
         await turn
@@ -148,17 +151,20 @@ class Buffer(SubscriberPart):
 
     def _look_again(self) -> bool:
         """There is a place: wake a lane, which wakes others, for what has waited for one; False if nothing waits."""
-        if self.entries:
-            self._wake(1)
-        return bool(self.entries)
+        return len(self.entries) > self.places.offered and not self._wake(1)
 
     def _wake_more(self) -> None:
-        self._wake(min(len(self.entries), self.places.free, 2))
+        free = self.places.free
+        if self.entries and free < 1:
+            self.places.wait()
+        self._wake(min(len(self.entries), free, 2))
 
-    def _wake(self, count: int) -> None:
+    def _wake(self, count: int) -> int:
+        """Wake lanes; the number that were not there."""
         while count > 0 and self._idle:
             turn = self._idle.popleft()
             # Done: the lane was cancelled while it waited, and would swallow the wake-up
             if not turn.done():
                 turn.set_result(None)
                 count -= 1
+        return count

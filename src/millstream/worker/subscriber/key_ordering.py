@@ -5,6 +5,7 @@ key: it waits for its retry on the server, where any worker may take it. Across 
 orders two entries of one key. There ``hold`` also keeps the later ones back until the failed one is done or dead.
 """
 
+import asyncio
 import heapq
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable
 from typing import Any, NamedTuple, TypeAlias
@@ -59,36 +60,35 @@ class KeyOrdering:
         #: entries that wait for one of their key
         self.waiting = 0
 
-    async def run(self, held: Held) -> None:
+    def run(self, held: Held) -> Coroutine[Any, Any, None]:
         """Run the entry and what comes to its key meanwhile, or leave it to whoever runs its key now."""
         try:
             key = self._key_of(held)
         except PayloadError as error:
             self._unfit(held, error)
-            return
-        if key is None:
-            await self._run(held)
-            return
-        await self._in_turn(key, held)
+            return asyncio.sleep(0)
+        return self._run(held) if key is None else self._in_turn(key, held)
 
     async def _in_turn(self, key: Hashable, held: Held) -> None:
-        if key in self._queues:
+        queues = self._queues
+        if key in queues:
             # counted, since an entry that was lost and delivered again may wait here beside its former self
             self._pushed += 1
-            heapq.heappush(self._queues[key], (order_of(held.id), self._pushed, held))
+            heapq.heappush(queues[key], (order_of(held.id), self._pushed, held))
             self.waiting += 1
             return
-        queue = self._queues[key] = []
+        queue = queues[key] = []
         try:
             await self._run(held)
-            await self._apart.calm()
+            if queue:
+                await self._apart.calm()
             while queue:
                 _, _, following = heapq.heappop(queue)
                 self.waiting -= 1
                 self._moved()
                 await self._apart.run(self._run(following))
         finally:
-            del self._queues[key]
+            del queues[key]
 
     def expect(self, held: Held) -> None:
         """An entry is in hand that runs past this order."""

@@ -7,6 +7,7 @@ is run as :func:`millstream.worker.model.retry.run_mode` says: like any other, i
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
@@ -24,6 +25,9 @@ log = logging.getLogger("millstream.worker")
 
 #: Runs in a row after which a lane lets others go on: handlers that never wait must not keep them from running.
 _YIELD_EVERY = 128
+#: Seconds after which a lane gives its place to another loop that waits for one. A change for each entry would cost
+#: more than a quick handler.
+_TURN = 0.001
 #: Seconds a cancelled handler has for tidying up.
 _AFTER_CANCEL = 3.0
 #: Most cancelled entries that the log names.
@@ -65,7 +69,10 @@ class Lanes(SubscriberPart):
             return 0
         _, late = await asyncio.wait(self.tasks, timeout=grace)
         self._name_late(grace)
-        return await self._cancel(late)
+        try:
+            return await self._cancel(late)
+        finally:
+            self._buffer.places.decline()
 
     def _name_late(self, grace: float) -> None:
         """Log the entries whose runs outlast the grace time."""
@@ -105,34 +112,39 @@ class Lanes(SubscriberPart):
         task, buffer = asyncio.current_task(), self._buffer
         # Looked up once, since the loop below runs for each entry
         assert task is not None
-        entries = buffer.entries
-        run = self.run if buffer.by_key is None else buffer.by_key.run
-        start, fresh, unordered = self._start, self._fresh, buffer.by_key is None
-        places, turn, is_changed = buffer.places, buffer.places.turn, self._apart.is_changed
+        entries, places = buffer.entries, buffer.places
+        begin = self.begin if buffer.by_key is None else buffer.by_key.run
+        waiting, is_changed, each = places.waiting, self._apart.is_changed, self._subscription.ack == "each"
         cancelling = task.cancelling
         count = 0
         while True:
-            # An entry may find no place: with ``ack="each"`` one that has run keeps its place until it is acked
-            while not entries or (places.free < 1 if turn is None else not turn()):
+            while not entries or not places.take():
                 if not entries and buffer.closed.is_set():
                     return True
                 await buffer.arrival()
                 count = 0  # A wait lets others run
-            places.free -= 1
+            until = time.monotonic() + _TURN
             try:
-                held = buffer.take()
-                await (start(held) if unordered and fresh(held) else run(held))
-                count += 1
-                if count % _YIELD_EVERY == 0:
-                    await asyncio.sleep(0)
+                while True:
+                    await begin(buffer.take())
+                    count += 1
+                    if count % _YIELD_EVERY == 0:
+                        await asyncio.sleep(0)
+                    # A cancelled lane goes on with the next entry, but only after its cancellation is taken back
+                    if cancelling():
+                        await self._apart.calm()
+                    # A context variable that a handler set would show in the next run: a new task has a fresh context
+                    if is_changed():
+                        return False
+                    # With ``ack="each"`` an entry that has run keeps a place until it is acked
+                    if not entries or (each and places.free < 0) or (waiting and time.monotonic() >= until):
+                        break
             finally:
-                places.free += 1  # not before: who finds one goes on at once
-            # A cancelled lane goes on with the next entry, but only after its cancellation is taken back
-            if cancelling():
-                await self._apart.calm()
-            # A context variable that a handler set would show in the next entry's run: a new task has a fresh context
-            if is_changed():
-                return False
+                places.give()
+
+    def begin(self, held: Held) -> Coroutine[Any, Any, None]:
+        """The run of one entry; at once for nearly all."""
+        return self._start(held) if self._fresh(held) else self.run(held)
 
     def _fresh(self, held: Held) -> bool:
         """True for nearly all: new, surely ours, and nothing wants to be alone."""

@@ -173,7 +173,7 @@ class SubscriberLoop:
         if subscription.key is not None:
             parts: dict[str, Any] = {
                 "message": calls.message,
-                "run": self.lanes.run,
+                "run": self.lanes.begin,
                 "unfit": outcomes.failed,
                 "moved": buffer.room.set,
                 "apart": apart,

@@ -3,10 +3,12 @@
 There are as many as lanes. With ``ack="each"`` an entry keeps its place until the server has confirmed its outcome, so
 that a crash repeats at most one finished entry for each of them. The lane that ran it need not wait for that: it takes
 another place while there is one. Outcomes of several handlers in one turn of the event loop are sent together.
+
+A lane keeps its place from one entry to the next, since taking one for each entry costs more than a quick handler.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -20,13 +22,31 @@ from millstream.worker.subscriber.isolation import IsolationGate
 class LanePlaces:
     """Counts the free ones."""
 
+    waiting: Sized = ()  # Other loops that wait for a place
+    offered = 0  # Places that are given to this loop, and that its lanes have yet to take
+
     def __init__(self, number: int, gate: IsolationGate) -> None:
-        self.free = number  # Number of free places
-        # Called when there is one again after there was none; False if nobody needs it
+        self.free = number  # Number of free places; below 0 where a lane has to give up its own
+        # Called when there is one again after there was none: wakes a lane; False if none needs it
         self.freed: Callable[[], bool] = lambda: False
-        # Asks for one where several loops share them; None where these are one loop's own
-        self.turn: Callable[[], bool] | None = None
         self._gate = gate
+
+    def take(self) -> bool:
+        """Take a place for a lane; False if there is none."""
+        if self.free < 1:
+            return False
+        self.free -= 1
+        return True
+
+    def give(self) -> None:
+        """Give back the place of a lane, which needs no other lane to wake: it looks for the next entry itself."""
+        self.free += 1
+
+    def wait(self) -> None:
+        """There are entries for which no place is free."""
+
+    def decline(self) -> None:
+        """Give back the places that were offered to lanes and that none has taken."""
 
     def keep(self, held: Held) -> None:
         """An entry that has run keeps its place, and counts as running, until its outcome is stored or it is lost."""
@@ -34,7 +54,7 @@ class LanePlaces:
         held.then(self._leave)
 
     def _leave(self) -> None:
-        self.free += 1
+        self.give()
         self._gate.ended()
         if self.free == 1:
             self.freed()
@@ -43,18 +63,25 @@ class LanePlaces:
 class CommonPlaces:
     """Places that the loops of several partitions share: the loop that has waited for one the longest gets it.
 
-    Without turns a busy partition would keep every place that its own runs free.
+    Without turns a busy partition would keep every place that its own runs free. A place is offered to one loop at a
+    time, and one lane is woken for it. If all loops could take it, all of their lanes would wake for one entry.
     """
 
     def __init__(self, number: int, gate: IsolationGate) -> None:
         self.free = number
         self.gate = gate
-        self.waiting: deque[SharedPlaces] = deque()  # Loops that have entries and found no place
+        self.waiting: deque[SharedPlaces] = (
+            deque()
+        )  # Loops that have entries and found no place; none while one is free
 
     def offer(self) -> None:
-        """Wake the first loop that waits, if there is a place for it."""
-        while self.waiting and self.free > 0 and not self.waiting[0].freed():
-            self.waiting.popleft()  # Its entries were handed back meanwhile
+        """Give the free places to the loops that wait, in turn."""
+        while self.waiting and self.free > 0:
+            loop = self.waiting.popleft()
+            if loop.freed():
+                self.free -= 1
+                loop.offered += 1
+                self.waiting.append(loop)  # It may have more entries; else it is dropped here the next time
 
 
 class SharedPlaces(LanePlaces):
@@ -63,8 +90,8 @@ class SharedPlaces(LanePlaces):
     def __init__(self, common: CommonPlaces) -> None:
         self._common = common
         self._gate = common.gate
+        self.waiting = common.waiting
         self.freed = lambda: False
-        self.turn = self._turn
 
     @property
     def free(self) -> int:
@@ -73,22 +100,34 @@ class SharedPlaces(LanePlaces):
 
     @free.setter
     def free(self, number: int) -> None:
-        common = self._common
-        taken = number < common.free
-        common.free = number
-        if taken and common.waiting and common.waiting[0] is self:
-            common.waiting.popleft()
-        common.offer()
+        self._common.free = number
 
-    def _turn(self) -> bool:
-        common = self._common
-        if common.free > 0:
-            common.offer()
-            if not common.waiting or common.waiting[0] is self:
-                return True
-        if self not in common.waiting:
-            common.waiting.append(self)
-        return False
+    def take(self) -> bool:
+        """Take a place that was offered to this loop, or one that no other loop waits for."""
+        if self.offered:
+            self.offered -= 1
+        elif self._common.free > 0:
+            self._common.free -= 1
+        else:
+            self.wait()
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Have a lane of this loop woken for a place, after those of the loops that wait already."""
+        if self not in self._common.waiting:
+            self._common.waiting.append(self)
+
+    def give(self) -> None:
+        """Give back the place of a lane; the next loop that waits gets it."""
+        self._common.free += 1
+        self._common.offer()
+
+    def decline(self) -> None:
+        """Give back the places that were offered to lanes and that none has taken."""
+        if self.offered:
+            self._common.free, self.offered = self._common.free + self.offered, 0
+            self._common.offer()
 
 
 class Owned(NamedTuple):
