@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import math
 import random
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -67,7 +67,7 @@ class KeyTimes(dict[_Key, float]):
 class Taken:
     """Permits that were taken before a read."""
 
-    at: float = 0.0
+    at: float = -math.inf
     number: int = 0
     counts: dict[FleetLimit, int] = field(default_factory=dict)
 
@@ -107,11 +107,10 @@ class Limiter:
         self.short = True
         # Entries that were read with a fresh permit need no further question
         self._paced = bool(self.whole) and not self._by_key and not any(one.limit.running for one in self.whole)
-        #: runs that ended since the last look at their pace
-        self.ended = 0
+        self._over = 0  # Runs that had ended at the last look at their pace
         self._looked_at = -math.inf
         self._taken = Taken()
-        self._spare = 0  # Fresh permits of entries that did not run
+        self._purse = Taken()  # Permits for the next reads: of one question for several, or of entries that did not run
         self._marks: dict[Held, Taken] = {}  # Entry -> the permits of its read
         self._ask_at = 0.0
         #: the time at which reading goes on, where it waits for permits; seconds of the member's clock
@@ -123,28 +122,33 @@ class Limiter:
 
     # -- around a read ----------------------------------------------------------------------------------------------
 
-    def soon(self) -> int:
+    def soon(self, running: int) -> int:
         """The entries that will begin within a moment, at the pace of the last runs; 0 where each needs a slot too."""
-        now = self._now()
-        pace = self.ended / max(now - self._looked_at, 0.001)
-        self.ended, self._looked_at = 0, now
-        return int(pace * _AHEAD) if self._paced else 0
+        if not self._paced:
+            return 0
+        now, ended = self._now(), self.whole[0].granted - running
+        pace = (ended - self._over) / max(now - self._looked_at, 0.001)
+        self._over, self._looked_at = ended, now
+        return max(int(pace * _AHEAD), 0)
 
-    async def before_read(self, room: int) -> tuple[int, float]:
-        """The entries that may be read, and where there are none the seconds to wait."""
+    async def before_read(self, room: int, soon: int = 0) -> tuple[int, float]:
+        """The entries that may be read, and where there are none the seconds to wait.
+
+        One question takes the permits of the next reads too, as far as their entries begin ``soon``.
+        """
         now = self._now()
         paced = [one for one in self.whole if one.limit.rate is not None]
         if now < self._ask_at:
             return 0, self._ask_at - now
         if not self.whole:
             return room, 0.0
-        if self._spare and now - self._taken.at <= _FRESH:
-            self._taken.number, self._spare = min(self._spare, room), 0
-            return self._taken.number, 0.0
-        self._spare = 0
-        taken = Taken(now, min([room, *(one.chunk for one in self.whole)]))
+        rest, self._purse = self._purse, Taken()
+        if rest.number and now - rest.at <= _FRESH:
+            return self._take_from(rest, room)
+        taken = Taken(now, min([max(room, soon), *(one.chunk for one in self.whole)]))
         for one in self.whole:
-            permits = await one.take(taken.number, slots=False)
+            back = (rest.number, rest.counts[one]) if one in rest.counts else (0, 0)
+            permits = await one.take(taken.number, back=back, slots=False)
             # The limits before gave more
             surplus, taken.number = taken.number - permits.granted, permits.granted
             for earlier, counts in taken.counts.items():
@@ -155,8 +159,15 @@ class Limiter:
                 return 0, self._ask_at - self._now()
             if one in paced:
                 taken.counts[one] = permits.counts_us
-        self._taken = taken
-        return taken.number, 0.0
+        return self._take_from(taken, room)
+
+    def _take_from(self, purse: Taken, room: int) -> tuple[int, float]:
+        """Permits for one read; the rest is for the next ones."""
+        number = min(purse.number, room)
+        if purse.number > number:
+            self._purse = Taken(purse.at, purse.number - number, purse.counts)
+        self._taken = Taken(purse.at, number, purse.counts)
+        return number, 0.0
 
     async def after_read(self, found: Sequence[Held]) -> None:
         """Give back permits that were not used, and exchange those of a read that waited."""
@@ -164,19 +175,24 @@ class Limiter:
             return
         taken, self._taken = self._taken, Taken(self._taken.at)
         good, kept = min(len(found), taken.number), taken
-        if self._now() - taken.at > _FRESH:
+        old = self._now() - taken.at > _FRESH
+        rest = 0
+        if (old or good < taken.number) and self._purse.counts:  # No read follows at once
+            rest, self._purse = self._purse.number, Taken()
+        if old:
             kept = Taken()
             # A read that blocked for long holds permits of a past period: new ones count from now
             for one, counts in taken.counts.items():
-                permits = await one.take(good, back=(taken.number, counts), slots=False)
+                permits = await one.take(good, back=(taken.number + rest, counts), slots=False)
                 good, kept.counts[one] = min(good, permits.granted), permits.counts_us
             kept.at = self._now()
         elif good < taken.number:
             for one, counts in taken.counts.items():
-                await one.give_back(taken.number - good, counts)
+                await one.give_back(taken.number - good + rest, counts)
         kept.number = good
-        self._marks = {held: one for held, one in self._marks.items() if held.state is State.BUFFERED}
-        self._marks.update((held, kept) for held in found[:good])
+        if len(self._marks) > _MANY:
+            self._marks = {held: one for held, one in self._marks.items() if held.state is State.BUFFERED}
+        self._marks.update(dict.fromkeys(found[:good], kept))
 
     async def unread(self) -> None:
         """Nothing was read: give the permits back."""
@@ -186,12 +202,14 @@ class Limiter:
 
     def starts(self, held: Held, many: int) -> bool:
         """True if an entry may run now by the permit of its read alone; else :meth:`may_start` decides."""
-        mark = self._marks.get(held)
-        if mark is None or not self._paced or self._now() - mark.at > _FRESH:
+        if not self._paced or held.state is not State.BUFFERED or self.quiet():
             return False
-        if held.state is not State.BUFFERED or self.quiet():
+        mark = self._marks.pop(held, None)
+        if mark is None:
             return False
-        del self._marks[held]
+        if self._now() - mark.at > _FRESH:
+            self._marks[held] = mark
+            return False
         for one in self.whole:
             one.granted += many
         return True
@@ -306,7 +324,9 @@ class Limiter:
 
     async def _undo(self, granted: Sequence[Granted], *, spare: bool) -> None:
         if spare and self.whole:
-            self._spare += 1
+            if not self._purse.number:
+                self._purse = Taken(self._taken.at)
+            self._purse.number += 1
             self.moved()
         for each in granted:
             if each.permits.slots:
@@ -378,18 +398,25 @@ def facts_of(limiters: Iterable[Limiter]) -> list[dict[str, Any]]:
 class LimitedRuns:
     """Runs that ask for permits first."""
 
-    def __init__(self, limiter: Limiter, start: Callable[[Held], Awaitable[None]], batch: Callable[[], int]) -> None:
+    def __init__(
+        self, limiter: Limiter, start: Callable[[Held], Coroutine[Any, Any, None]], batch: Callable[[], int]
+    ) -> None:
         self._limiter = limiter
         self._start = start
         self._with = batch  # Entries that would run with one
 
-    async def start(self, held: Held) -> None:
+    def start(self, held: Held) -> Coroutine[Any, Any, None]:
         """Run an entry if its limits let it."""
         limiter, many = self._limiter, 1 + self._with()
+        starts = limiter.starts(held, many)
+        return self._start(held) if starts and not limiter.short else self._ask(held, many, starts=starts)
+
+    async def _ask(self, held: Held, many: int, *, starts: bool) -> None:
+        """Ask for permits, and wake the reader at the end if it waits for idle lanes."""
+        limiter = self._limiter
         try:
-            if limiter.starts(held, many) or await limiter.may_start(held, many=many):
+            if starts or await limiter.may_start(held, many=many):
                 await self._start(held)
-                limiter.ended += many
         finally:
             if limiter.short:
                 limiter.moved()

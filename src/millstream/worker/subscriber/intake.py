@@ -218,15 +218,15 @@ class Intake(SubscriberPart):
 
         No more than there are idle lanes, or than begin within a moment: a permit is for a run that begins at once.
         """
-        buffer = self._buffer
+        buffer, idle, soon = self._buffer, self._buffer.places.free, 0
         buffer.room.clear()
-        idle = (
-            buffer.places.free if self._subscription.batch else max(buffer.places.free, limiter.soon()) - buffer.ahead
-        )
+        if not self._subscription.batch:
+            soon = limiter.soon(self._subscription.concurrency - idle)
+            idle = max(idle, soon) - buffer.ahead
         # A batch runs in one lane, so one idle lane is enough for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
         limiter.short = room <= 0
-        number, wait = await limiter.before_read(room) if room > 0 else (0, 1.0)
+        number, wait = await limiter.before_read(room, soon) if room > 0 else (0, 1.0)
         if not number:
             await set_within(buffer.room, wait)
         # The question took a round trip, in which reading may have been forbidden
