@@ -2,6 +2,9 @@
 
     python bench/jobs.py [--entries 20000] [--rounds 3] [--only limit|keyed|reply|fair] [--server redis|millstream]
 
+limit and keyed: the clock starts once the workers own their streams, and stops when the last entry is acknowledged. The
+first figure is the processor time of all workers, the second that of the server.
+
 limit: the worker without a limit, and with a limit by handler that refuses nothing. The goal is a ratio of 0.9.
 
 keyed: a plain stream, the same with ``key=`` in one process, and 16 partitions in one process and in four. The goal is
@@ -17,82 +20,123 @@ the flood is read, entries behind it in the stream wait for that; this time is p
 import argparse
 import asyncio
 import contextlib
+import signal
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import redis
-from pairs import SERVERS, Stopwatch, Taken, at_least_one, compare, private_server
+from pairs import SERVERS, Processor, Taken, at_least_one, compare, private_server
 
 from millstream import App, Limit, StreamSub
+from millstream.client.partitions.lease import owner_key
 
-KEYS, BOUND = 500, 1.2
+KEYS, PARTS, BOUND = 500, 16, 1.2
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "limit": {"limit": Limit("1000000/s")},
+    "key": {"key": "customer"},
+    "partitions": {},
+}
 
 
-def app_of(url: str, *, partitioned: bool = False, **options: Any) -> App:
+def app_of(url: str, case: str) -> App:
     """An app whose handler does nothing but let others run."""
-    app = App(url, registry=partitioned)
+    app = App(url, registry=case == "partitions")
 
-    @app.subscriber(StreamSub("orders", group="g", min_idle_time=5_000), concurrency=32, **options)
+    # Workers stand still while entries are published, and are to own their partitions afterwards
+    @app.subscriber(StreamSub("orders", group="g", min_idle_time=600_000), concurrency=32, **OPTIONS[case])
     async def handle(customer: str, n: int) -> None: ...
 
     return app
 
 
-async def fill(url: str, entries: int, *, partitioned: bool) -> redis.Redis:
-    """A server with the entries alone."""
-    client = redis.Redis.from_url(url)
-    client.flushall()
+async def publish(url: str, entries: int) -> None:
+    """Add the entries."""
     async with App(url, registry=False) as app:
-        if partitioned:
-            await app.partition("orders", 16, by="customer")
         for start in range(0, entries, 1_000):
             rows = [{"customer": f"c{n % KEYS}", "n": n} for n in range(start, min(start + 1_000, entries))]
             await app.publish_batch("orders", rows)
-    return client
 
 
-def left(client: Any, keys: list[str], entries: int) -> bool:
-    """True until each entry is acknowledged."""
-    found: list[Any] = [row for key in keys if client.exists(key) for row in client.xinfo_groups(key)]
-    return sum(row["entries-read"] or 0 for row in found) < entries or any(row["pending"] for row in found)
+async def empty(url: str, case: str) -> None:
+    """A server with an entry for each stream alone."""
+    with redis.Redis.from_url(url) as client:
+        client.flushall()
+    async with App(url, registry=False) as app:
+        if case == "partitions":
+            await app.partition("orders", PARTS, by="customer")
+    await publish(url, KEYS)
 
 
-def handled(url: str, entries: int, *, partitioned: bool = False, processes: int = 0, **options: Any) -> Taken:
-    """The rate of a worker, from its start until all is acknowledged."""
+def are_done(client: Any, keys: list[str], entries: int) -> bool:
+    """True once each entry is acknowledged; one round trip for all streams."""
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.xinfo_groups(key)
+        try:
+            rows = [row for found in pipe.execute() for row in found]
+        except redis.ResponseError:  # No worker has made the stream yet
+            return False
+    return sum(row["entries-read"] or 0 for row in rows) == entries and not any(row["pending"] for row in rows)
 
-    async def work() -> Taken:
-        client = await fill(url, entries, partitioned=partitioned)
-        keys = [f"orders{{{at}}}" for at in range(16)] if partitioned else ["orders"]
-        watch = Stopwatch()
-        with others(url, processes):
-            running = app_of(url, partitioned=partitioned, **options).running() if not processes else None
-            async with running or contextlib.nullcontext():
-                while left(client, keys, entries):  # noqa: ASYNC110 - the server knows, and reports by no event
-                    await asyncio.sleep(0.02)
-                return watch.stop(entries)
 
-    return asyncio.run(work())
+def are_divided(client: Any, keys: list[str], processes: int) -> bool:
+    """True once each process owns its share of the partitions."""
+    owners = client.mget([owner_key(key, "g") for key in keys])
+    found = Counter(owner.rpartition(b":")[0] for owner in owners if owner)
+    return len(found) == processes and set(found.values()) == {len(keys) // processes}
+
+
+def handled(url: str, entries: int, case: str, processes: int = 1) -> Taken:
+    """The rate and the processor time of workers that own their streams, until all is acknowledged."""
+    partitioned = case == "partitions"
+    keys = [f"orders{{{at}}}" for at in range(PARTS)] if partitioned else ["orders"]
+    asyncio.run(empty(url, case))
+    with redis.Redis.from_url(url) as client, workers(url, case, processes) as found:
+        until(lambda: are_done(client, keys, KEYS))
+        until(lambda: not partitioned or are_divided(client, keys, processes))
+        signal_all(found, signal.SIGSTOP)
+        asyncio.run(publish(url, entries))
+        watch, began = Processor(), time.perf_counter()
+        signal_all(found, signal.SIGCONT)
+        until(lambda: are_done(client, keys, KEYS + entries))
+        seconds, spent = time.perf_counter() - began, watch.since(entries)
+        return Taken(entries / seconds, spent.pop("python"), sum(spent.values()))
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for it."""
+    while not done():
+        time.sleep(0.02)
+
+
+def signal_all(found: list["subprocess.Popen[bytes]"], number: int) -> None:
+    """Send a signal to each."""
+    for one in found:
+        one.send_signal(number)
 
 
 @contextlib.contextmanager
-def others(url: str, processes: int) -> Iterator[None]:
-    """Workers of the partitioned stream in processes of their own."""
-    found = [subprocess.Popen([sys.executable, __file__, "--work", url]) for _ in range(processes)]
+def workers(url: str, case: str, processes: int) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Workers in processes of their own."""
+    words = [sys.executable, __file__, "--work", url, "--case", case]
+    found = [subprocess.Popen(words) for _ in range(processes)]
     try:
-        yield
+        yield found
     finally:
         for one in found:
             one.kill()
             one.wait()
 
 
-async def serve(url: str) -> None:
+async def serve(url: str, case: str) -> None:
     """One of these processes."""
-    async with app_of(url, partitioned=True).running():
+    async with app_of(url, case).running():
         await asyncio.Event().wait()
 
 
@@ -147,21 +191,22 @@ def main() -> None:
     options.add_argument("--only", choices=("limit", "keyed", "reply", "fair"))
     options.add_argument("--server", choices=SERVERS, default="redis")
     options.add_argument("--work", help=argparse.SUPPRESS)
+    options.add_argument("--case", choices=OPTIONS, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.work:
-        asyncio.run(serve(given.work))
+        asyncio.run(serve(given.work, given.case))
         return
     wanted = [given.only] if given.only else ["limit", "keyed", "reply", "fair"]
     cases: dict[str, dict[str, Callable[[str], Taken]]] = {
         "limit": {
-            "no limit": lambda url: handled(url, given.entries),
-            "a limit that refuses nothing": lambda url: handled(url, given.entries, limit=Limit("1000000/s")),
+            "no limit": lambda url: handled(url, given.entries, "plain"),
+            "a limit that refuses nothing": lambda url: handled(url, given.entries, "limit"),
         },
         "keyed": {
-            "plain stream": lambda url: handled(url, given.entries),
-            "key=, one process": lambda url: handled(url, given.entries, key="customer"),
-            "16 partitions, one process": lambda url: handled(url, given.entries, partitioned=True),
-            "16 partitions, four processes": lambda url: handled(url, given.entries, partitioned=True, processes=4),
+            "plain stream": lambda url: handled(url, given.entries, "plain"),
+            "key=, one process": lambda url: handled(url, given.entries, "key"),
+            "16 partitions, one process": lambda url: handled(url, given.entries, "partitions"),
+            "16 partitions, four processes": lambda url: handled(url, given.entries, "partitions", 4),
         },
     }
     with private_server(given.server) as url:
