@@ -120,6 +120,7 @@ class Lanes(SubscriberPart):
         while True:
             while not entries or not places.take():
                 if not entries and buffer.closed.is_set():
+                    places.decline()
                     return True
                 await buffer.arrival()
                 count = 0  # A wait lets others run

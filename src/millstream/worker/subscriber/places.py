@@ -70,9 +70,8 @@ class CommonPlaces:
     def __init__(self, number: int, gate: IsolationGate) -> None:
         self.free = number
         self.gate = gate
-        self.waiting: deque[SharedPlaces] = (
-            deque()
-        )  # Loops that have entries and found no place; none while one is free
+        # Loops that have entries and found no place; none while one is free
+        self.waiting: deque[SharedPlaces] = deque()
 
     def offer(self) -> None:
         """Give the free places to the loops that wait, in turn."""
