@@ -232,7 +232,7 @@ async def test_a_renewal_takes_nothing_back(server: ServerProcess, client: redis
     """A heartbeat does not claim back an entry that another has claimed; the run learns it when it settles."""
     app, running, go = App(server.url), asyncio.Event(), asyncio.Event()
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=90))
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=3_000))
     async def handle() -> None:
         running.set()
         await go.wait()
