@@ -277,7 +277,7 @@ def test_every_page_is_made_of_it(filled: ServerProcess, tmp_path: Path) -> None
         assert (answer.status, "not in this report" in answer.text) == (404, True)
         assert console.ask("/stream?key=nowhere").status == 404
     refused = run("console", "--report", str(path), "--allow-changes", code=2)
-    assert "--allow-changes cannot change a report" in refused.stderr
+    assert "A report cannot be changed. Omit --allow-changes" in refused.stderr
 
 
 def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_what_is_not_in_it_is_said(filled: ServerProcess, tmp_path: Path) -> Non
         == "millstream group rm: a report is only read: give the URL of the server with --url to change something\n"
     )
     assert "not in this report" in run("stream", "tail", "orders", "--follow", "--url", url, code=4).stderr
-    assert "a report cannot be read here" in run("spark", "ls", "--url", url, code=2).stderr
+    assert "a recorded report cannot be used here" in run("spark", "ls", "--url", url, code=2).stderr
     assert "cannot be read: No such file" in run("stream", "ls", "--url", "report:/nowhere", code=2).stderr
     done = run("stream", "add", "orders", "n=1", "--url", url, code=5)
     assert "a report is only read" in done.stderr

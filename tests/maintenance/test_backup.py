@@ -467,7 +467,7 @@ def test_a_link_leads_to_where_data_is_restored(home: Path, tmp_path: Path) -> N
 def test_where_a_file_system_is_mounted_nothing_can_be_renamed_to(home: Path, tmp_path: Path) -> None:
     """Told before anything is copied, with what to do."""
     back_up(home, tmp_path / "backup")
-    with pytest.raises(UsageError, match=r"is mounted.*--dir"):
+    with pytest.raises(UsageError, match=r"is a mount point.*--dir"):
         restore(tmp_path / "backup", Path("/dev/shm"), force=True)
 
 

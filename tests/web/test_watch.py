@@ -159,7 +159,7 @@ async def test_what_was_read_before_stays_with_its_age(data: ServerThread) -> No
     async def work(line: Line) -> bytes:
         return bytes(await line.call("PING"))
 
-    with pytest.raises(Disconnected, match=f"127.0.0.1:{port}.*does not answer.*start it") as caught:
+    with pytest.raises(Disconnected, match=f"127.0.0.1:{port}.*does not answer.*Start it") as caught:
         await watch.read("ping", work)
     assert "s3cret" not in str(caught.value)
     answered = ServerWatch(ConsoleServer(data.url))

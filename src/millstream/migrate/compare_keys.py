@@ -69,8 +69,8 @@ def compare_servers(source: str, copy: str, tell: Tell, *, timeout: float = TIME
             _compare_all(found, one, other, tell)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise MigrationError(
-                f"a reply of one of the two servers is unlike any of Redis ({error!r}): check the addresses; if "
-                "both are Redis, Valkey or Millstream, report this"
+                f"one of the two servers has sent a reply that no Redis sends ({error!r}). Check the addresses. If "
+                "both are Redis, Valkey or Millstream, report this."
             ) from error
     return found
 

@@ -253,9 +253,9 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--where", "kind"], "--where kind: FIELD=VALUE"),
-        (["--speed", "fast"], "--speed fast: full, or a factor"),
-        (["--speed", "0"], "--speed 0: full, or a factor"),
+        (["--where", "kind"], "--where kind: it must be FIELD=VALUE"),
+        (["--speed", "fast"], "--speed fast: it must be full, or a factor"),
+        (["--speed", "0"], "--speed 0: it must be full, or a factor"),
         (["--since", "1h"], "--since 1h: give a time (ISO, or milliseconds since 1970), not a span"),
         (["--ids", "keep", "--id-field", "x"], "--id-field is for --ids new"),
         (["--since", "soon"], "--since: 'soon' is not a time"),

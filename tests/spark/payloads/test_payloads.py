@@ -148,7 +148,10 @@ GOOD = framed(1, ORDER_1, {"id": 5, "item": "pen"})
         (struct.pack(">bI", 0, 99) + GOOD[5:], "written with schema 99, which http://127.0.0.1:.* does not know"),
         (GOOD[:-1], "a payload cannot be read by schema 1: "),
         (GOOD + b"x", "a payload cannot be read by schema 1: 1 byte is left over"),
-        (struct.pack(">bI", 0, 3) + GOOD[5:], "a schema that is not read: schema 3 in .* is PROTOBUF, and only Avro"),
+        (
+            struct.pack(">bI", 0, 3) + GOOD[5:],
+            "a schema that cannot be used: schema 3 in .* is PROTOBUF, and only Avro",
+        ),
         (struct.pack(">bI", 0, 4) + GOOD[5:], "refers to schemas of other subjects"),
         (struct.pack(">bI", 0, 5) + b"\x02", "a payload cannot be read by schema 5: "),
     ],

@@ -51,7 +51,7 @@ _LAST = 10  # batches that people see
 
 @subcommand()
 @url_option
-@click.option("--json", "as_json", is_flag=True, hidden=True)  # of earlier versions; -o json works everywhere
+@click.option("--json", "as_json", is_flag=True, hidden=True, help="Print JSON, as `-o json` does.")
 @output_option
 def ls(url: str, as_json: bool, form: str) -> None:
     """List the queries that report to this server, those that reported last first.
