@@ -28,7 +28,7 @@ def dashboards() -> None:
     \b
     Exit codes:
       0  done
-      1  some or all of it failed
+      1  the command failed, wholly or in part
       2  the command line is invalid
       4  no file has that name
       5  refused, since a file exists already

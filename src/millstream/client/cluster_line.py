@@ -225,7 +225,7 @@ def _key(command: Command) -> str | bytes:
 
 
 def _said(reply: Reply) -> tuple[str, str]:
-    """The whole text of a server's error, with its code, of which redis-py makes a class."""
+    """The whole text of a server's error, with the code that redis-py turns into a class."""
     return next((code for kind, code in _CODES.items() if isinstance(reply, kind)), ""), str(reply)
 
 

@@ -34,7 +34,7 @@ class Meter:
         self.base = 0  # Bytes of the files before the present one
 
     def at(self, done: int) -> None:
-        """So much of the present file is done."""
+        """Report the progress: bytes done of the present file."""
         done += self.base
         if self._tell is not None and done - self._reported >= STEP:
             self._reported = done

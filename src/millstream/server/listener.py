@@ -22,7 +22,7 @@ DENIED = (
 
 
 class ListenError(UsageError):
-    """The server cannot listen at the given address; the message gives the reason and the remedy.
+    """The server cannot listen on the given address; the message gives the reason and the remedy.
 
     What to do: choose another address or port, or end the process that listens there.
     """
@@ -42,7 +42,7 @@ async def bind_tcp(host: str, port: int, option: str = "--port") -> tuple[list[s
             sock.close()
         raise ListenError(tcp_sentence(host, port, error, option)) from None
     if not bound:
-        raise ListenError(f"cannot listen at {host}:{port}: the system has no network of that kind")
+        raise ListenError(f"cannot listen on {host}:{port}: the system has no network of that kind")
     return bound, bound[0].getsockname()[1]
 
 
@@ -82,7 +82,7 @@ def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -
         return f"{host} is not an address of this machine: give one with --host, for example 127.0.0.1"
     if isinstance(error, socket.gaierror):
         return f"the host name {host!r} is unknown: give an address of this machine with --host, such as 127.0.0.1"
-    return f"cannot listen at {where}: {error}"
+    return f"cannot listen on {where}: {error}"
 
 
 def bind_unix(path: Path) -> list[socket.socket]:
@@ -98,7 +98,7 @@ def bind_unix(path: Path) -> list[socket.socket]:
             raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ListenError(f"cannot listen at {path}: {reason}; choose another path with --unixsocket") from None
+        raise ListenError(f"cannot listen on {path}: {reason}; choose another path with --unixsocket") from None
     return [sock]
 
 

@@ -29,9 +29,9 @@ class Delays:
 class Settings:
     """The settings of a server at its start; the defaults are those of an embedded one."""
 
-    host: str = "127.0.0.1"  # Address or name to listen at
+    host: str = "127.0.0.1"  # Address or name to listen on
     port: int | None = 0  # TCP port, 0 for a free one, None for no unencrypted TCP at all
-    unixsocket: Path | None = None  # Path of a unix socket to listen at, None for none
+    unixsocket: Path | None = None  # Path of a unix socket to listen on, None for none
     directory: Path | None = None  # Data directory, made if it is not there; None keeps everything in memory only
     fsync: Fsync = "always"  # When writes are brought to the disk
     # CONFIG parameters that differ from their defaults, by name

@@ -58,7 +58,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             GOOD | {"startingOffsets": '{"offsets": {"orders": {"groupName": "g", "offset": "0-0"}}}'},
-            'not in the JSON of spark-redis: {"orders": "<id>"}',
+            'without the JSON object of spark-redis. Write {"orders": "<id>"}',
         ),
         (GOOD | {"startingOffsets": '{"orders": 5}'}, "'orders' must be an id, earliest or latest"),
         (GOOD | {"startingOffsets": '{"orders": "x-1"}'}, "'x-1' is not an entry id"),

@@ -4,7 +4,7 @@ Exit codes:
 
 * 0: all of it was done, or there was nothing to do
 * 1: it could not be done, or not all of it, for example because facts moved since the preview
-* 2: the command line is invalid, or the answer was no
+* 2: the command line is invalid, or the confirmation was declined
 * 3: no server
 * 4: the thing to change does not exist
 * 5: the change is refused, by the user's rights or by the facts

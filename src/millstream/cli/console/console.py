@@ -29,7 +29,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 @click.command()
 @click.argument("urls", metavar="[URL]...", nargs=-1)
-@click.option("--host", default="127.0.0.1", help="Address to listen at.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port.  [default: 8379, or a free one]")
 @click.option("--allow-changes", is_flag=True, help="Allow changes: show their buttons, and carry them out.")
 @click.option(
@@ -155,8 +155,8 @@ def _base(path: str) -> str:
     found = path.rstrip("/")
     if found and not _BASE.fullmatch(found):
         raise UsageError(
-            f"--base-path {path!r} is invalid: it begins with a slash; its parts have letters, digits, '-', '_', '.' "
-            "or '~'. Give a path such as /millstream."
+            f"--base-path {path!r} is invalid: a path begins with a slash, and its parts have only letters, digits, "
+            "'-', '_', '.' and '~'. Give a path such as /millstream."
         )
     return found
 

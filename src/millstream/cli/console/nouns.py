@@ -259,7 +259,7 @@ def limit() -> None:
       millstream limit set crm 30/m
       millstream limit rm crm                              the rate in the code holds again
 
-    Exit code: 0 done, 1 not done or not all, 2 the command line is invalid, 3 no server, 4 nothing of that name,
+    Exit code: 0 done, 1 failed wholly or in part, 2 the command line is invalid, 3 no server, 4 nothing of that name,
     5 refused, 130 interrupted.
     """
 

@@ -45,7 +45,7 @@ def context() -> None:
     \b
     Exit codes:
       0  done
-      1  not done
+      1  the command failed
       2  the command line or a file is invalid
       4  no context has that name
     """

@@ -79,9 +79,9 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", help="Address to listen at.")
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--port", type=_PORTS, default=6379, help="TCP port; 0 picks a free one.")
-@click.option("--unixsocket", type=click.Path(path_type=Path), help="Path of a unix socket to listen at too.")
+@click.option("--unixsocket", type=click.Path(path_type=Path), help="Path of a unix socket to listen on too.")
 @click.option("--no-tcp", is_flag=True, help="Do not listen for unencrypted TCP: only at the unix socket or for TLS.")
 @click.option("--tls-port", type=_PORTS, help="Listen for TLS at this TCP port too; 0 picks a free one.")
 @click.option("--tls-cert-file", type=_FILE, help="File with the server's certificate (PEM).")
@@ -192,7 +192,9 @@ def serve(
     # The other options have the names of the settings of TLS, and of parameters
     tls = Tls(**{name.removeprefix("tls_"): given.pop(name) for name in list(given) if name.startswith("tls_")})
     if no_tcp and unixsocket is None and tls.port is None:
-        raise click.UsageError("--no-tcp leaves nothing to listen at: give --unixsocket or --tls-port")
+        raise click.UsageError(
+            "--no-tcp is invalid: the server would listen on nothing. Give --unixsocket or --tls-port."
+        )
     has_tls = tls.port is not None or tls.replication
     if not has_tls and (tls.cert_file or tls.key_file or tls.ca_cert_file):
         raise click.UsageError("TLS files need a port for TLS: add --tls-port")

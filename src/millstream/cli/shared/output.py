@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {
     0: "done, or there was nothing to do",
-    1: "some or all of it failed",
-    2: "the command line is invalid, or the answer was no",
+    1: "the command failed, wholly or in part",
+    2: "the command line is invalid, or the confirmation was declined",
     3: "the server cannot be reached, or the connection broke",
     4: "the named object does not exist",
     5: "refused by the server, by the user's rights, or by a check",

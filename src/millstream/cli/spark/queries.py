@@ -70,7 +70,7 @@ def ls(url: str, as_json: bool, form: str) -> None:
     \b
     Exit codes:
       0  done
-      1  not done
+      1  the command failed
       2  the command line is invalid
       3  the server cannot be reached
       5  refused
@@ -149,7 +149,7 @@ def show(query: str, url: str, form: str) -> None:
     \b
     Exit codes:
       0  done
-      1  not done
+      1  the command failed
       2  the command line is invalid
       3  the server cannot be reached
       4  no query has that name

@@ -210,7 +210,7 @@ def _content(path: Path) -> bytes:
 def _learned(path: Path, found: Mapping[str, Any]) -> RecordedReport:
     at_ms, asked = found["at_ms"], found["asked"]
     if type(at_ms) is not int or not 0 <= at_ms < 2**53 or not isinstance(asked, list):
-        raise ValueError("it does not have the time of its making, or the questions")
+        raise ValueError("the time at which it was made is missing, or the list of commands is")
     facts = {name: value for name, value in found.items() if name != "asked"}
     report = RecordedReport(path, at_ms, facts)
     for one in asked:

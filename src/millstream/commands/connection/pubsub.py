@@ -48,7 +48,7 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
 
 @PUBSUB.command("subscribe", -2, "pubsub noscript loading stale")
 def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Listen to channels by name. The replies are pushes, one a channel, and no reply besides."""
+    """Listen to channels by name. The reply is one push for each channel."""
     return _change(ctx, argv, b"subscribe")
 
 

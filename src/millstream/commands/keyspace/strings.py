@@ -25,7 +25,7 @@ Death = tuple[bytes, int, bool]
 
 
 def expiry(ctx: Context, given: Death | None, name: str) -> int | None:
-    """The time to die in wall milliseconds, None if none was given; the error names the command."""
+    """The expiry time in wall milliseconds, None if none was given; the error names the command."""
     if given is None:
         return None
     word, unit, absolute = given

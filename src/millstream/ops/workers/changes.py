@@ -176,7 +176,7 @@ async def resume(
     return plan_resume(where, stream, group, seen)
 
 
-@action("worker reap", "Remove consumers of processes that are gone, idle and holding nothing.",
+@action("worker reap", "Remove idle consumers without pending entries whose process is gone.",
         "XGROUP DELCONSUMER", parts=Spread(parts_of))  # fmt: skip
 async def reap(
     change: ActionCall,

@@ -26,7 +26,7 @@ _LAST = Id(MAX_PART, MAX_PART)
 
 @dataclass
 class ReplaySource:
-    """Pages of entries, and about how many there are."""
+    """Pages of entries, and the approximate number of entries."""
 
     pages: Callable[[], Iterator[Page]]
     total: int

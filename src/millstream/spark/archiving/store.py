@@ -47,7 +47,7 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """The task of an archive job."""
+    """The settings of an archive job."""
 
     url: str = field(repr=False)  # The server's URL
     streams: tuple[str, ...]  # Keys; empty with a pattern or a partitioned stream

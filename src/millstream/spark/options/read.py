@@ -116,7 +116,7 @@ def parse(raw: Mapping[str, str]) -> Options:
 
 
 def parse_entries(raw: Mapping[str, str]) -> Options:
-    """The options of a read of entries, before it is known if ``spark.read`` or ``spark.readStream`` reads."""
+    """The options that ``spark.read`` and ``spark.readStream`` both accept for reading entries."""
     found = parse(raw)
     of_batches, of_streams = (
         next((name for name in names.others(other) if name in names.options(use) and name.lower() in found.given), None)
@@ -293,7 +293,7 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
     if isinstance(value, dict) and value and all(name.isdecimal() for name in value):
         raise ValueError(f'stream {key!r} has no partitions as a topic of Kafka\'s has: {{{json.dumps(key)}: "<id>"}}')
     if key == "offsets" and isinstance(value, dict):
-        raise ValueError('ids stand alone here, not in the JSON of spark-redis: {"orders": "<id>"}')
+        raise ValueError('an id is a text here, without the JSON object of spark-redis. Write {"orders": "<id>"}.')
     if not isinstance(value, str):
         raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
     return value if value in ("earliest", "latest") else parse_id(value)

@@ -24,7 +24,7 @@ _GRACE = 1  # seconds for answers under way when it ends; live pages never end b
 
 
 class PortError(UsageError):
-    """The console cannot listen at the given address; the message gives the remedy.
+    """The console cannot listen on the given address; the message gives the remedy.
 
     What to do: choose another port, or end the process that listens there.
     """
@@ -46,7 +46,7 @@ def bind(host: str, port: int | None) -> socket.socket:
             opened.close()
             if at == wanted[-1]:
                 raise PortError(
-                    f"cannot listen at {host} port {at} ({error.strerror}): give another --port, or leave it out for a "
+                    f"cannot listen on {host} port {at} ({error.strerror}): give another --port, or leave it out for a "
                     "free one"
                 ) from None
             continue

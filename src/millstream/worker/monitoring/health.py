@@ -64,7 +64,7 @@ class Watched(Protocol):
 
 
 class HealthError(MillstreamError):
-    """The health endpoint cannot listen at its address.
+    """The health endpoint cannot listen on its address.
 
     What to do: choose another --health-port or --health-host.
     """

@@ -174,7 +174,7 @@ def _process() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process was started; empty when it is not there, or only its exit code is."""
+    """The start time of a process; empty if it is gone, or has ended and waits for its parent."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

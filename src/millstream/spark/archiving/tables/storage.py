@@ -58,7 +58,7 @@ class Storage(Protocol):
         """The place in the form for people and the libraries of table formats."""
 
     def iceberg_properties(self) -> Mapping[str, str]:
-        """The properties that ``pyiceberg`` needs to open files there."""
+        """The properties with which ``pyiceberg`` opens files of this storage."""
 
     def read(self, path: str) -> bytes:
         """The object's content; raises FileNotFoundError if there is none."""
