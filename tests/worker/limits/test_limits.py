@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from zlib import crc32
 
 import pytest
 import redis
@@ -327,6 +329,71 @@ async def test_batches_count_each_entry(fleet: Fleet, client: redis.Redis) -> No
     async with app.running():
         await aeventually(lambda: sum(sizes) == 7)
         assert delivered(client) == 7
+
+
+#: Leaves one permit of 20/s and a burst of 1000, and adds two entries at once; returns the time of the last permit.
+ONE_PERMIT = """
+local time = redis.call('TIME')
+local taken = string.format('%.2f', time[1] * 1000000 + time[2] + 999 * 50000)
+redis.call('SET', KEYS[1], taken)
+redis.call('XADD', KEYS[2], '*', 'k', 'a')
+redis.call('XADD', KEYS[2], '*', 'k', 'a')
+return taken
+"""
+
+
+async def test_a_batch_takes_a_permit_for_each_entry_of_a_read_that_waited(fleet: Fleet, client: redis.Redis) -> None:
+    """A read waited for entries, and other workers used the rate meanwhile: no entry runs on another's permit."""
+    app, begun, permits = App(fleet.server.url), list[int](), list[float]()
+    rate, taken = keys("both")[0], 0.0
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True, limit=Limit("20/s", burst=1_000, name="both"))
+    async def work(entries: list[dict[str, str]]) -> None:
+        begun.append(len(entries))
+        permits.append((float(str(client.get(rate))) - taken) / 50_000)
+
+    async with app.running():
+        loop, began = app.loops[0], time.monotonic()
+        await aeventually(lambda: loop.parts[0].fetcher.blocked_until and time.monotonic() - began > 0.5)
+        taken = float(str(client.eval(ONE_PERMIT, 2, rate, "s")))
+        await aeventually(lambda: sum(begun) == 2)
+    assert permits[0] > begun[0] - 0.1
+    assert permits[-1] > 1.9
+
+
+async def test_a_reader_goes_on_once_an_outcome_is_stored(fleet: Fleet, client: redis.Redis) -> None:
+    """With ``ack="each"`` the reader of a limited handler waits for a place, and not for a second, after each entry."""
+    add(client, 100)
+    fleet.app(Limit("1000/s"), ack="each", concurrency=1)
+    async with fleet.running():
+        await aeventually(lambda: len(fleet.runs) == 100)
+
+
+async def test_a_busy_partition_leaves_places_to_the_readers_of_others(fleet: Fleet) -> None:
+    """Two partitions share one place of a limited handler: one that always has entries does not starve the other."""
+    app, ran, over = App(fleet.server.url), Counter[str](), asyncio.Event()
+    await app.partition("s", 2)
+    own = {crc32(key.encode()) % 2: key for key in map(str, range(20))}
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time="2s"), limit=Limit("50000/s"), concurrency=1)
+    async def work(k: str) -> None:
+        ran[k] += 1
+        await asyncio.sleep(0.0005)
+
+    async def feed() -> None:
+        while not over.is_set():
+            await app.publish_batch("s", [{"k": own[0]}] * 500, key=lambda one: one["k"])
+            await aeventually(lambda: over.is_set() or app.loops[0].buffered < 500)
+
+    async with app.running():
+        feeding = asyncio.create_task(feed())
+        await aeventually(lambda: ran[own[0]] > 100)
+        await app.publish_batch("s", [{"k": own[1]}] * 50, key=lambda one: one["k"])
+        try:
+            await aeventually(lambda: ran[own[1]] == 50)
+        finally:
+            over.set()
+            await feeding
 
 
 async def test_entries_keep_their_order_under_a_limit(fleet: Fleet, client: redis.Redis) -> None:

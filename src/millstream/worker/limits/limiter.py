@@ -72,6 +72,9 @@ class Taken:
     counts: dict[FleetLimit, int] = field(default_factory=dict)
 
 
+_NONE = Taken()
+
+
 @dataclass(slots=True, eq=False)
 class Granted:
     """Permits of one entry, to be undone if it does not run."""
@@ -200,24 +203,32 @@ class Limiter:
 
     # -- before a run -----------------------------------------------------------------------------------------------
 
-    def starts(self, held: Held, many: int) -> bool:
-        """True if an entry may run now by the permit of its read alone; else :meth:`may_start` decides."""
+    def _lacking(self, entries: Iterable[Held]) -> int:
+        """The number of entries that need a permit: their read got none, or they waited for long."""
+        now = self._now()
+        return sum(now - self._marks.get(held, _NONE).at > _FRESH for held in entries)
+
+    def starts(self, held: Held, others: Sequence[Held]) -> bool:
+        """True if an entry, and the others of its batch, may run now by the permits of their reads alone.
+
+        Else :meth:`may_start` decides.
+        """
         if not self._paced or held.state is not State.BUFFERED or self.quiet():
             return False
         mark = self._marks.pop(held, None)
         if mark is None:
             return False
-        if self._now() - mark.at > _FRESH:
+        if self._now() - mark.at > _FRESH or (others and self._lacking(others)):
             self._marks[held] = mark
             return False
         for one in self.whole:
-            one.granted += many
+            one.granted += 1 + len(others)
         return True
 
-    async def may_start(self, held: Held, *, wait: bool = True, many: int = 1) -> bool:
+    async def may_start(self, held: Held, *, wait: bool = True, others: Sequence[Held] = ()) -> bool:
         """True if an entry may run now; else it is back on the server, or not ours any more.
 
-        The server counts this delivery only where it is to wait. ``many`` entries run with it.
+        The server counts this delivery only where it is to wait. The ``others`` run with it, in one batch.
         """
         granted: list[Granted] = []
         try:
@@ -225,16 +236,19 @@ class Limiter:
         except PayloadError as error:
             self.unfit(held, error)
             return False
-        mark = self._marks.pop(held, Taken(at=-1e9))
+        lacking = self._lacking((held, *others))
+        mark = self._marks.pop(held, _NONE)
         fresh = self._now() - mark.at <= _FRESH
         # Only the permits of a whole read can be given back exactly
         back = mark.counts if mark.number == 1 else {}
         for one in self.whole:
-            paced = not fresh and one.limit.rate is not None
+            paced = lacking > 0 and one.limit.rate is not None
             if not paced and not one.limit.running:
-                one.granted += many
+                one.granted += 1 + len(others)
                 continue
-            spared = (1, back[one]) if paced and one in back else (0, 0)
+            spared = (1, back[one]) if paced and not fresh and one in back else (0, 0)
+            many = lacking or 1
+            one.granted += 1 + len(others) - many  # By the permits of their reads
             if not await self._waited(one, held, granted, spared, paced=paced, wait=wait, many=many):
                 return False
         for one, key in keys:
@@ -399,23 +413,23 @@ class LimitedRuns:
     """Runs that ask for permits first."""
 
     def __init__(
-        self, limiter: Limiter, start: Callable[[Held], Coroutine[Any, Any, None]], batch: Callable[[], int]
+        self, limiter: Limiter, start: Callable[[Held], Coroutine[Any, Any, None]], others: Callable[[], Sequence[Held]]
     ) -> None:
         self._limiter = limiter
         self._start = start
-        self._with = batch  # Entries that would run with one
+        self._with = others  # Entries that would run with one
 
     def start(self, held: Held) -> Coroutine[Any, Any, None]:
         """Run an entry if its limits let it."""
-        limiter, many = self._limiter, 1 + self._with()
-        starts = limiter.starts(held, many)
-        return self._start(held) if starts and not limiter.short else self._ask(held, many, starts=starts)
+        limiter, others = self._limiter, self._with()
+        starts = limiter.starts(held, others)
+        return self._start(held) if starts and not limiter.short else self._ask(held, others, starts=starts)
 
-    async def _ask(self, held: Held, many: int, *, starts: bool) -> None:
+    async def _ask(self, held: Held, others: Sequence[Held], *, starts: bool) -> None:
         """Ask for permits, and wake the reader at the end if it waits for idle lanes."""
         limiter = self._limiter
         try:
-            if starts or await limiter.may_start(held, many=many):
+            if starts or await limiter.may_start(held, others=others):
                 await self._start(held)
         finally:
             if limiter.short:

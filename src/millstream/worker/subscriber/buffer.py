@@ -40,6 +40,8 @@ class Buffer(SubscriberPart):
         # Set when a place was freed, or when whoever waits for one is to look at something else
         self.room = asyncio.Event()
         self.closed = asyncio.Event()  # Set when nothing more is to begin
+        # False while the reader waits for a place, as with limits; True once it may read for one; else None
+        self.called: bool | None = None
 
     @property
     def ahead(self) -> int:
@@ -150,7 +152,13 @@ class Buffer(SubscriberPart):
         self._wake(len(self._idle))
 
     def _look_again(self) -> bool:
-        """There is a place: wake a lane, which wakes others, for what has waited for one; False if nothing waits."""
+        """There is a place: wake a lane, which wakes others, for what has waited for one; False if no lane needs it.
+
+        A reader that has waited for a place, with nothing in hand, reads for it.
+        """
+        if self.called is False and not self.entries:
+            self.called = True
+            self.room.set()
         return len(self.entries) > self.places.offered and not self._wake(1)
 
     def _wake_more(self) -> None:

@@ -218,16 +218,22 @@ class Intake(SubscriberPart):
 
         No more than there are idle lanes, or than begin within a moment: a permit is for a run that begins at once.
         """
-        buffer, idle, soon = self._buffer, self._buffer.places.free, 0
+        buffer, soon = self._buffer, 0
+        # The lane that freed a place may have taken it again; it leaves the next one to what is read now
+        idle = max(buffer.places.free, int(buffer.called or 0))
+        buffer.called = None
         buffer.room.clear()
         if not self._subscription.batch:
-            soon = limiter.soon(self._subscription.concurrency - idle)
+            soon = limiter.soon(self._subscription.concurrency - buffer.places.free)
             idle = max(idle, soon) - buffer.ahead
         # A batch runs in one lane, so one idle lane is enough for a full batch
         room = free if self._subscription.batch and idle > 0 else min(free, idle)
         limiter.short = room <= 0
         number, wait = await limiter.before_read(room, soon) if room > 0 else (0, 1.0)
         if not number:
+            if room <= 0 and buffer.places.free < 1:
+                buffer.called = False
+                buffer.places.wait()
             await set_within(buffer.room, wait)
         # The question took a round trip, in which reading may have been forbidden
         elif self.held_up or self._gate.wanted or buffer.closed.is_set():

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -213,11 +214,11 @@ class SubscriberLoop:
         isolated.admit = lambda held: limiter.may_start(held, wait=False)
         return limiter
 
-    def _with_one(self) -> int:
+    def _with_one(self) -> Sequence[Held]:
         """The entries that would run in one batch with another."""
         if not self.subscription.batch:
-            return 0
-        return min(len(self._buffer.entries), self.subscription.batch_size - 1)
+            return ()
+        return tuple(islice(self._buffer.entries, self.subscription.batch_size - 1))
 
     # -- what is known of it ----------------------------------------------------------------------------------------
 
