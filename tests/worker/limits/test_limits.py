@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 import redis
 
-from millstream import App, Limit, Message, StreamSub
+from millstream import App, Limit, Message, Nack, StreamSub
 from millstream.client.limits.rate import RATES, keys
 from millstream.errors import ConfigError
 from millstream.worker.handlers.subscription import AckMode
@@ -394,6 +394,26 @@ async def test_a_busy_partition_leaves_places_to_the_readers_of_others(fleet: Fl
         finally:
             over.set()
             await feeding
+
+
+async def test_a_failed_entry_is_retried_while_others_of_its_key_wait(fleet: Fleet) -> None:
+    """With hold, entries that wait for a failed one take no lane, so a limited handler takes it again."""
+    app, ran = App(fleet.server.url), list[int]()
+    await app.partition("s", 1, by="k")
+
+    @app.subscriber(
+        StreamSub("s", group="g", min_idle_time="2s"), limit=Limit("1000/s"), hold=True, concurrency=2, ack="each"
+    )
+    async def work(n: int) -> None:
+        ran.append(n)
+        if ran.count(0) < 2:
+            await aeventually(lambda: app.loops[0].buffered > 0)
+            raise Nack("again", delay=0.5)
+
+    async with app.running():
+        await app.publish_batch("s", [{"k": "a", "n": n} for n in range(6)])
+        await aeventually(lambda: len(ran) == 7)
+    assert ran == [0, *range(6)]
 
 
 async def test_entries_keep_their_order_under_a_limit(fleet: Fleet, client: redis.Redis) -> None:

@@ -203,6 +203,9 @@ class Intake(SubscriberPart):
                 if free := buffer.free:
                     if self.limiter is None:
                         return free
+                    # Entries that wait for a failed one take up the lanes for which more may be read
+                    if self._fetcher.must_look and buffer.ahead >= buffer.places.free:
+                        return 0
                     if permitted := await self._permitted(self.limiter, free):
                         return permitted
                     continue
