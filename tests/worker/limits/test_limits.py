@@ -378,7 +378,8 @@ async def test_a_busy_partition_leaves_places_to_the_readers_of_others(fleet: Fl
     @app.subscriber(StreamSub("s", group="g", min_idle_time="2s"), limit=Limit("50000/s"), concurrency=1)
     async def work(k: str) -> None:
         ran[k] += 1
-        await asyncio.sleep(0.0005)
+        for _ in range(20):
+            await asyncio.sleep(0)
 
     async def feed() -> None:
         while not over.is_set():
