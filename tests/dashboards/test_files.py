@@ -162,7 +162,7 @@ def test_a_link_is_not_written_through(tmp_path: Path, place: str, *, there: boo
     link.symlink_to(elsewhere)
     for words in ([], ["--force"]):
         done = CliRunner().invoke(main, ["dashboards", "write", str(tmp_path / "monitoring"), *words])
-        assert (done.exit_code, f"{link}: a symbolic link" in done.stderr) == (5, True)
+        assert (done.exit_code, f"{link} is a symbolic link" in done.stderr) == (5, True)
     assert elsewhere.exists() == there
     assert not there or (list(elsewhere.iterdir()) == [] if place == "grafana" else elsewhere.read_text() == "mine")
     assert [path for path in (tmp_path / "monitoring").rglob("*") if path.is_file() and not path.is_symlink()] == []

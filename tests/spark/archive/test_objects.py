@@ -243,7 +243,7 @@ def test_one_job_an_archive(place: str) -> None:
     first.folder.storage = quick(place, 1.0)
     with first.open():
         with (
-            pytest.raises(ArchiveLockedError, match=f"written by process {os.getpid()} on .*: wait for that job"),
+            pytest.raises(ArchiveLockedError, match=f"in use by process {os.getpid()} on .*Wait for that job"),
             second.locked(),
         ):
             pass
@@ -273,7 +273,7 @@ def test_a_lock_is_not_taken_while_its_lease_lasts(place: str, door: Door, monke
             owner.replace_if_unchanged(LOCK, record.data, replace(record, renewed=1).data)
 
     door.rule = renew
-    with pytest.raises(ArchiveLockedError, match="written by process 1 on elsewhere"), watcher.locked():
+    with pytest.raises(ArchiveLockedError, match="in use by process 1 on elsewhere"), watcher.locked():
         pass
     assert looks == ["GET", "GET", "GET", "renewal"]
 
@@ -440,7 +440,7 @@ def test_a_log_that_lists_lag_behind(
     door.unlisted = {f"{prefix}/s/_delta_log/{2:020d}.json"}
     fill(client, "s", 10, first=21)
     monkeypatch.setattr("millstream.spark.archiving.tables.delta._wait", looks.append)
-    with pytest.raises(StorageError, match=r"lists of .* lag behind"):
+    with pytest.raises(StorageError, match=r"lists of .* do not show its newest files yet"):
         archive_once(where, label="r2")
     assert client.xlen("s") == 10
     door.unlisted = set()

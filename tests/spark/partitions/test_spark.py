@@ -204,4 +204,4 @@ def test_an_archive_has_all_partitions_as_one_table(
         ("orders~2{0}", 150),
     }
     refused = CliRunner().invoke(main, [*words, "orders"])
-    assert (refused.exit_code, "give exactly one of" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "Give exactly one of" in refused.stderr) == (2, True)

@@ -13,6 +13,7 @@ import redis
 
 from millstream import App, Limit, Message, Nack, StreamSub
 from millstream.client.limits.rate import RATES, keys
+from millstream.clock import Clock, ManualClock
 from millstream.errors import ConfigError
 from millstream.worker.handlers.subscription import AckMode
 from millstream.worker.limits.asking import SCRIPT
@@ -67,10 +68,11 @@ class Fleet:
         during: Callable[[str], Any] | None = None,
         stream: str = "s",
         group: str = "g",
+        time: Clock | None = None,
         **options: Any,
     ) -> App:
-        """One more app with the handler."""
-        app = App(self.server.url)
+        """One more app with the handler, by a clock of its own where one is given."""
+        app = App(self.server.url, clock=time)
         clock = self.server.client()
 
         @app.subscriber(StreamSub(stream, group=group, min_idle_time="2s"), limit=limit, **options)
@@ -189,7 +191,7 @@ async def test_a_limit_that_refuses_nothing_is_asked_for_many_at_once(fleet: Fle
     """Quick runs have their entries read ahead, by one question for many; slow ones have no more than their lanes."""
     go = asyncio.Event()
     add(client, 600)
-    fleet.app(Limit("1000000/s"), concurrency=2)
+    fleet.app(Limit("1000000/s"), concurrency=2, time=ManualClock())  # No time passes, however slow the machine is
     client.config_resetstat()
     async with fleet.running():
         await aeventually(lambda: len(fleet.runs) == 600)
