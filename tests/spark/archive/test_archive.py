@@ -459,7 +459,7 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
     docs = Path(__file__).parents[3] / "docs"
     told = {
         name: re.findall(r"[A-Z]{4,}", re.search(begin + r"([^.]*?)(?:,? and SCAN| to read)", text)[1])  # type: ignore[index]  # the docs have the sentence
-        for name, begin in (("archive", "user of the server needs "), ("spark/reference", "user in the `url` needs "))
+        for name, begin in (("archive", "user on the server needs "), ("spark/reference", "user in the `url` needs "))
         for text in [(docs / f"{name}.md").read_text()]
     }
     url = real_redis.url.replace("redis://", "redis://a:p@")
