@@ -16,7 +16,7 @@ from rq import SimpleWorker
 from millstream.worker import testing
 from support.readme import block
 from support.servers import ServerProcess, millstream_server, redis_server
-from support.waiting import aeventually, eventually
+from support.waiting import aeventually, cancelled, eventually
 
 pytest_plugins = ["pytester"]
 
@@ -101,8 +101,7 @@ async def test_from_taskiq(server: ServerProcess, programs: Programs) -> None:
         await module.bill.kiq(7, 3.5)
         await aeventually(lambda: programs.printed)
     finally:
-        receiver.cancel()
-        await asyncio.gather(receiver, return_exceptions=True)
+        await cancelled(receiver)
         await module.broker.shutdown()
     assert programs.printed == ["billing 7: 3.50"]
     programs.printed.clear()

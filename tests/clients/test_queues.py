@@ -35,7 +35,7 @@ from dramatiq.results import Results
 from dramatiq.results.backends.redis import RedisBackend
 
 from support.servers import ServerProcess, millstream_server
-from support.waiting import aeventually, eventually
+from support.waiting import aeventually, cancelled, eventually
 
 # These libraries choose their calls of redis-py, and leave connections to the garbage collector
 pytestmark = [
@@ -151,8 +151,7 @@ async def test_taskiq(server: ServerProcess, kind: type[Any]) -> None:
             with redis.Redis.from_url(url) as client:
                 await aeventually(lambda: client.xpending(kind.__name__, "taskiq")["pending"] == 0)
     finally:
-        receiver.cancel()
-        await asyncio.gather(receiver, return_exceptions=True)
+        await cancelled(receiver)
         await broker.shutdown()
 
 

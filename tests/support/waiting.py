@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -65,3 +65,10 @@ async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DE
 async def pace(seconds: float) -> None:
     """Let time pass to give a load its rate, or a measurement its interval; never to wait for something."""
     await asyncio.sleep(seconds)
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task of a library until it ends: a read that returns at the same moment loses a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=1)
