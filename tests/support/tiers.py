@@ -28,20 +28,15 @@ FULL = (
     "tests/worker/test_tutorial.py",
     # the same tasks again, as a person on call does them by keys and links
     "tests/cli/test_on_call.py",
-    "tests/cli/test_completing.py::test_bash_offers_what_is_on_the_server",
     "tests/web/test_on_call.py",
     # the second half of a promise of which the first tier tries the first: further cases, whole files and whole sites
-    "tests/architecture/test_core.py::test_a_wheel_has_the_native_core",
     "tests/architecture/test_site.py::test_nothing_is_loaded_from_elsewhere",
     "tests/cli/test_dead.py::test_no_letter_ends_a_command[memory_server",
-    "tests/cli/test_report.py::test_a_changed_report_ends_nobody",
-    "tests/embedded/test_users.py::test_plugin_serves_users_tests[-p",
     "tests/engine/test_no_memory.py",
     "tests/migrate/test_commandfile.py::test_a_file_that_lost_commands_is_refused[False",
     "tests/node/test_batch.py::test_commands_run_together_do_what_they_do_one_by_one[2",
     "tests/node/test_batch.py::test_commands_run_together_do_what_they_do_one_by_one[3",
     "tests/node/test_leaks.py",
-    "tests/persistence/test_damage.py::test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix",
     "tests/scripting/test_plain.py::test_nothing_tells_whether_a_scripts_commands_were_plain[1",
     "tests/scripting/test_plain.py::test_nothing_tells_whether_a_scripts_commands_were_plain[2",
     "tests/security/test_tls.py::test_spark_reads_and_writes_by_a_user_with_few_rights",
@@ -53,43 +48,9 @@ FULL = (
     "tests/maintenance/test_backup.py::test_data_is_set_aside_in_one_step",
     "tests/maintenance/test_backup.py::test_killed_at_each_step",
     "tests/node/test_rewriting.py::test_a_killed_parent_loses_nothing_and_takes_its_child_along",
-    "tests/spark/archive/test_replay.py::test_killed_and_run_again",
     "tests/node/test_crash.py",
     "tests/persistence/test_crash.py",
     "tests/server/disk/",
-    "tests/server/load/test_crowds.py",
-    "tests/server/load/test_kills.py",
-    "tests/server/load/test_plain_kills.py",
-    "tests/server/load/test_soak.py",
-    "tests/worker/process/test_blocking.py",
-    "tests/worker/process/test_hard_limit.py::test_a_run_beyond_the_limit_is_a_crash_of_its_entry_alone",
-    "tests/worker/process/test_processes.py::test_a_worker_killed_off_the_main_road_loses_nothing",
-    "tests/worker/process/test_processes.py::test_a_worker_killed_anywhere_loses_nothing[millstream",
-    "tests/worker/process/test_reload.py",
-    "tests/worker/process/test_processes.py::test_other_entries_do_not_pay_for_one_that_kills_its_process",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[millstream",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-block",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-exit-2",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-exit-5",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-kill-5",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-libc",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-signal",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-dismissed",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-config",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-time",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-another",
-    "tests/worker/process/test_spare.py::test_an_entry_ends_one_worker_and_one_spare[redis-interrupt",
-    "tests/worker/process/test_spare.py::test_a_kill_from_outside_makes_no_dead_letter[millstream",
-    "tests/worker/process/test_spare.py::test_memory_that_runs_out_ends_one_worker_and_one_spare[millstream",
-    "tests/worker/process/test_spare.py::test_no_worker_takes_an_entry_back_from_a_spare_that_stands_still",
-    "tests/worker/process/test_spare.py::test_a_spare_that_an_operator_stops_makes_no_dead_letter[millstream",
-    "tests/worker/process/test_spare.py::test_a_stop_of_the_supervisor_is_no_crash_of_what_ran[millstream",
-    "tests/worker/process/test_spare.py::test_an_entry_that_kills_its_supervisor_is_dead_after_its_limit",
-    "tests/worker/process/test_spare.py::test_deadly_entries_that_come_one_by_one_end_no_supervisor",
-    "tests/worker/process/test_spare.py::test_other_groups_go_on_while_an_entry_blocks_the_spare",
-    "tests/worker/process/test_spare.py::test_the_spare_ends_after_its_work",
-    "tests/worker/process/test_spare.py::test_without_a_spare_a_worker_runs_them_itself",
-    "tests/worker/process/test_storm.py",
     "tests/worker/subscriber/test_isolation.py::test_a_killer_in_a_batch_of_fifty_is_dead_after_two_ends_and_nobody_else_pays",
     "tests/worker/later/test_attacks.py::test_a_changed_timetable_holds_at_once",
     "tests/worker/later/test_attacks.py::test_a_key_of_a_wrong_type_stops_no_other_schedule",
@@ -97,7 +58,7 @@ FULL = (
     "tests/worker/later/test_schedules.py::test_a_firing_is_skipped_while_an_earlier_one_runs",
     "tests/worker/test_failures_told.py::test_no_text_of_others_passes_for_a_line_of_the_log",
     "tests/worker/later/test_attacks.py::test_a_server_that_lost_its_data_learns_of_the_stream_again",
-    # several real servers at a time: Sentinels, clusters, chains of replicas, migrations
+    # several real servers at a time: Sentinels, clusters, replicas, migrations
     "tests/client/test_cluster.py",
     "tests/client/test_frozen.py",
     "tests/client/test_sentinel.py",
@@ -105,16 +66,87 @@ FULL = (
     "tests/conformance/test_lag_live.py",
     "tests/maintenance/test_live.py",
     "tests/migrate/test_moving.py",
+    "tests/migrate/test_rdb_file.py",
     "tests/migrate/test_round_trip.py",
     "tests/replication/campaigns/",
     "tests/replication/test_copy_faults.py",
     "tests/replication/test_failover.py",
+    "tests/replication/test_following_ours.py",
+    "tests/replication/test_following_redis.py",
+    "tests/replication/test_link.py",
+    "tests/replication/test_link_shown.py",
     "tests/replication/test_log_copy.py",
+    "tests/replication/test_log_copy_races.py",
+    "tests/replication/test_reading_along.py",
     "tests/replication/test_redis_follows.py",
+    "tests/replication/test_roles.py",
+    "tests/replication/test_shutdown.py",
+    "tests/replication/test_sync_replicas.py",
     "tests/replication/test_tail.py",
+    "tests/worker/limits/test_limit_changes.py::test_limits_hold_on_a_cluster_of_three_nodes",
+    "tests/worker/later/test_attacks.py::test_a_cluster_moves_and_places_in_every_slot",
+    "tests/worker/partitions/test_repartition.py::test_a_cluster_changes_the_number_too",
+    # a process of its own for each test: the command line, workers and servers as programs
+    "tests/architecture/test_campaign.py",
+    "tests/architecture/test_core.py",
+    "tests/architecture/test_site.py::test_every_document_is_a_page",
+    "tests/cli/test_completing.py",
+    "tests/cli/test_extras.py",
+    "tests/cli/test_maintenance.py",
+    "tests/cli/test_report.py",
+    "tests/docs/test_examples.py",
+    "tests/embedded/test_durability.py",
+    "tests/embedded/test_users.py",
+    "tests/persistence/test_processes.py",
+    "tests/server/process/",
+    "tests/worker/monitoring/test_health.py",
+    "tests/worker/outbox/test_outbox.py::test_the_page_of_the_outbox_runs_as_printed",
+    "tests/worker/process/",
+    "tests/worker/registry/test_registry.py",
+    "tests/worker/registry/test_watchdog.py",
+    "tests/worker/settlement/test_fencing.py::test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused",
+    "tests/worker/subscriber/test_stopping.py::test_a_handler_that_goes_on_though_cancelled_does_not_hold_up_the_end",
+    # thousands of random steps, damaged bytes and hostile inputs
+    "tests/commands/test_costs.py",
+    "tests/commands/test_glob.py",
+    "tests/commands/test_read_budgets.py",
+    "tests/compatibility/",
+    "tests/conformance/test_transcripts.py::test_every_recorded_command_answers_the_same_over_a_socket",
+    "tests/conformance/test_transcripts.py::test_recorded_commands_answer_the_same_out_of_snapshots",
+    "tests/engine/test_machine.py",
+    "tests/node/test_group_commit.py",
+    "tests/node/test_hostile_logs.py",
+    "tests/node/test_replay.py::test_a_damaged_record_changes_nothing_or_is_another_whole_one",
+    "tests/node/test_waits_at_random.py",
+    "tests/ops/payloads/test_decode.py::test_hostile_values_cost_no_more_than_their_size",
+    "tests/ops/test_cost.py",
+    "tests/persistence/test_damage.py",
+    "tests/protocol/test_reader.py::test_mutated_input_raises_nothing_else",
+    "tests/scripting/test_hostile.py",
+    "tests/server/load/",
+    "tests/spark/archive/test_rows.py::test_entries_come_back_to_the_byte",
+    "tests/spark/archive/test_reader.py",
+    "tests/spark/archive/test_replay.py",
+    "tests/spark/write/test_sink.py::test_a_connection_that_breaks_at_any_step_does_not_matter",
+    "tests/spark/write/test_sink.py::test_a_driver_killed_at_any_step_is_repeated_to_the_same_end",
+    "tests/worker/model/test_course.py",
     # tests of the tests, and of versions beside each other
     "tests/faults/",
 )
+
+KEPT = (
+    "tests/cli/test_maintenance.py::test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy",
+    "tests/embedded/test_durability.py::test_process_that_ends_without_closing_closes",
+    "tests/replication/test_following_ours.py::test_all_of_a_chain_hold_the_same",
+    "tests/replication/test_sync_replicas.py::test_nothing_is_told_before_a_replica_holds_it",
+    "tests/server/process/test_process.py::test_sigkill_loses_nothing_acknowledged",
+    "tests/server/process/test_process.py::test_sigterm_keeps_everything",
+    "tests/spark/archive/test_replay.py::test_an_archive_comes_back_as_it_was",
+    "tests/worker/process/test_processes.py::test_a_deadly_entry_is_dead_before_its_worker_is_given_up",
+    "tests/worker/process/test_processes.py::test_sigterm_hands_back_at_once_and_exits_with_zero",
+    "tests/worker/registry/test_registry.py::test_a_worker_reaps_the_dead_of_its_groups",
+)
+"""Tests of the files above that the first tier runs too: one or two of each kind."""
 
 SPARK = frozenset(
     f"tests/spark/{name}"
@@ -142,7 +174,8 @@ OTHER_SERVERS = frozenset({"redis6", "redis8", "valkey"})
 
 def is_full(file: str) -> bool:
     """Report a file all of whose tests are in the second tier."""
-    return file.startswith(tuple(name for name in FULL if "::" not in name))
+    kept = any(name.startswith(f"{file}::") for name in KEPT)
+    return not kept and file.startswith(tuple(name for name in FULL if "::" not in name))
 
 
 def mark(item: pytest.Function) -> None:
@@ -157,5 +190,6 @@ def mark(item: pytest.Function) -> None:
         isinstance(value, str) and value in OTHER_SERVERS for value in given.params.values()
     )
     others = others or (file.startswith(JOBS) and given is not None and "millstream" in given.params.values())
-    if others or item.nodeid.startswith(FULL) or (is_spark and not is_core):
+    full = item.nodeid.startswith(FULL) and not item.nodeid.startswith(KEPT)
+    if others or full or (is_spark and not is_core):
         item.add_marker(pytest.mark.full)
