@@ -53,7 +53,7 @@ def classes() -> dict[str, ErrorClass]:
     trees = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
     every: dict[str, ErrorClass] = {}
     for path, tree in trees.items():
-        for node in ast.walk(tree):
+        for node in tree.body:
             if isinstance(node, ast.ClassDef) and node.bases:
                 every[node.name] = _class(node, ".".join(path.relative_to(SOURCE).with_suffix("").parts))
     return {name: each for name, each in every.items() if _is_ours(each, every)}

@@ -96,9 +96,8 @@ def given_away(modules: Iterable[Module]) -> list[str]:
     broken = []
     for module in modules:
         for name, call in module.calls:
-            where = call.args[0] if call.args else None
-            chosen = isinstance(where, ast.Tuple) and len(where.elts) == 2 and ast.unparse(where.elts[1]) == "0"
-            if name.endswith(".bind") and chosen:
+            where = call.args[0] if call.args and name.endswith(".bind") else None
+            if isinstance(where, ast.Tuple) and len(where.elts) == 2 and ast.unparse(where.elts[1]) == "0":
                 broken.append(f"{module.place}:{call.lineno} binds port 0")
     return broken
 

@@ -46,6 +46,17 @@ WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.s
 _NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PROSE = re.compile(r"[A-Za-z]+")
 
+_NAMED: dict[type[ast.AST], str] = {
+    ast.ClassDef: "name",
+    ast.FunctionDef: "name",
+    ast.AsyncFunctionDef: "name",
+    ast.Name: "id",
+    ast.Attribute: "attr",
+    ast.arg: "arg",
+    ast.keyword: "arg",
+}
+"""Nodes that name something -> the field with the name."""
+
 
 def forbidden_names(module: Module) -> Iterator[tuple[str, str]]:
     """Words in what a module's author named: modules, classes, functions, arguments, variables, attributes."""
@@ -57,14 +68,10 @@ def forbidden_names(module: Module) -> Iterator[tuple[str, str]]:
 
 def _named(module: Module) -> Iterator[str]:
     for node in module.nodes:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-        elif isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.arg) or (isinstance(node, ast.keyword) and node.arg):
-            yield node.arg
+        field = _NAMED.get(type(node))
+        name = field and getattr(node, field)
+        if name:
+            yield name
 
 
 def forbidden_prose(place: str, text: str) -> Iterator[tuple[str, str]]:
