@@ -1,8 +1,9 @@
 """Millstream: event streams in Python.
 
-The names here are the worker's, ``connect`` for a client of a server or of the engine in this process, and
-``open_store`` for that engine without a client. The other parts are imported by their own names (``millstream.client``,
-``millstream.spark``). Everything is loaded on first use, so ``import millstream`` costs next to nothing.
+This module exports the worker's names, ``connect`` and ``open_store``. ``connect`` makes a client of a server or of the
+engine in this process; ``open_store`` opens that engine without a client. Import the other parts by their full names
+(``millstream.client``, ``millstream.spark``). Every part is loaded on first use, so ``import millstream`` costs next to
+nothing.
 """
 
 import importlib
@@ -66,7 +67,7 @@ _WHERE = {name: f"millstream.{module}" for module, names in _NAMES.items() for n
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for."""
+    """Import a public name on its first use."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_WHERE[name]), name)

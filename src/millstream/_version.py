@@ -1,3 +1,3 @@
-"""The version of this package, in a file that imports nothing, so that any part may name it."""
+"""The version of this package. This file imports nothing, so every part may import it."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""Time as an argument: one protocol, the system's clock, and one that tests turn by hand.
+"""Clocks passed as arguments: a protocol, the system's clock, and a clock that tests set.
 
-Two times are always kept apart. *Wall* time (milliseconds since 1970) is what clients see: entry ids, idle times,
-expiry. It may jump. *Monotonic* time (milliseconds from an arbitrary start) measures waiting: block timeouts and
+Two times are always kept apart. *Wall* time (milliseconds since 1970) is the time that clients see: entry ids, idle
+times, expiry. It may jump. *Monotonic* time (milliseconds from an arbitrary start) measures waiting: block timeouts and
 retries. Both are read once per command and passed on as :class:`Now`, so the engine is deterministic.
 """
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class Now(NamedTuple):
-    """One reading of both clocks; every time read inside one command uses the same one."""
+    """One reading of both clocks. Every step of a command uses the same reading."""
 
     wall: int  # Milliseconds since 1970-01-01 UTC
     mono: int  # Milliseconds of a clock that never goes back
@@ -56,15 +56,15 @@ class ManualClock:
         self.mono = mono
 
     def now(self) -> Now:
-        """The present hand position."""
+        """Return the current reading of both clocks."""
         return Now(self.wall, self.mono)
 
     def wall_time(self) -> int:
-        """The wall clock's hand alone."""
+        """Return the wall time alone."""
         return self.wall
 
     def mono_time(self) -> int:
-        """The monotonic clock's hand alone."""
+        """Return the monotonic time alone."""
         return self.mono
 
     def advance(self, ms: int) -> None:

@@ -1,15 +1,15 @@
-"""The choice of the core: the native module if it was built, else the engine's own classes.
+"""Selection of the core: the native module if it was built, else the classes written in Python.
 
-A module with a class or function that also exists in C ends with the choice::
+A module with a class or function that also exists in C ends with the selection::
 
     if TYPE_CHECKING:
         EntryStore = PyEntryStore
     else:
         EntryStore = core.choose(PyEntryStore)
 
-The one in Python is the specification and the fallback, and type checkers and readers see it.
-``MILLSTREAM_CORE=python`` in the environment chooses it, ``MILLSTREAM_CORE=native`` refuses to run without the native
-module.
+The Python version is the specification and the fallback, and type checkers and readers see it.
+``MILLSTREAM_CORE=python`` in the environment selects it. With ``MILLSTREAM_CORE=native``, the program does not start
+without the native module.
 """
 
 import os
@@ -35,7 +35,7 @@ REMEDY: Final = (
 
 
 def _find(wanted: str) -> ModuleType | None:
-    """The native module; None if there is none, or if the environment chooses Python."""
+    """Return the native module; None if it is not installed or the environment selects Python."""
     if wanted not in {"", NATIVE, PYTHON}:
         raise ConfigError(
             f"{VARIABLE}={wanted!r} is invalid. Set it to {NATIVE} or {PYTHON}, or unset it for the faster one."
@@ -56,11 +56,11 @@ _wanted = os.environ.get(VARIABLE, "")
 native = _find(_wanted)
 NAME: Final = PYTHON if native is None else NATIVE
 IS_CHOSEN: Final = bool(_wanted)
-"""True if the environment chooses the core."""
+"""True if the environment selects the core."""
 
 
 def choose(python: T) -> T:
-    """The native ``Name`` or ``name`` for ``PyName`` or ``py_name``; the argument itself if there is none."""
+    """Return the native ``Name`` or ``name`` for ``PyName`` or ``py_name``; the argument itself if C lacks it."""
     name = python.__name__.removeprefix("Py").removeprefix("py_")
     found: T = getattr(native, name, python)
     return found

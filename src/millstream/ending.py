@@ -1,8 +1,9 @@
-"""SIGTERM and Ctrl-C in a process that ends in order: which signal is the first, and which one means at once.
+"""Handling of SIGTERM and Ctrl-C: the first signal requests an orderly stop, a later one an immediate stop.
 
-Service managers send SIGTERM to every process of a service, wrappers pass on what they get, and some tools repeat it:
-the same wish then comes several times within moments. So SIGTERMs within two seconds of the first signal are part of
-it. Later ones, and any Ctrl-C after the first signal, mean at once: there is a person who does not want to wait.
+Service managers send SIGTERM to every process of a service, wrappers pass signals on, and some tools repeat them. One
+request to stop may therefore arrive several times within moments. SIGTERMs within two seconds of the first signal count
+as the same request. A later SIGTERM, and any Ctrl-C after the first signal, request an immediate stop, since a person
+is waiting.
 """
 
 import os
@@ -15,7 +16,7 @@ ONE_WISH = 2.0
 
 
 def has_ended(pid: int) -> bool:
-    """True if this machine has no process of that number; False where the system does not report it."""
+    """Return True if this machine has no process with this id, and False if the system does not report it."""
     # Signal 0 is not sent: the kernel only reports whether it could be
     try:
         os.kill(pid, 0)
@@ -27,7 +28,7 @@ def has_ended(pid: int) -> bool:
 
 
 class Ending:
-    """Hears the signals that ask one process to end."""
+    """Record of the signals that request one process to stop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,7 +40,7 @@ class Ending:
         return self._first is not None
 
     def at_once(self, number: int) -> bool:
-        """Take note of a signal; True when it means that the process is to end at once, with nothing put in order."""
+        """Record a signal. Return True if the process must stop at once, without an orderly end."""
         now = self._clock()
         if self._first is None:
             self._first = now

@@ -1,105 +1,106 @@
-"""One tree of errors: whose fault it is, and what state you are in afterwards.
+"""The tree of errors, with the party at fault and the state after each.
 
 ::
 
     MillstreamError
     ├── CommandError         a command was refused; nothing changed; its text is the reply (the client's fault)
     │   ├── PatternTooCostlyError   its patterns would keep other clients waiting (glob)
-    │   └── SyntaxRefusedError      Redis's plainest error (commands)
+    │   └── SyntaxRefusedError      Redis's "ERR syntax error" (commands)
     ├── ProtocolError        the peer sent bytes that are not RESP; the connection cannot go on (the peer's fault)
-    │   └── QueryBufferError        it sent more than the limit of unprocessed bytes; closed without a reply (protocol)
+    │   └── QueryBufferError        it exceeded the limit of unprocessed bytes; closed without a reply (protocol)
     ├── UsageError           this library was called wrongly (the caller's fault; ``ConfigError`` for settings)
     │   ├── ConfigError
     │   │   ├── NotReachedError     the server that a setting names does not answer
     │   │   ├── NotLetInError       it refused the setting's user or password
-    │   │   └── NotFoundError       nothing has the name that it gives
+    │   │   └── NotFoundError       no object has the name that it gives
     │   │       ├── NoArchiveError      the directory holds no archive (spark)
-    │   │       └── NoContextError      no context of the user's has that name (cli)
+    │   │       └── NoContextError      the user has no context with that name (cli)
     │   ├── AlreadySettledError     an entry was given a second outcome (worker)
     │   ├── DataLossError           entries that a query had to read are gone (spark)
     │   ├── ListenError             the server cannot listen there (server)
     │   ├── ReplacedError           a stream is not the one that was archived (spark)
     │   ├── PortError               the console cannot listen there (console)
     │   └── TlsError                the TLS files cannot be used (server)
-    ├── LinkLostError        the link to the primary is over; it is tried again (server)
-    ├── FailoverRefusedError  the server does not hand over its role (cli)
-    ├── NotHeldError         the primary has sent a thing that does not exist here; it is not followed any more (node)
-    ├── DivergedError        a command of the primary failed here; a copy is asked for (node)
+    ├── LinkLostError        the connection to the primary ended; the server tries again (server)
+    ├── FailoverRefusedError  the server does not give up its role (cli)
+    ├── NotHeldError         the primary sent a command that cannot be obeyed here; replication stops (node)
+    ├── DivergedError        a command of the primary failed here; the replica requests a full copy (node)
     ├── LoadingStoppedError  a stop was requested before the server had read its log (server)
-    ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (not a fault)
-    ├── StorageError         the data directory or its disk (writes are refused until it is mended)
+    ├── Disconnected         no reply came; unless ``sent`` is False, the command may have run (not a fault)
+    ├── StorageError         the data directory or its disk (writes are refused until it is repaired)
     │   ├── LogCorruptError  valid records follow an invalid one: starting would lose them silently
     │   ├── LogLockedError   another process owns the data directory
     │   ├── DiskError        a write or an fsync failed; the state on disk is unknown past the last good record
-    │   │   └── DiskFullError    no space; nothing of it is on disk, and it may be tried again when there is space
-    │   ├── FormatError             not a log file, or one of an unknown format (persistence)
+    │   │   └── DiskFullError    no space; none of the write is on disk, and a later attempt may succeed
+    │   ├── FormatError             the file is not a log, or has an unknown format (persistence)
     │   ├── NewerRecordError        only a newer version reads this record (maintenance)
-    │   ├── GivenUpError            rewriting the log ended without a snapshot; the log is as it was (node)
+    │   ├── GivenUpError            rewriting the log ended without a snapshot; the log is unchanged (node)
     │   ├── ArchiveLockedError      another job writes to this archive (spark)
     │   ├── ChangedMeanwhileError   another program wrote to an archive (spark)
-    │   ├── ObjectStoreError        an object store did not do as asked (spark)
-    │   │   └── NoConditionalPutError   it cannot put an object on condition, or does not keep to it (spark)
-    │   ├── DamagedFileError        a data file of an archive is not as it was written (spark)
-    │   ├── ManifestError           an archive's list of files is not one, or a change would break it (spark)
-    │   ├── FilesChangedError       another program removed files of an archive, or put some there (spark)
+    │   ├── ObjectStoreError        an object store did not carry out a request (spark)
+    │   │   └── NoConditionalPutError   it does not support conditional writes (spark)
+    │   ├── DamagedFileError        a data file of an archive has changed since it was written (spark)
+    │   ├── ManifestError           an archive's manifest is invalid, or a change would make it so (spark)
+    │   ├── FilesChangedError       another program removed or added files of an archive (spark)
     │   ├── TableChangedError       another program changed a table of an archive (spark)
     │   ├── TableUnreadableError    a table of an archive is damaged (spark)
-    │   └── CatalogUnansweredError  a catalog of Iceberg sent no answer (spark)
+    │   └── CatalogUnansweredError  an Iceberg catalog sent no reply (spark)
     │
-    │   Errors that a user's handler raises, or finds raised; the worker settles the entry by them:
-    ├── Nack                 this delivery did not work out; give the entry to any consumer
-    ├── Reject               the entry is unusable; to the dead-letter stream at once
+    │   Errors that a user's handler raises or catches; they decide the entry's outcome:
+    ├── Nack                 this delivery failed; deliver the entry again, to any consumer
+    ├── Reject               the entry is unusable; move it to the dead-letter stream at once
     ├── BatchError           these entries of a batch have failed, all others are done
     ├── PayloadError         the entry does not fit the handler's annotations
-    ├── HandlerTimeoutError  the handler took longer than it may
+    ├── HandlerTimeoutError  the handler exceeded its time limit
     ├── JobDeadError         the job whose result was waited for is in the dead-letter stream
     ├── JobCancelledError    the job whose result was waited for was cancelled
-    ├── EntryLostError       the entry is another consumer's by now, or gone; its outcome is not ours to decide
+    ├── EntryLostError       another consumer has the entry, or it was deleted; no outcome is recorded
     │
     │   Errors that end an operation; the text says what happened and what to do:
-    ├── AccessDenied         the server refused user, password or right; trying again does not help (client)
-    ├── Withheld             a condition did not hold any more, so the commands were not sent (client)
-    ├── WrongReplyError      a server's reply is not of its command's kind (client)
-    ├── LettersRefusedError  the server takes no dead letters; entries without one stay pending (client)
-    ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (client)
+    ├── AccessDenied         the server refused the user, password or a missing right; a retry is useless (client)
+    ├── Withheld             a condition no longer held, so the commands were not sent (client)
+    ├── WrongReplyError      a server's reply has the wrong type for its command (client)
+    ├── LettersRefusedError  the server refuses dead letters; failed entries stay pending (client)
+    ├── DeadLetterStreamError       the dead-letter stream cannot be used in this way (client)
     ├── LayoutError          the descriptor of a partitioned stream cannot be used (client)
-    ├── LeaseLost            a partition is another's by now (worker)
+    ├── LeaseLost            another worker owns the partition now (worker)
     ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
     ├── RegistryError        the registry of workers cannot be read or written (worker)
-    ├── NotThereError        nothing has that name there (worker)
-    ├── NotAddedError        some entries were added, and the next one refused (cli)
-    ├── NotReadableError     no such stream or group, or the server does not tell (console)
-    │   └── NotAllowedError         the user has no right to look (console)
-    ├── StandingStillError   streams went back, and are not archived; the others were (spark)
+    ├── NotThereError        no object has that name (worker)
+    ├── NotAddedError        some entries were added, then the server refused one (cli)
+    ├── NotReadableError     the stream or group does not exist or cannot be read (console)
+    │   └── NotAllowedError         the user has no right to read it (console)
+    ├── StandingStillError   streams lost entries and were not archived; the others were (spark)
     ├── ReapError            the script that removes dead consumers did not run (worker)
     ├── HealthError          the health endpoint cannot listen (worker)
     ├── MetricsError         prometheus-client is not installed (worker)
-    ├── QueriesError         the server does not let us read the facts about queries (spark)
+    ├── QueriesError         the server refuses to return the facts about queries (spark)
     ├── NoQueryError         no query has that name or id (spark)
     ├── ArchiveError         Spark ended the archive's job (spark)
-    ├── UndecodableError     a payload is not of its declared form (spark)
-    ├── ReplayError          the target did not take the entries; those written stay (spark)
+    ├── UndecodableError     a payload does not have its declared form (spark)
+    ├── ReplayError          the target refused entries; the written ones stay (spark)
     ├── MigrationError       a copy to or from another server cannot go on (migrate)
-    │   ├── LinkError               one end cannot be reached, or does not let us in
+    │   ├── LinkError               one server cannot be reached, or refuses access
     │   │   └── NoEntryError        it refused the user or the password
     │   ├── RefusedError            a server refused a command
-    │   ├── ChangedError            the source is being written to
-    │   └── UnequalError            the copy is not like the source
-    ├── ChangeRefusedError   a change is not made: facts, server or rights do not allow it (console)
-    │   └── TargetMissingError      what it is to change is not there (console)
-    ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
-    ├── NoPageError          an address that no page of the console has (console)
-    ├── NoFileError          there is no dashboard and no file of rules of that name (dashboards)
-    ├── FileThereError       a file is there and says something else; nothing was written (dashboards)
-    ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
-    └── RuleError            a rule of ACL SETUSER is wrong (commands)
+    │   ├── ChangedError            a client is writing to the source
+    │   └── UnequalError            the copy differs from the source
+    ├── ChangeRefusedError   a change is not made: its condition, the server or rights forbid it (console)
+    │   └── TargetMissingError      the object to change does not exist (console)
+    ├── UnreachableError     the server cannot be reached, or refuses access (maintenance)
+    ├── NoPageError          the console has no page at this address (console)
+    ├── NoFileError          no dashboard or rules file has that name (dashboards)
+    ├── FileThereError       a file exists with other contents; nothing was written (dashboards)
+    ├── AclFileError         the ACL file is invalid; none of it was loaded (commands)
+    └── RuleError            a rule of ACL SETUSER is invalid (commands)
         └── UnmatchedError          a parenthesis that is not closed
 
-Only ``CommandError`` and ``ProtocolError`` may reach a network client; the rest end in a log line or an exit code.
+Only ``CommandError`` and ``ProtocolError`` may reach a network client; all others end in a log line or an exit code.
 
-Three kinds are not in the tree. ``Blocked``, a handler that waits, is not a fault. Other libraries expect to catch
-theirs: ``Redirected`` is a ConnectionError, ``TooDeepError`` a ValueError, ``StillBusyError`` an AssertionError,
-``AckMessage`` FastStream's. ``MalformedError``, ``GroupMissing`` and ``DeliveryLimitError`` never leave their module.
+Three kinds are not in the tree. ``Blocked``, by which a handler waits, is not a fault. Other libraries catch their
+own base classes: ``Redirected`` is a ConnectionError, ``TooDeepError`` a ValueError, ``StillBusyError`` an
+AssertionError, ``AckMessage`` one of FastStream. ``MalformedError``, ``GroupMissing`` and ``DeliveryLimitError`` never
+leave their module.
 A test compares this tree with the source.
 """
 
@@ -112,7 +113,7 @@ class MillstreamError(Exception):
     What to do: catch it to handle all errors of this package alike. The subclasses name the cause.
 
     Attributes:
-        exit_code: the exit code of a subcommand that this error ends, the same in all of them.
+        exit_code: the exit code of a subcommand that ends with this error. Every subcommand uses the same code.
     """
 
     exit_code: ClassVar[int] = 1
@@ -121,14 +122,14 @@ class MillstreamError(Exception):
 class CommandError(MillstreamError):
     """The server refused a command before it changed anything.
 
-    ``args[0]`` is the whole error line in Redis's words, code first: ``"ERR syntax error"``.
+    ``args[0]`` is Redis's whole error line, code first: ``"ERR syntax error"``.
 
     What to do: correct the command. The first word of the message is Redis's code for the kind of error.
     """
 
     @property
     def line(self) -> str:
-        """The reply line without its leading ``-``."""
+        """Return the reply line without its leading ``-``."""
         return str(self.args[0])
 
 

@@ -1,9 +1,9 @@
-r"""Redis's glob patterns: ``*``, ``?``, ``[a-c^]`` and ``\\`` over bytes, never slower than the lengths multiplied.
+r"""Redis's glob patterns (``*``, ``?``, ``[a-c^]`` and ``\\``) over bytes, in time at most pattern times name length.
 
-A pattern is cut at its stars. The parts before the first and after the last can be in one place only. Each part between
-is taken at its first occurrence, since any later one would leave less to match. So nothing is ever tried twice. A part
-that is not plain text is looked for at all places at once: one bit for each place, one AND for each byte of the part. A
-short pattern is a regular expression as well, for names that are short too: the same, and quicker.
+A pattern is split at its stars. The parts before the first star and after the last have only one possible position.
+Each part between stars is matched at its first occurrence, since a later one would leave less to match. So the matcher
+never backtracks. A part with wildcards is searched at all positions at once: one bit per position, one AND per byte of
+the part. A short pattern is also compiled to an equivalent regular expression, which is faster for short names.
 
 The work that a client can cause with patterns in one command is bounded: see :class:`Effort`. Source: Redis's
 ``stringmatchlen``; this is the same function on all inputs (tests/commands/test_glob.py).
@@ -54,9 +54,9 @@ class PatternTooCostlyError(CommandError):
 
 
 class Effort:
-    """The work that one command may still spend on its patterns.
+    """The remaining work that one command may spend on its patterns.
 
-    Short patterns cost nothing: those that people write are never refused, for any number of names.
+    Short patterns cost nothing, so the patterns that people write are never refused, for any number of names.
     """
 
     __slots__ = ("_left",)
@@ -65,14 +65,14 @@ class Effort:
         self._left = MOST_EFFORT if most is None else most
 
     def spend(self, units: int) -> None:
-        """Count some work that is about to be done."""
+        """Subtract work that is about to be done. Raise the error if the command has used up its work."""
         self._left -= units
         if self._left < 0:
             raise PatternTooCostlyError
 
 
 def _range(low: int, high: int, *, nocase: bool) -> int:
-    """The bytes between two; Redis compares them as C's ``char``, so that 0xff comes before 0x00."""
+    """Return the bytes of a range as a set of bits. Redis compares them as C's ``char``, so 0xff comes before 0x00."""
     first, last = sorted((low ^ 0x80, high ^ 0x80))  # in the order of C's signed char
     if not nocase:
         span = ((1 << (last + 1)) - 1) >> first << first
@@ -86,7 +86,10 @@ def _range(low: int, high: int, *, nocase: bool) -> int:
 
 
 def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
-    """The bytes of a class that begins after its ``[``, as a set of bits, and the position after the class."""
+    """Return the bytes of a class as a set of bits, and the position after the class.
+
+    ``at`` is the position after the class's ``[``.
+    """
     negated = at < len(pattern) and pattern[at] == _NOT
     at += negated
     chosen = 0
@@ -105,7 +108,7 @@ def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
 
 
 class _Name:
-    """A name while it is compared."""
+    """A name during its comparison with a pattern."""
 
     __slots__ = ("_places", "effort", "folded", "raw")
 
@@ -117,7 +120,7 @@ class _Name:
         self._places: dict[int, int] = {}
 
     def places(self, chosen: int) -> int:
-        """The places of this set's bytes in the name: bit 0 for the first byte."""
+        """Return the positions in the name of the bytes of this set: bit 0 for the first byte."""
         found = self._places.get(chosen)
         if found is None:
             self.effort.spend(4 * len(self.raw))
@@ -127,7 +130,7 @@ class _Name:
 
 
 class _Part:
-    """The part between two stars: as many bytes as it has sets."""
+    """A part of a pattern between two stars. It matches a fixed number of bytes."""
 
     __slots__ = ("sets", "size", "text")
 
@@ -145,7 +148,7 @@ class _Part:
             self.size = len(text)
 
     def stands_at(self, name: _Name, position: int) -> bool:
-        """True if the name has it at this position."""
+        """Return True if the name contains the part at this position."""
         if self.text is not None:
             return name.folded.startswith(self.text, position)
         if self.size > 64:
@@ -158,7 +161,7 @@ class _Part:
         return True
 
     def find(self, name: _Name, start: int, end: int) -> int:
-        """Its first position in this slice of the name, -1 if there is none."""
+        """Return the first position of the part in this slice of the name, -1 if there is none."""
         room = end - start
         if self.text is not None and room * self.size <= _SMALL:
             if room > 4096:
@@ -183,7 +186,7 @@ class _Part:
         return [single[byte] for byte in self.text]
 
     def expression(self, *, nocase: bool) -> bytes:
-        """The same as a regular expression."""
+        """Return the part as a regular expression."""
         if self.text is None:
             return b"".join([b"." if chosen == _ALL else _alternatives(chosen) for chosen in self.sets])
         if nocase:
@@ -192,20 +195,23 @@ class _Part:
 
 
 def _alternatives(chosen: int) -> bytes:
-    """A regular expression that matches one byte of a set."""
+    """Return a regular expression that matches one byte of a set."""
     digits = f"{chosen:0256b}"[::-1]
     runs = [b"\\x%02x-\\x%02x" % (run.start(), run.end() - 1) for run in _ONES.finditer(digits)]
     return b"[" + b"".join(runs) + b"]" if runs else b"(?!)"
 
 
 def price(source: bytes) -> int:
-    """Units that taking a pattern apart costs at most."""
+    """Return the largest cost of parsing a pattern, in units of :class:`Effort`."""
     signs = min(source.count(b"*"), MOST_STARS) + source.count(b"[")
     return _least_price(source) + _OF_SIGN * signs
 
 
 def _least_price(source: bytes) -> int:
-    """The same without stars and classes: past a thousand stars nothing is taken apart any more."""
+    """Return the cost of parsing a pattern without its stars and classes.
+
+    Past a thousand stars, parsing stops, so this cost is then the whole one.
+    """
     if not _SPECIAL.search(source):
         return 0
     wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may be a class's range
@@ -213,7 +219,7 @@ def _least_price(source: bytes) -> int:
 
 
 class Pattern:
-    """A pattern, ready to be compared with any number of names."""
+    """A parsed pattern, which can be compared with any number of names."""
 
     __slots__ = ("_exact", "_head", "_least", "_middle", "_never", "_nocase", "_source", "_tail")
 
@@ -231,7 +237,7 @@ class Pattern:
         self._least = sum(part.size for part in parts)
 
     def fits(self, raw: bytes, effort: Effort) -> bool:
-        """True if a name fits the pattern as a whole."""
+        """Return True if the whole name matches the pattern."""
         size = len(raw)
         if not size:  # Redis begins with a byte of each, so not even a star fits the empty name
             return not self._source
@@ -254,7 +260,7 @@ class Pattern:
         return True
 
     def expression(self) -> re.Pattern[bytes] | None:
-        """A regular expression that fits the same names but the empty one; None if the pattern is too long for that."""
+        """Return a regular expression that matches the same names, except the empty one; None for a long pattern."""
         if len(self._source) > _SHORT:
             return None
         head = self._head.expression(nocase=self._nocase)
@@ -267,7 +273,10 @@ class Pattern:
 
 
 def _pieces(pattern: bytes, effort: Effort, *, nocase: bool) -> list[list[bytes | int]] | None:
-    """A pattern cut at its stars, each part as runs of plain bytes and sets of bytes; None if it has too many stars."""
+    """Split a pattern at its stars.
+
+    Return each part as plain bytes and sets of bytes; None if it has too many stars.
+    """
     parts: list[list[bytes | int]] = [[]]
     at = 0
     while at < len(pattern):
@@ -297,24 +306,24 @@ def _pieces(pattern: bytes, effort: Effort, *, nocase: bool) -> list[list[bytes 
 
 
 def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
-    """The end of the run that begins here."""
+    """Return the end of the run that begins at this position."""
     found = run.match(pattern, at)
     assert found is not None
     return found.end()
 
 
 def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
-    """A function that says whether a name fits the pattern as a whole.
+    """Return a function that reports whether a whole name matches the pattern.
 
-    All names together may cost as much as a command may; a pattern that stays for many commands is a :func:`rule`. A
-    lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+    All names together may cost as much as one command may; for a pattern that serves many commands, use :func:`rule`. A
+    lone star matches the empty name too, since KEYS, SCAN and ACL rules do not compare names with it.
     """
     effort = Effort()
     return _matcher(Pattern(pattern, effort, nocase=nocase), pattern, lambda: effort)
 
 
 def rule(pattern: bytes) -> Callable[[bytes], bool]:
-    """The same for a pattern that stays, as an ACL rule's does: each name may cost as much as a command may."""
+    """Return a matcher for a lasting pattern, such as an ACL rule's. Each name may cost as much as one command may."""
     return _matcher(Pattern(pattern, Effort()), pattern, Effort)
 
 

@@ -1,7 +1,7 @@
-"""The loggers of servers and workers: others' texts in them cannot steer the terminal that shows them.
+"""The loggers of servers and workers. Text from other programs in a record cannot control the terminal that shows it.
 
-Nor can they pass for a record of their own: further lines of a message, and of an exception's text, are indented. It is
-done to the records, and not in a formatter, so that it holds for every setup of a program's logging.
+Such text cannot pass for a separate record either: the second and later lines of a message and of an exception's text
+are indented. A filter changes the records themselves, so the protection holds with any formatter.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ _BETWEEN = ("\nThe above exception", "\nDuring handling")
 
 
 class Harmless(logging.Filter):
-    """Escapes control characters, and indents further lines, in each record's message and traceback; all pass."""
+    """Filter that escapes control characters and indents continuation lines. It drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Escape unprintable characters, and leave alone all others."""
+        """Escape unprintable characters and secrets, and indent continuation lines; return True for every record."""
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
@@ -46,12 +46,15 @@ class Harmless(logging.Filter):
 
 
 def _cut(text: str, limit: int) -> str:
-    """Text, or the beginning of a longer one with its length."""
+    """Return the text; if it is longer than the limit, its beginning and its length."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 def _bounded(parts: Sequence[str]) -> Iterator[str]:
-    """The parts of a traceback, each cut; of a longer one both ends: the first cause, and the error itself."""
+    """Yield the parts of a traceback, each cut to a limit.
+
+    Of a longer traceback, yield the beginning, which has the first cause, and the end, which has the error itself.
+    """
     cut = [part if len(part) <= _PART_LIMIT else f"{_cut(part.rstrip(), _PART_LIMIT)}\n" for part in parts]
     size = sum(map(len, cut))
     left, head = _LIMIT // 2, 0
@@ -71,12 +74,12 @@ def _bounded(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _further(text: str) -> str:
-    """Text whose second and further lines begin with a space at least; empty ones stay, and pass for nothing."""
+    """Return the text with its second and later lines indented. Empty lines stay as they are."""
     return re.sub(r"\n(?=\S)", "\n    ", text)
 
 
 def _safe(parts: Iterable[str]) -> Iterator[str]:
-    """The parts of a traceback: only the first line of an exception's and its notes' text keeps its place."""
+    """Yield the parts of a traceback. Only the first line of an exception's text is not indented."""
     said = False
     for part in parts:
         safe = printable(without_secrets(part).replace("\t", "    "))
@@ -94,7 +97,7 @@ _harmless = Harmless()
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of that name, made harmless; asked for again, the same."""
+    """Return the logger with this name, with the filter added. A second call returns the same logger."""
     found = logging.getLogger(name)
     found.addFilter(_harmless)
     found.handle = functools.partial(_handle, found)  # type: ignore[method-assign] # logging has no setting for it
@@ -102,7 +105,7 @@ def logger(name: str) -> logging.Logger:
 
 
 def _handle(own: logging.Logger, record: logging.LogRecord) -> None:
-    """Pass a record on; a filter or a handler of the program's that raises costs the record, not the work it is of."""
+    """Pass a record on. If a filter or handler of the program raises an error, only the record is lost."""
     try:
         logging.Logger.handle(own, record)
     except Exception:  # noqa: BLE001 - as logging.Handler.handleError does, which a handler may not call

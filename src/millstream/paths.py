@@ -23,14 +23,14 @@ _LIKE = "s3://bucket/prefix, gs://bucket/prefix or abfss://container@account.dfs
 
 
 def packaged(package: str, name: str) -> str:
-    """The text of a file in a package, which may be in a zip."""
+    """Return the text of a file in a package, which may be in a zip archive."""
     from importlib import resources  # noqa: PLC0415 - a server that starts reads no such file
 
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync a directory: a rename is durable only after that."""
+    """Sync a directory. A rename is durable only afterwards."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -39,10 +39,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def local_path(given: str | Path) -> Path:
-    """The absolute path of the given one, which may not exist.
+    """Return the absolute path of a file or directory, which may not exist.
 
-    URLs of other kinds are refused: ``s3://bucket/x`` would name a directory ``s3:`` in the working directory, and the
-    files there would be lost with the machine. So is ``s3:/bucket/x``, which ``pathlib`` makes of it.
+    URLs of other file systems are refused: ``s3://bucket/x`` would name a directory ``s3:`` in the working directory,
+    and its files would be lost with the machine. ``s3:/bucket/x``, into which ``pathlib`` turns that URL, is refused
+    too.
     """
     text = str(given)
     if not text.strip():
@@ -60,7 +61,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def archive_place(given: str | Path) -> Path | str:
-    """The place of an archive: the absolute path of a directory, or the URL of a place in an object store."""
+    """Return the location of an archive: the absolute path of a directory, or a URL in an object store."""
     text = str(given)
     found = _SCHEME.match(text)
     if found is None or found[1].lower() == "file":
@@ -84,9 +85,9 @@ def archive_place(given: str | Path) -> Path | str:
 
 
 def exposed(directory: Path) -> str:
-    """The rights of others than the owner in a data directory, and how to end them, as a sentence; empty if none.
+    """Return a sentence about the rights of other users in a data directory and the remedy; empty if they have none.
 
-    Files in a directory that is closed to others are out of their reach, whatever their own rights.
+    If the directory itself is closed to others, they cannot reach its files, even where the files' modes allow it.
     """
     try:
         mode = stat.S_IMODE(directory.stat().st_mode)

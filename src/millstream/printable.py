@@ -1,10 +1,10 @@
-"""Text of others on a terminal or in a log. A leaf: every part may use it.
+"""Safe display of text from other programs on a terminal or in a log. Every part may import this module.
 
-The text of an exception, an entry or a server may hold anything. Examples are an ESC that moves the cursor or hides a
-line, a BEL, and marks that turn the direction of writing. It may also hold URLs with secrets.
+The text of an exception, an entry or a server may contain anything. Examples are an ESC that moves the cursor or hides
+a line, a BEL, and marks that change the direction of writing. It may also contain URLs with secrets.
 
-A URL may be wrong, and then the end of its password is unknown. So a part is shown only where it has the form that such
-a part must have; three stars take the place of all else.
+If a URL is malformed, the end of its password is unknown. So a part is shown only if it has the form that such a part
+must have. Three stars replace everything else.
 """
 
 import re
@@ -14,9 +14,9 @@ _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def printable(text: str) -> str:
-    r"""Text that cannot move a terminal's cursor: unprintable characters are escaped; the ends of lines stay.
+    r"""Return text that cannot move a terminal's cursor: escape unprintable characters, but keep line breaks.
 
-    Bytes that came into the text as what they are (``surrogateescape``) are shown as bytes, ``\xff``.
+    Bytes that were decoded with ``surrogateescape`` are shown as bytes, ``\xff``.
     """
     if text.isprintable():
         return text
@@ -71,17 +71,17 @@ _GIVEN = re.compile(r"((?:password|passwd|secret|token|access[_-]key(?:[_-]id)?)
 
 
 def without_password(url: str) -> str:
-    """The URL for messages, without user names that may be tokens and without parts of a wrong form."""
+    """Return the URL for messages, without user names that may be tokens and without malformed parts."""
     return _hidden(url)[0]
 
 
 def has_password(url: str) -> bool:
-    """True if the URL holds a password or a token; a user name alone counts as none."""
+    """Return True if the URL contains a password or a token. A user name alone does not count."""
     return _hidden(url)[1]
 
 
 def without_secrets(text: str) -> str:
-    """A text, perhaps of others, with its URLs freed of secrets."""
+    """Return a text, perhaps from another program, with the secrets in its URLs replaced by stars."""
     if "://" in text or "@" in text:
         if "@" in text:
             text = _MARKED.sub(rf"\1{_STARS}@", _SPACED.sub(rf"\1{_STARS}@", text))
@@ -102,7 +102,7 @@ def _of_word(word: "re.Match[str]") -> str:
 
 
 def _hidden(url: str) -> tuple[str, bool]:
-    """The URL as it may be shown; a password was in it."""
+    """Return the URL as it may be shown, and True if it contained a password."""
     found = _SCHEME.match(url)
     if found is None:
         if "@" not in url or url.startswith("report:"):
@@ -122,7 +122,7 @@ def _hidden(url: str) -> tuple[str, bool]:
 
 
 def _end_of_account(kind: str, rest: str) -> int | None:
-    """The place of the @ after user and password, 0 without them, None if it is unknown."""
+    """Return the position of the @ after user and password: 0 if there is none, None if it is unknown."""
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
     head, _, query = rest.partition("?")
     if "@" in query and not all(_is_option(option) for option in query.split("&")):
@@ -167,7 +167,7 @@ def _is_option(option: str) -> bool:
 
 
 def _option(kind: str, option: str) -> tuple[str, bool]:
-    """One option as it may be shown, and that it has a password."""
+    """Return one option as it may be shown, and True if it contains a password."""
     name, sign, value = option.partition("=")
     plain = unquote(name)
     if plain in _SHOWN:

@@ -1,7 +1,7 @@
-"""A command's answer, before it is bytes.
+"""The reply to a command, before it is encoded to bytes.
 
 Commands build these values; ``millstream.protocol.encoder`` turns them into RESP2 or RESP3. The two sides share only
-this leaf module, so neither imports the other.
+this module, so neither imports the other.
 
 ========================  =======================  ==========================
 Python value              RESP2                    RESP3
@@ -109,7 +109,7 @@ class Push:
 
 
 class Verbatim:
-    """Text with a three-letter format (``txt``), such as INFO's."""
+    """Text with a three-letter format (``txt``), such as the reply to INFO."""
 
     __slots__ = ("format", "text")
 
@@ -119,7 +119,7 @@ class Verbatim:
 
 
 class Many:
-    """Several values one after the other, for the commands that answer more than once (SUBSCRIBE)."""
+    """Several values one after the other, for commands that reply more than once (SUBSCRIBE)."""
 
     __slots__ = ("values",)
 
@@ -143,7 +143,7 @@ class Raw:
 
 
 class Fixed:
-    """A value that never changes and is answered again and again: it is written out once for each protocol."""
+    """A value that never changes and is sent often. It is encoded once for each protocol version."""
 
     __slots__ = ("value", "written")
 

@@ -1,8 +1,8 @@
-"""Places, round numbers and short figures for drawings, and the columns of a table that fit. A leaf for all that draw.
+"""Positions, round numbers and short figures for charts, and the widths of table columns.
 
-In a table, ids, times, figures and names are never broken: a text that was cut in two cannot be copied. If a terminal
-is too narrow, prose is wrapped or cut first. Then columns go, the least important first, unless the space that a wider
-one leaves has room for them. A table that is too wide even so runs past the edge.
+In a table, ids, times, figures and names are never broken, since nobody could copy a text that was cut in two. If a
+terminal is too narrow, prose is wrapped or cut first. Then columns are dropped, the least important first. A dropped
+column returns if the space left by a wider one has room for it. A table that is still too wide runs past the edge.
 """
 
 import math
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GAP = 2
-"""Blanks between two columns."""
+"""Number of spaces between two columns."""
 
 PROSE = 30
-"""Narrowest that a column of prose is made."""
+"""Smallest width of a column of prose, in terminal cells."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places on the paper."""
+    """A linear scale from values to positions in a drawing."""
 
     low: float
     high: float
@@ -26,13 +26,13 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
+        """Return the position of a value."""
         span = (self.high - self.low) or 1.0  # all values alike: any place is right, and none may divide by zero
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between ``low`` and ``high``: multiples of 1, 2, 5 or 10 times a power of ten."""
+    """Return round numbers between ``low`` and ``high``: multiples of 1, 2, 5 or 10 times a power of ten."""
     span = high - low
     if span <= 0:
         return [low]
@@ -45,7 +45,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number in few letters: ``336k``, ``1.5``, ``-3``, ``2.4M``."""
+    """Return a number in few characters: ``336k``, ``1.5``, ``-3``, ``2.4M``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
@@ -54,7 +54,7 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The needs of one column."""
+    """The widths that one table column needs, in terminal cells."""
 
     width: int  # Width of its widest cell or its heading, in cells of the terminal
     heading: int  # Width of its heading
@@ -64,12 +64,12 @@ class Need:
 
     @property
     def least(self) -> int:
-        """The smallest width that it may have."""
+        """Return the smallest width that the column may have."""
         return min(self.width, max(self.narrow, self.heading)) if self.prose else self.width
 
 
 def fit(needs: Sequence[Need], width: int) -> dict[int, int]:
-    """The columns that are shown, by their place in the table, and how wide each is."""
+    """Return the columns to show, by their position in the table, and the width of each."""
     kept = list(range(len(needs)))
     while _total([needs[at].least for at in kept]) > width:
         soonest = max(kept, key=lambda at: (needs[at].rank, at))

@@ -1,9 +1,9 @@
-"""Values as text: for people, with units and nothing that moves a terminal's cursor; for programs, as JSON and CSV.
+"""Values as text: readable forms with units, which cannot move a terminal's cursor, and JSON and CSV for programs.
 
-A leaf, with which the command line and the console show the same facts.
+The command line and the console use this module to show the same facts.
 
-Strangers may have written any value shown here: any bytes, numbers that no calendar has, lists in lists in lists.
-Nothing here raises for a value.
+Any client may have written the values shown here: any bytes, numbers that no calendar has, deeply nested lists. No
+function here raises an error for a value.
 """
 
 import base64
@@ -21,12 +21,12 @@ Kind = Literal["text", "prose", "count", "bytes", "time", "span"]
 """The kind of a value: ``prose`` is text that may be wrapped, ``time`` and ``span`` are milliseconds."""
 
 _DEEPEST = 50
-"""Levels of lists and objects that are shown."""
+"""Number of nested levels of lists and objects that are shown."""
 
 _TOO_DEEP = f"(more than {_DEEPEST} levels deep)"
 
 _LARGEST = 10_000
-"""Bits of a number; with more, Python does not write it out."""
+"""Largest size of a number in bits. Python does not convert a larger one to text."""
 
 _TOO_LARGE = "(a number too large)"
 
@@ -34,7 +34,7 @@ _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 
 
 def shown(value: object, kind: Kind = "text") -> str:
-    """A value as people read it."""
+    """Return a value in readable form."""
     return _shown(value, kind, 0)
 
 
@@ -70,7 +70,7 @@ def _figure(value: float, kind: Kind) -> str:
 
 
 def size_text(size: int) -> str:
-    """A size with a decimal prefix: ``"1.4 MB"``."""
+    """Return a size with a decimal prefix: ``"1.4 MB"``."""
     figure, unit = float(size), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if figure < 1000:
@@ -82,12 +82,12 @@ def size_text(size: int) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """``1 entry``, ``2 entries``."""
+    """Return a number with its noun: ``1 entry``, ``2 entries``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def time_text(milliseconds: int) -> str:
-    """A wall time in UTC: ``"2026-03-01T12:00:00.250Z"``; one that no calendar has is shown as it is."""
+    """Return a wall time in UTC: ``"2026-03-01T12:00:00.250Z"``. A time that no calendar has stays in milliseconds."""
     try:
         moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -96,7 +96,7 @@ def time_text(milliseconds: int) -> str:
 
 
 def span_text(milliseconds: float) -> str:
-    """A duration: ``"1.3 ms"``, ``"2.5 s"``, ``"3 h 20 min"``, ``"5 d 4 h"``."""
+    """Return a duration: ``"1.3 ms"``, ``"2.5 s"``, ``"3 h 20 min"``, ``"5 d 4 h"``."""
     if milliseconds < 1000:
         return f"{milliseconds:.3g} ms"
     seconds = int(milliseconds / 1000)
@@ -109,12 +109,12 @@ def span_text(milliseconds: float) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """Text for a place that is one line: unprintable characters are escaped, the ends of lines too."""
+    """Return the text as one line: escape unprintable characters and line breaks."""
     return printable(text).replace("\n", "\\n")
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """A value as JSON that moves no cursor: unprintable characters are escaped, as JSON does it."""
+    """Return a value as JSON that cannot move a cursor: unprintable characters become JSON escapes."""
     text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
@@ -122,7 +122,10 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """A value that JSON can hold: other bytes than text become ``{"base64": ...}``, unknown values their name."""
+    """Return a value that JSON can hold.
+
+    Bytes that are not UTF-8 become ``{"base64": ...}``. Values of other types become their text.
+    """
     if isinstance(value, str):
         return value if value.isascii() else _text(value)
     if value is None or isinstance(value, bool):
@@ -146,7 +149,7 @@ def plain(value: object, depth: int = 0) -> object:
 
 
 def cell(value: object) -> object:
-    """A value that CSV can hold: an empty cell for null, JSON for a value with parts."""
+    """Return a value that CSV can hold: an empty cell for null, JSON for a list or an object."""
     found = plain(value)
     if isinstance(found, bool):
         return "true" if found else "false"
@@ -156,7 +159,7 @@ def cell(value: object) -> object:
 
 
 def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
-    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is not a formula."""
+    """Return a CSV cell that cannot move a terminal's cursor and that no spreadsheet runs as a formula."""
     found = cell(value)
     if not isinstance(found, str) or isinstance(value, float):
         return found
@@ -165,7 +168,7 @@ def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
 
 
 def _text(value: str) -> object:
-    """Text, or the bytes that came into it as what they are."""
+    """Return the text. If it was decoded with ``surrogateescape``, return its bytes as base64."""
     if not _ESCAPED_BYTE.search(value):
         return value
     try:
@@ -184,7 +187,10 @@ def _name(name: object) -> str:
 
 
 def said(refusal: Exception) -> str:
-    """A server's refusal in its words; a key that another node of a cluster has ends each question in the same way."""
+    """Return the text of a server's refusal.
+
+    If another node of a Redis Cluster has the key, raise an error that names the right URL form.
+    """
     if type(refusal).__name__ != "MovedError":  # redis-py's; its text lacks the code
         return str(refusal)
     raise UsageError(
@@ -193,7 +199,7 @@ def said(refusal: Exception) -> str:
 
 
 def is_utf8(data: bytes) -> bool:
-    """True if all of it is UTF-8."""
+    """Return True if all bytes are valid UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -202,7 +208,10 @@ def is_utf8(data: bytes) -> bool:
 
 
 def can_be_name(value: object) -> bool:
-    """True if a key or a group can have that name: half of a surrogate pair, as JSON may hold, is in none."""
+    """Return True if a key or a group can have that name.
+
+    A name cannot contain half of a surrogate pair, which JSON allows.
+    """
     if not isinstance(value, str):
         return False
     try:

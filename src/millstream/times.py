@@ -1,8 +1,8 @@
-"""Times and lengths of time as people write them: one spelling in every subcommand and every option. Pure.
+"""Times and durations as people write them: one spelling in every subcommand and every option.
 
-A length is ``500ms``, ``30s``, ``10m``, ``12h``, ``7d``, also together (``1h30m``), with a point (``1.5h``). A time is
-ISO 8601 (UTC unless it names a zone), a length before now (``10m``, ``10m ago``, ``10m-ago``), ``now``, milliseconds
-since 1970, or an entry's id, which begins with them.
+A duration is ``500ms``, ``30s``, ``10m``, ``12h`` or ``7d``. Parts may be joined (``1h30m``) and have a fraction
+(``1.5h``). A time is ISO 8601 (UTC unless it names a zone), a duration before now (``10m``, ``10m ago``, ``10m-ago``),
+``now``, milliseconds since 1970, or an entry's id, which begins with them.
 """
 
 import re
@@ -19,7 +19,7 @@ _MS = timedelta(milliseconds=1)
 
 SPAN_HELP = "30s, 10m, 12h, 7d"
 TIME_HELP = "2026-03-01T12:00:00 (UTC if it names no zone), 10m or '10m ago', milliseconds since 1970, an entry's id"
-"""Both for the help of options."""
+"""Examples of durations and times for the help of options."""
 
 SPAN = "it must be a length of time such as 500ms, 30s, 10m, 12h or 7d"
 INSTANT = (
@@ -29,7 +29,7 @@ INSTANT = (
 
 
 def span(text: str, bare: str | None = None) -> int:
-    """Milliseconds of a length of time."""
+    """Return a duration in milliseconds. ``bare`` is the unit of a number without one."""
     text = text.strip().lower()
     if bare is not None and re.fullmatch(r"\d{1,15}(\.\d{1,6})?", text, re.ASCII):
         text += bare
@@ -47,7 +47,7 @@ def span(text: str, bare: str | None = None) -> int:
 
 
 def configured(option: str, value: float | str, unit: str) -> float:
-    """A length of time in a unit, from an option in code that is a number of it or a text such as ``"10m"``."""
+    """Return a duration in a unit. The option is a number in that unit or a text such as ``"10m"``."""
     if isinstance(value, str):
         try:
             return span(value) / _UNITS[unit]
@@ -63,7 +63,7 @@ def configured(option: str, value: float | str, unit: str) -> float:
 
 
 def instant(text: str, now_ms: int) -> int:
-    """Wall milliseconds of a time."""
+    """Return a time as wall milliseconds."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return _number(text)
@@ -79,7 +79,7 @@ def instant(text: str, now_ms: int) -> int:
 
 
 def is_relative(text: str) -> bool:
-    """True for a time that is another one when it is read again: a length before now, or now."""
+    """Return True if the time depends on the moment of reading: a duration before now, or ``now``."""
     return instant(text, 0) != instant(text, 1)
 
 
@@ -97,5 +97,5 @@ def _number(text: str) -> int:
 
 
 def score_ms(score: bytes | str | float) -> int:
-    """A sorted set's score as milliseconds; any client may write one, also an infinite one."""
+    """Return a sorted set's score as milliseconds. Any client may write one, also an infinite one."""
     return int(min(max(float(score), 0), 2**53))
