@@ -1,6 +1,6 @@
-"""Commands on keys and on values other than streams: strings and their bits, hashes, sorted sets, lists, sets, places.
+"""Commands on keys and on values other than streams: strings, bits, hashes, sorted sets, lists, sets, geo.
 
-They are here because clients, scripts and tools of streams use them (counters, locks, due times, receipts), and follow
-Redis in replies, errors, events and counts; ``limited`` in a row says what of a command is not there. ``collections``
-has what the four families of collections share.
+Clients, scripts and tools use these commands next to streams (counters, locks, due times, receipts). Replies, errors,
+events and counts follow Redis. The ``limited`` field of a command's row names its missing parts. ``collections`` has
+the parts that hashes, sorted sets, lists and sets share.
 """

@@ -1,6 +1,6 @@
 """Commands on the bits of strings: SETBIT GETBIT BITCOUNT BITPOS BITOP BITFIELD BITFIELD_RO.
 
-Bit 0 is the highest of the first byte. Changes are logged as the bytes that change.
+Bit 0 is the highest bit of the first byte. The log records only the changed bytes.
 
 Source: https://redis.io/docs/latest/commands/?group=bitmap
 """
@@ -23,7 +23,7 @@ _BAD_BIT = "ERR bit is not an integer or out of range"
 
 
 def _offset(word: bytes, width: int = 0) -> int:
-    """The position of a bit; with a width, ``#3`` is that of the fourth field of this width."""
+    """Return the position of a bit. With a width, ``#3`` is the position of field 3, counted from 0."""
     counts = width > 0 and word[:1] == b"#"
     offset = integer(word[counts:], _BAD_OFFSET) * (width if counts else 1)
     if offset < 0 or offset >> 3 >= MAX_BYTES:
@@ -33,7 +33,7 @@ def _offset(word: bytes, width: int = 0) -> int:
 
 @BITS.command("setbit", 4, "write denyoom")
 def setbit(ctx: Context, argv: list[bytes]) -> Reply:
-    """The old bit. A change is a bit that was different, or a string that grew."""
+    """Return the old bit. The command counts as a change if the bit differs or the string grows."""
     offset, bit = _offset(argv[2]), integer(argv[3], _BAD_BIT)
     if bit not in {0, 1}:
         raise CommandError(_BAD_BIT)
@@ -51,7 +51,7 @@ def setbit(ctx: Context, argv: list[bytes]) -> Reply:
 
 @BITS.command("getbit", 3, "readonly fast")
 def getbit(ctx: Context, argv: list[bytes]) -> Reply:
-    """0 beyond the end."""
+    """Return the bit; 0 beyond the end of the string."""
     offset = _offset(argv[2])
     value = ctx.lookup_as(argv[1], StringValue)
     part = b"" if value is None else value.part(offset >> 3, (offset >> 3) + 1)
@@ -62,21 +62,21 @@ def getbit(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _in_bits(words: list[bytes]) -> bool:
-    """BIT or BYTE, if there is one."""
+    """Return True for the unit BIT, False for BYTE or no unit."""
     if words and keyword(words[0]) not in {b"BIT", b"BYTE"}:
         raise SYNTAX
     return bool(words) and keyword(words[0]) == b"BIT"
 
 
 def _clamped(start: int, end: int, length: int) -> tuple[int, int]:
-    """A range with both ends included, of what there is; the second lower than the first for none."""
+    """Limit a range to the length; both ends are included. If the range is empty, the end is below the start."""
     start = max(start + length, 0) if start < 0 else start
     end = max(end + length, 0) if end < 0 else end
     return start, min(end, length - 1)
 
 
 def _within(data: bytes, first: int, last: int, *, fill: int) -> bytearray:
-    """The bytes of a range of bits, both included; bits outside it are as ``fill`` says."""
+    """Return the bytes that contain a range of bits, both ends included; bits outside the range equal ``fill``."""
     part = bytearray(data[first >> 3 : (last >> 3) + 1])
     before, behind = 0xFF00 >> (first & 7) & 0xFF, 0x7F >> (last & 7)
     part[0] = part[0] | before if fill else part[0] & ~before
@@ -86,7 +86,10 @@ def _within(data: bytes, first: int, last: int, *, fill: int) -> bytearray:
 
 @BITS.command("bitcount", -2, "readonly")
 def bitcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Those between two bytes, or bits, both included; negative ones count from the end. Words come before the key."""
+    """Return the number of set bits between two bytes or bits, both included; negative positions count from the end.
+
+    The arguments are checked before the key.
+    """
     if len(argv) not in {2, 4, 5}:
         raise SYNTAX
     start, end = (integer(argv[2]), integer(argv[3])) if len(argv) > 2 else (0, -1)
@@ -103,7 +106,10 @@ def bitcount(ctx: Context, argv: list[bytes]) -> Reply:
 
 @BITS.command("bitpos", -3, "readonly")
 def bitpos(ctx: Context, argv: list[bytes]) -> Reply:
-    """Its position, -1 for none. After a string whose end was not given all bits are clear."""
+    """Return the position of the first bit with this value, -1 if there is none.
+
+    Without an end argument, the string counts as followed by clear bits.
+    """
     bit = integer(argv[2])
     if bit not in {0, 1}:
         raise CommandError("ERR The bit argument must be 1 or 0.")
@@ -135,7 +141,7 @@ _OPERATIONS = {b"AND": and_, b"OR": or_, b"XOR": xor, b"NOT": None}
 
 @BITS.command("bitop", -4, "write denyoom", keys=(2, -1, 1))
 def bitop(ctx: Context, argv: list[bytes]) -> Reply:
-    """The length of the result, which is that of the longest; an empty one deletes the key."""
+    """Return the length of the result, which equals that of the longest source. An empty result deletes the key."""
     name = keyword(argv[1])
     if name not in _OPERATIONS:
         raise SYNTAX
@@ -168,18 +174,18 @@ class BitField:
 
     @property
     def last_byte(self) -> int:
-        """The position of the last byte that it reaches."""
+        """Position of the last byte that the field touches."""
         return self.offset + self.width - 1 >> 3
 
     def read(self, value: StringValue | None) -> int:
-        """The number in the field; bits beyond the end are 0."""
+        """Return the number in the field. Bits beyond the end of the string are 0."""
         size = self.last_byte - (self.offset >> 3) + 1
         part = b"" if value is None else value.part(self.offset >> 3, self.last_byte + 1)
         bits = int.from_bytes(part.ljust(size, b"\0"), "big") >> self._behind
         return self._wrapped(bits)
 
     def written(self, value: StringValue, number: int) -> bytes:
-        """The bytes that the field is in, with another number in it."""
+        """Return the bytes that contain the field, with a new number in it."""
         first = self.offset >> 3
         bits = int.from_bytes(value.part(first, self.last_byte + 1), "big")
         mask = (1 << self.width) - 1
@@ -187,10 +193,10 @@ class BitField:
         return bits.to_bytes(self.last_byte + 1 - first, "big")
 
     def wanted(self, before: int) -> int | None:
-        """The number to be put in place of another, None if it does not fit and must."""
+        """Return the new number of the field, given the old one; None if it does not fit and OVERFLOW is FAIL."""
         number = before + self.operand if self.name == b"INCRBY" else self.operand
         if not self.signed and self.name == b"SET":
-            number &= 2**64 - 1  # a negative one is a large one
+            number &= 2**64 - 1  # a negative number counts as a large unsigned one
         low, high = (-(1 << self.width - 1), (1 << self.width - 1) - 1) if self.signed else (0, (1 << self.width) - 1)
         if low <= number <= high:
             return number
@@ -200,7 +206,7 @@ class BitField:
 
     @property
     def _behind(self) -> int:
-        """Bits of the last byte after the field."""
+        """Number of bits after the field in its last byte."""
         return 7 - (self.offset + self.width - 1 & 7)
 
     def _wrapped(self, bits: int) -> int:
@@ -209,7 +215,7 @@ class BitField:
 
 
 def _kind(word: bytes) -> tuple[bool, int]:
-    """``i8`` or ``u8``: whether it has a sign, and its width."""
+    """Return True if the type is signed, and its width in bits: ``i8`` or ``u8``."""
     sign, width = word[:1], read_integer(word.partition(b"\0")[0][1:])
     most = {b"i": 64, b"u": 63}.get(sign, 0)
     if width is None or not 1 <= width <= most:
@@ -223,7 +229,7 @@ _OPERANDS = {b"GET": 2, b"SET": 3, b"INCRBY": 3, b"OVERFLOW": 1}
 
 
 def _fields(words: list[bytes]) -> list[BitField]:
-    """The operations of a BITFIELD; OVERFLOW applies to those after it."""
+    """Return the operations of a BITFIELD. OVERFLOW applies to the operations after it."""
     found: list[BitField] = []
     overflow, at = b"WRAP", 0
     while at < len(words):
@@ -245,9 +251,9 @@ def _fields(words: list[bytes]) -> list[BitField]:
 
 
 def _changed(ctx: Context, key: bytes, fields: list[BitField]) -> Reply:
-    """Carry out operations in order, each on what those before it left; each one's answer.
+    """Carry out operations in order and return their replies. Each operation sees the result of those before it.
 
-    The string is made long enough for all of them first, also where none is carried out.
+    The string first grows to the length that all operations need, even if none of them is carried out.
     """
     value = ctx.lookup_as(key, StringValue)
     end = max(field.last_byte for field in fields if field.name != b"GET")
@@ -272,7 +278,7 @@ def _changed(ctx: Context, key: bytes, fields: list[BitField]) -> Reply:
 
 @BITS.command("bitfield", -2, "write denyoom")
 def bitfield(ctx: Context, argv: list[bytes]) -> Reply:
-    """An answer each: the number, what it was for SET, what it is for INCRBY; null where FAIL forbade it."""
+    """Return one number per operation: the old one for SET, the new one for INCRBY; null if FAIL forbids the change."""
     fields = _fields(argv[2:])
     if any(field.name != b"GET" for field in fields):
         return _changed(ctx, argv[1], fields)
@@ -282,7 +288,7 @@ def bitfield(ctx: Context, argv: list[bytes]) -> Reply:
 
 @BITS.command("bitfield_ro", -2, "readonly fast")
 def bitfield_ro(ctx: Context, argv: list[bytes]) -> Reply:
-    """As BITFIELD with nothing but GET."""
+    """Carry out a BITFIELD that has only GET operations."""
     fields = _fields(argv[2:])
     if any(field.name != b"GET" for field in fields):
         raise CommandError("ERR BITFIELD_RO only supports the GET subcommand")

@@ -1,4 +1,4 @@
-"""The shared parts of hashes, sorted sets, lists and sets: how a change is reported, and how an empty key goes."""
+"""Shared parts of the hash, sorted set, list and set commands: reporting changes and deleting empty keys."""
 
 from dataclasses import dataclass
 
@@ -12,24 +12,24 @@ from millstream.errors import CommandError
 
 @dataclass(frozen=True, slots=True)
 class Family(CommandGroup):
-    """One type's commands, whose only key is the first argument unless a row says otherwise."""
+    """The commands of one type. Their only key is the first argument unless a command's row differs."""
 
     keys: tuple[int, int, int] = (1, 1, 1)
 
     def changed(self, ctx: Context, key: bytes, event: str, dirty: int) -> None:
-        """Tell of a change: WATCHes, the event, the counter."""
+        """Report a change: invalidate WATCHes, publish the event, count the change."""
         ctx.touch(key)
         ctx.notify(self.letter, event, key)
         ctx.dirty += dirty
 
     def removed(self, ctx: Context, key: bytes, step: Transition, event: str, dirty: int) -> None:
-        """Carry out a removal, tell of it, and delete the key if nothing is left."""
+        """Carry out a removal, report it, and delete the key if it is now empty."""
         ctx.commit(step)
         self.changed(ctx, key, event, dirty)
         drop_if_empty(ctx, key)
 
     def stored(self, ctx: Context, key: bytes, step: Transition | None, event: str, dirty: int = 1) -> None:
-        """Put the result of a command in place of the value at a key; without one the key goes."""
+        """Replace the value at a key by the result of a command. Without a result, delete the key."""
         before = ctx.find(key)
         if step is None:
             if before is not None:
@@ -43,7 +43,7 @@ class Family(CommandGroup):
 
 
 def key_count(argv: list[bytes], at: int, error: str = "ERR numkeys should be greater than 0") -> int:
-    """The number of keys that follow, read from the word at ``at``."""
+    """Return the number of keys, which the argument at ``at`` gives."""
     count = read_integer(argv[at])
     if count is None or count < 1:
         raise CommandError(error)
@@ -53,7 +53,8 @@ def key_count(argv: list[bytes], at: int, error: str = "ERR numkeys should be gr
 def drop_if_empty(ctx: Context, key: bytes) -> None:
     """Delete the key of a collection that has become empty, as part of the same change.
 
-    Redis has no empty collections. The event ``del`` comes after that of the removal; it is not a change of its own.
+    Redis has no empty collections. The event ``del`` follows the event of the removal, and does not count as another
+    change.
     """
     value = ctx.db.keys[key]
     if not len(value):  # type: ignore[arg-type] # only collections come here

@@ -1,12 +1,12 @@
-"""DUMP and RESTORE: a key's value as bytes that can be kept elsewhere, and back.
+"""DUMP and RESTORE: convert a key's value to bytes that can be stored elsewhere, and back.
 
-DUMP writes our own form; RESTORE takes it, and what DUMP of Redis and Valkey makes. The other way round does not work:
-Redis cannot read ours, and refuses it by its checksum.
+DUMP writes Millstream's own format; RESTORE accepts it and the output of DUMP from Redis and Valkey. Redis cannot read
+Millstream's format, and refuses it by its checksum.
 
-A payload is logged in our own form, so recovery never needs the reader of Redis's format, nor its limits. Loading is
-checked to the last rule, see ``engine/serialization/dump.py``: RESTORE is the one command by which a client hands us a
-structure instead of values. Its transition loads the payload and refuses it before anything is changed, so one in our
-form is not loaded twice.
+A payload is logged in Millstream's format, so recovery never needs the reader of Redis's format, nor its limits.
+RESTORE is the only command whose client sends a structure instead of values. So every rule is checked on loading, see
+``engine/serialization/dump.py``. The transition of RESTORE loads the payload and refuses it before it changes anything,
+so a payload in Millstream's format is loaded only once.
 
 Source: https://redis.io/docs/latest/commands/dump/ and restore/
 """
@@ -31,7 +31,7 @@ BAD_TTL = "ERR Invalid TTL value, must be >= 0"
 
 @GENERIC.command("dump", 2, "readonly")
 def dump(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null for no key. The time to live is not in it."""
+    """Return the value as bytes, without its time to live; null if the key does not exist."""
     value = ctx.lookup(argv[1])
     return None if value is None else dumping.dump(value)
 
@@ -42,12 +42,12 @@ class _Options:
 
     replace: bool = False  # REPLACE
     absolute: bool = False  # ABSTTL: the time to live counts from 1970
-    has_idle: bool = False  # IDLETIME was given; FREQ may not be, then
-    has_frequency: bool = False  # FREQ was given; IDLETIME may not be, then
+    has_idle: bool = False  # IDLETIME was given, which excludes FREQ
+    has_frequency: bool = False  # FREQ was given, which excludes IDLETIME
 
 
 def _options(words: list[bytes]) -> _Options:
-    """The words after the payload. IDLETIME and FREQ are checked and do nothing: keys are never evicted here."""
+    """Read the options after the payload. IDLETIME and FREQ are checked but have no effect: keys are never evicted."""
     found = _Options()
     at = 0
     while at < len(words):
@@ -73,7 +73,7 @@ def _options(words: list[bytes]) -> _Options:
 
 
 def _in_our_form(ctx: Context, payload: bytes) -> bytes:
-    """A payload as it is logged."""
+    """Return a payload in Millstream's format, as it is logged."""
     is_ours = dumping.is_ours(payload)
     if not (dumping if is_ours else redis_payload).is_whole(payload):
         raise CommandError(BAD_PAYLOAD)
@@ -85,10 +85,11 @@ def _in_our_form(ctx: Context, payload: bytes) -> bytes:
 
 @GENERIC.command("restore", -4, "write denyoom", acl="dangerous")
 def restore(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK; a time to live that is already over leaves no key.
+    """Return OK. If the time to live has already passed, no key remains.
 
-    Refused in this order: options, a key that is there without REPLACE, the time, the payload. So BUSYKEY says nothing
-    of the payload. A time that is over deletes what is there and makes nothing, though the payload must be right.
+    The checks run in this order: options, an existing key without REPLACE, the time, the payload. So BUSYKEY does not
+    depend on the payload. A time in the past deletes the existing key and creates none, but the payload must still be
+    valid.
     """
     key = argv[1]
     options = _options(argv[4:])
@@ -108,7 +109,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
             if old is not None:
                 delete_key(ctx, key)
             return OK
-        ctx.host.weigh(len(payload))  # not larger than one record may be
+        ctx.host.weigh(len(payload))  # the limit of one log record
         ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
     except MalformedError:
         raise CommandError(BAD_FORMAT) from None

@@ -1,9 +1,9 @@
-"""Commands about when a key dies: EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST.
+"""Commands on the expiry of keys: EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST.
 
-Times are kept as absolute wall milliseconds, whatever unit a client wrote. The log has the moment, so a key that
-expired during a downtime is gone when the server is up again, as in Redis.
+Times are stored as absolute wall milliseconds, whatever unit a client used. The log has the absolute time, so a key
+that expired during a downtime is gone when the server is up again, as in Redis.
 
-The eight commands that set or tell a time are two handlers, registered four times each with unit and origin.
+The eight commands that set or return a time share two handlers, each registered four times with a unit and an origin.
 
 Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
 """
@@ -16,7 +16,7 @@ from millstream.replies import Reply
 
 
 def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
-    """Delete a key that exists, ending waits on it."""
+    """Delete a key that exists, and wake the clients that wait on it."""
     ctx.commit(("unset", ctx.db.index, key))
     ctx.signal(key)
     ctx.notify("g", event, key)
@@ -24,17 +24,17 @@ def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
 
 
 def is_over(ctx: Context, at: int | None) -> bool:
-    """True if a command must delete its key at once instead of giving it this time; never a primary's command.
+    """Return True if the expiry time has passed, so the command must delete its key at once.
 
-    A replica waits for its primary's DEL: the two clocks differ.
+    It is always False for commands from a primary. A replica waits for its primary's DEL, since the two clocks differ.
     """
     return at is not None and at <= ctx.now.wall and not ctx.obeys
 
 
 def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
-    """Change when a key that exists dies.
+    """Set or remove the expiry time of an existing key.
 
-    No client waits for that, but WATCHes break.
+    No client waits for this change, but it invalidates WATCHes.
     """
     ctx.commit(("expire", ctx.db.index, key, at))
     ctx.touch(key)
@@ -43,7 +43,7 @@ def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
 
 
 def _conditions(words: list[bytes]) -> frozenset[bytes]:
-    """NX, XX, GT and LT after the time. Which texts exclude which, and in this order, is Redis's."""
+    """Read NX, XX, GT and LT after the time. The order of the checks and their error texts are Redis's."""
     chosen = set()
     for word in words:
         option = keyword(word)
@@ -58,9 +58,9 @@ def _conditions(words: list[bytes]) -> frozenset[bytes]:
 
 
 def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> bool:
-    """True if the conditions let the key die at ``wanted`` instead of ``present`` (None: never).
+    """Return True if the conditions allow the expiry time ``wanted`` in place of ``present`` (None: never).
 
-    Never is later than any time: GT refuses to shorten it, LT always may.
+    "Never" is later than any time: GT refuses to shorten it, LT always may.
     """
     if b"NX" in conditions:
         return present is None
@@ -72,10 +72,10 @@ def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> 
 
 
 def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: bool) -> Reply:
-    """Set when a key dies; 1 if it was set.
+    """Set the expiry time of a key; return 1 if it was set.
 
-    Options are read before the time, the time before the key. A moment that has come deletes the key at once: the event
-    is ``del``, not ``expire``, and the answer 1.
+    Options are checked before the time, and the time before the key. A time in the past deletes the key at once: the
+    event is ``del``, not ``expire``, and the reply is 1.
     """
     conditions = _conditions(argv[3:])
     value = integer(argv[2])
@@ -95,11 +95,11 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
 
 
 def _register_setter(name: str, unit: int, *, absolute: bool) -> None:
-    """Make one of the four commands that set a time."""
+    """Register one of the four commands that set an expiry time."""
 
     @GENERIC.command(name, -3, "write fast")
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
-        """1 if the time was set; a time in the past deletes the key."""
+        """Return 1 if the time was set. A time in the past deletes the key."""
         return _expire(ctx, argv, unit, name, absolute=absolute)
 
 
@@ -110,18 +110,18 @@ _register_setter("pexpireat", 1, absolute=True)
 
 
 def _register_getter(name: str, unit: int, *, absolute: bool) -> None:
-    """Make one of the four commands that tell a time."""
+    """Register one of the four commands that return an expiry time."""
 
     @GENERIC.command(name, 2, "readonly fast")
     def handler(ctx: Context, argv: list[bytes]) -> Reply:
-        """The time; -1 for a key that never dies, -2 for none."""
+        """Return the time; -1 for a key without an expiry time, -2 if the key does not exist."""
         if ctx.lookup(argv[1]) is None:
             return -2
         at = ctx.db.expires.get(argv[1])
         if at is None:
             return -1
         value = at if absolute else max(at - ctx.now.wall, 0)
-        # Rounded, as in Redis: 1,500 ms to live are 2 s
+        # Rounded, as in Redis: 1,500 ms become 2 s
         return value if unit == 1 else (value + 500) // 1000
 
 
@@ -133,7 +133,7 @@ _register_getter("pexpiretime", 1, absolute=True)
 
 @GENERIC.command("persist", 2, "write fast")
 def persist(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it had a time to die; 0 for a key that has none, or is not there."""
+    """Return 1 if the expiry time was removed; 0 if the key has none or does not exist."""
     if ctx.lookup(argv[1]) is None or argv[1] not in ctx.db.expires:
         return 0
     change_expiry(ctx, argv[1], None)

@@ -1,7 +1,7 @@
-"""Places on earth in sorted sets: GEOADD GEOPOS GEODIST GEOHASH.
+"""Positions on earth in sorted sets: GEOADD GEOPOS GEODIST GEOHASH.
 
-A place is a score of 52 bits: its longitude and its latitude, 26 bits each, in turn. All other commands of sorted sets
-take it for the number that it is.
+A position is a score of 52 bits: 26 bits of longitude interleaved with 26 bits of latitude. All other commands on
+sorted sets treat it as a plain number.
 
 Source: https://redis.io/docs/latest/commands/?group=geo
 """
@@ -19,7 +19,7 @@ GEO = Family("geo", "z")
 _BITS = 26
 _CELLS = 1 << _BITS
 _LONGITUDES = (-180.0, 180.0)
-_LATITUDES = (-85.05112878, 85.05112878)  # those of the web's maps, which are squares
+_LATITUDES = (-85.05112878, 85.05112878)  # the limits of the square Web Mercator map
 _EARTH = 6372797.560856  # radius in metres
 _LETTERS = b"0123456789bcdefghjkmnpqrstuvwxyz"
 _UNITS = {b"M": 1.0, b"KM": 1000.0, b"FT": 0.3048, b"MI": 1609.34}
@@ -28,17 +28,17 @@ Point = tuple[float, float]
 
 
 def _spread(number: int) -> int:
-    """The bits of a number with a gap after each."""
+    """Return the bits of a number with a zero bit before each."""
     return int(f"{number:b}", 4)
 
 
 def _gathered(bits: int) -> int:
-    """Every second bit, from the lowest on: what :func:`_spread` spread."""
+    """Return every second bit, from the lowest on: the inverse of :func:`_spread`."""
     return int(f"{bits:064b}"[1::2], 2)
 
 
 def _encoded(point: Point, latitudes: tuple[float, float]) -> int:
-    """The bits of a place."""
+    """Return the interleaved bits of a position."""
     longitude, latitude = (
         int((at - low) / (high - low) * _CELLS) for at, (low, high) in zip(point, (_LONGITUDES, latitudes), strict=True)
     )
@@ -46,20 +46,20 @@ def _encoded(point: Point, latitudes: tuple[float, float]) -> int:
 
 
 def _middle(cell: int, limits: tuple[float, float]) -> float:
-    """The middle of a cell."""
+    """Return the middle of a cell."""
     low, high = limits
     ends = [low + at * 1.0 / _CELLS * (high - low) for at in (cell, cell + 1)]
     return min(max((ends[0] + ends[1]) / 2, low), high)
 
 
 def _decoded(score: float) -> Point:
-    """The place that a score encodes; any score does for one, as processors make whole numbers of them."""
+    """Return the position that a score encodes. Any score is valid, since CPUs convert any double to an integer."""
     bits = int(score) % 2**64 if -(2.0**63) <= score < 2.0**64 else 2**63 * (score < 0)
     return _middle(_gathered(bits >> 1), _LONGITUDES), _middle(_gathered(bits), _LATITUDES)
 
 
 def _point(words: list[bytes]) -> Point:
-    """Longitude and latitude as a client wrote them."""
+    """Return longitude and latitude from the client's arguments."""
     longitude, latitude = (read_double(word) for word in words)
     if longitude is None or latitude is None:
         raise CommandError(NOT_A_FLOAT)
@@ -70,7 +70,7 @@ def _point(words: list[bytes]) -> Point:
 
 @GEO.command("geoadd", -5, "write denyoom")
 def geoadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """As ZADD with the places' scores."""
+    """Carry out ZADD with the scores of the positions."""
     at, chosen = 2, set()
     while at < len(argv) and keyword(argv[at]) in {b"NX", b"XX", b"CH"}:
         chosen.add(keyword(argv[at]))
@@ -84,7 +84,7 @@ def geoadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _places(ctx: Context, key: bytes, members: list[bytes]) -> list[Point | None]:
-    """The places of members; None for each that is absent."""
+    """Return the positions of members; None for each absent member."""
     value = zset_at(ctx, key)
     scores = {} if value is None else value.scores
     return [_decoded(scores[member]) if member in scores else None for member in members]
@@ -92,13 +92,16 @@ def _places(ctx: Context, key: bytes, members: list[bytes]) -> list[Point | None
 
 @GEO.command("geopos", -2, "readonly")
 def geopos(ctx: Context, argv: list[bytes]) -> Reply:
-    """Longitude and latitude of each; a null array for one that is absent."""
+    """Return longitude and latitude of each member; a null array for an absent member."""
     return [NIL_ARRAY if place is None else list(place) for place in _places(ctx, argv[1], argv[2:])]
 
 
 @GEO.command("geohash", -2, "readonly")
 def geohash(ctx: Context, argv: list[bytes]) -> Reply:
-    """Eleven letters as others write them, whose latitudes go to the poles; the last is 0 for want of bits."""
+    """Return the standard geohash of each member, in eleven letters.
+
+    Standard geohashes divide the latitudes from pole to pole. The last letter is 0, since 52 bits do not fill it.
+    """
     found: list[Reply] = []
     for place in _places(ctx, argv[1], argv[2:]):
         bits = 0 if place is None else _encoded(place, (-90.0, 90.0)) >> 2
@@ -109,7 +112,10 @@ def geohash(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GEO.command("geodist", -4, "readonly")
 def geodist(ctx: Context, argv: list[bytes]) -> Reply:
-    """With four places; null if one is absent. The earth is a ball."""
+    """Return the distance of two members with four decimal places; null if one is absent.
+
+    The earth counts as a sphere.
+    """
     if len(argv) > 5:
         raise SYNTAX
     unit = _UNITS.get(keyword(argv[4])) if len(argv) == 5 else 1.0
@@ -120,7 +126,7 @@ def geodist(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _distance(one: Point, two: Point) -> float:
-    """Metres between two places, by the haversine of the angle between them."""
+    """Return the distance between two positions in metres, by the haversine formula."""
     (longitude1, latitude1), (longitude2, latitude2) = ((math.radians(x), math.radians(y)) for x, y in (one, two))
     across, along = math.sin((longitude2 - longitude1) / 2), math.sin((latitude2 - latitude1) / 2)
     haversine = along * along + math.cos(latitude1) * math.cos(latitude2) * across * across

@@ -1,7 +1,7 @@
 """Commands on hashes: HSET HSETNX HGET HMGET HMSET HDEL HLEN HGETALL HKEYS HEXISTS HINCRBY HSETEX HGETDEL ....
 
-A hash answers its fields in the order in which they came, as Redis does while it is small (listpack). Fields' own times
-to live (Redis 7.4) are not there.
+A hash returns its fields in the order of their insertion, as Redis does for a small hash (listpack). Expiry times of
+single fields (Redis 7.4) are not supported.
 
 Source: https://redis.io/docs/latest/commands/?group=hash
 """
@@ -21,16 +21,19 @@ HASH = Family("hash", "h")
 
 
 def _fields(ctx: Context, key: bytes) -> dict[bytes, bytes]:
-    """The fields at a key, none if there is no key. The hash's own dictionary: read it, never change it."""
+    """Return the fields at a key; none if the key does not exist.
+
+    This is the hash's own dictionary: never change it.
+    """
     value = ctx.lookup_as(key, HashValue)
     return {} if value is None else value.fields
 
 
 def _put(ctx: Context, argv: list[bytes], name: str) -> int:
-    """Set the fields after the key; how many are new.
+    """Set the fields after the key; return the number of new fields.
 
-    Odd words are refused before the key's type. Every pair is a change, also one that sets what is there, and a field
-    that is named twice counts as new once.
+    An odd number of arguments is refused before the key's type is checked. Every pair counts as a change, also one that
+    sets the present value. A field that is named twice counts as new once.
     """
     if len(argv) % 2:
         raise CommandError(f"ERR wrong number of arguments for '{name}' command")
@@ -44,20 +47,20 @@ def _put(ctx: Context, argv: list[bytes], name: str) -> int:
 
 @HASH.command("hset", -4, "write denyoom fast")
 def hset(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of new fields."""
+    """Return the number of new fields."""
     return _put(ctx, argv, "hset")
 
 
 @HASH.command("hmset", -4, "write denyoom fast")
 def hmset(ctx: Context, argv: list[bytes]) -> Reply:
-    """HSET under its old name, which answers OK; its error names it all the same."""
+    """Carry out HSET under its old name; return OK. The error names HMSET."""
     _put(ctx, argv, "hmset")
     return OK
 
 
 @HASH.command("hsetnx", 4, "write denyoom fast")
 def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was set; the key is made with it if it does not exist."""
+    """Return 1 if the field was set. A missing key is created."""
     if argv[2] in _fields(ctx, argv[1]):
         return 0
     ctx.commit(("hset", ctx.db.index, argv[1], argv[2:]))
@@ -67,20 +70,23 @@ def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hget", 3, "readonly fast")
 def hget(ctx: Context, argv: list[bytes]) -> Reply:
-    """The value, or null."""
+    """Return the value, or null."""
     return _fields(ctx, argv[1]).get(argv[2])
 
 
 @HASH.command("hmget", -3, "readonly fast")
 def hmget(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null for each field that is absent."""
+    """Return the values; null for each absent field."""
     found = _fields(ctx, argv[1])
     return [found.get(field) for field in argv[2:]]
 
 
 @HASH.command("hdel", -3, "write fast")
 def hdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of fields removed; the key goes with the last. A field that is named twice counts once."""
+    """Return the number of fields removed.
+
+    Removing the last field deletes the key. A field that is named twice counts once.
+    """
     found = _fields(ctx, argv[1])
     going = [field for field in dict.fromkeys(argv[2:]) if field in found]
     if going:
@@ -90,45 +96,45 @@ def hdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hlen", 2, "readonly fast")
 def hlen(ctx: Context, argv: list[bytes]) -> Reply:
-    """0 if the key does not exist."""
+    """Return the number of fields; 0 if the key does not exist."""
     return len(_fields(ctx, argv[1]))
 
 
 @HASH.command("hgetall", 2, "readonly")
 def hgetall(ctx: Context, argv: list[bytes]) -> Reply:
-    """A map, in the order in which the fields came."""
+    """Return a map of the fields, in the order of their insertion."""
     return Map(list(_fields(ctx, argv[1]).items()))
 
 
 @HASH.command("hkeys", 2, "readonly")
 def hkeys(ctx: Context, argv: list[bytes]) -> Reply:
-    """In the order in which they came."""
+    """Return the names of the fields, in the order of their insertion."""
     return list(_fields(ctx, argv[1]))
 
 
 @HASH.command("hvals", 2, "readonly")
 def hvals(ctx: Context, argv: list[bytes]) -> Reply:
-    """In the order of HKEYS."""
+    """Return the values, in the order of HKEYS."""
     return list(_fields(ctx, argv[1]).values())
 
 
 @HASH.command("hexists", 3, "readonly fast")
 def hexists(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 or 0."""
+    """Return 1 if the field exists, else 0."""
     return int(argv[2] in _fields(ctx, argv[1]))
 
 
 @HASH.command("hstrlen", 3, "readonly fast")
 def hstrlen(ctx: Context, argv: list[bytes]) -> Reply:
-    """Bytes, 0 if there is none."""
+    """Return the length of the value in bytes; 0 if the field does not exist."""
     return len(_fields(ctx, argv[1]).get(argv[2], b""))
 
 
 @HASH.command("hincrby", 4, "write denyoom fast")
 def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value; what does not exist counts as 0.
+    """Return the new value; a missing field counts as 0.
 
-    The increment is read before the key is looked at; the field's value has an error text of its own.
+    The increment is checked before the key. A field that is not a number has an error text of its own.
     """
     step = integer(argv[3])
     before = _fields(ctx, argv[1]).get(argv[2])
@@ -145,7 +151,7 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hincrbyfloat", 4, "write denyoom fast")
 def hincrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value in decimal, as it is stored; see INCRBYFLOAT."""
+    """Return the new value in decimal, as it is stored; see INCRBYFLOAT."""
     step = long_double.read(argv[3])
     if step is None:
         raise CommandError("ERR value is not a valid float")
@@ -165,7 +171,7 @@ def hincrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _pairs_for(argv: list[bytes]) -> tuple[bytes, list[bytes]]:
-    """HSETEX's condition, or nothing, and its pairs."""
+    """Return the condition of an HSETEX (empty if none) and its pairs."""
     condition, keeps, at = b"", False, 2
     while at < len(argv):
         word = keyword(argv[at])
@@ -192,7 +198,7 @@ def _pairs_for(argv: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 @HASH.command("hsetex", -6, "write denyoom fast")
 def hsetex(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if they were set; KEEPTTL says what is so anyway."""
+    """Return 1 if the fields were set. KEEPTTL has no effect, since fields have no expiry times."""
     condition, pairs = _pairs_for(argv)
     before = _fields(ctx, argv[1])
     if condition and any((field in before) != (condition == b"FXX") for field in pairs[::2]):
@@ -204,7 +210,10 @@ def hsetex(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hgetdel", -5, "write fast")
 def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null for each field that is absent; the key goes with the last. The type is looked at before the words."""
+    """Return the removed values; null for each absent field. Removing the last field deletes the key.
+
+    The key's type is checked before the other arguments.
+    """
     found = _fields(ctx, argv[1])
     if keyword(argv[2]) != b"FIELDS":
         raise CommandError("ERR Mandatory argument FIELDS is missing or not at the right position")
@@ -218,10 +227,10 @@ def hgetdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hscan", -3, "readonly")
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:
-    """Everything in one step, for any COUNT: hashes here are small.
+    """Return all fields in one step, for any COUNT.
 
-    So does Redis while a hash is a listpack. The cursor is read and its place does not matter: a client that goes on
-    from an old one gets all fields again, which SCAN's promise allows.
+    Redis does the same while a hash is a listpack. The cursor is checked but ignored. A client that continues from an
+    old cursor receives all fields again, which the guarantees of SCAN allow.
     """
     cursor(argv[2])
     pattern, with_values, at = b"*", True, 3

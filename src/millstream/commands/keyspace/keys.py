@@ -1,8 +1,8 @@
 """Commands on keys of any type: DEL EXISTS TYPE KEYS SCAN RENAME COPY MOVE SWAPDB TOUCH OBJECT FLUSHDB FLUSHALL ....
 
-Commands that bring a value to a place (RENAME, COPY, MOVE, SWAPDB, RESTORE) signal that place, as clients may wait for
-a stream there. Those that take one away signal too: XREADGROUP ends with NOGROUP when its key goes. ``touch`` is for
-changes that only WATCH sees.
+Commands that put a value at a key (RENAME, COPY, MOVE, SWAPDB, RESTORE) signal that key, since clients may wait for a
+stream there. Commands that remove a value signal too: XREADGROUP ends with NOGROUP when its key is deleted. ``touch``
+is for changes that only WATCH must notice.
 
 Source: https://redis.io/docs/latest/commands/?group=generic
 """
@@ -31,25 +31,25 @@ from millstream.replies import OK, Reply, Simple
 
 NO_SUCH_KEY = "ERR no such key"
 SAME_OBJECT = "ERR source and destination objects are the same"
-# Redis keeps strings up to this size in one allocation with their header, and says so.
+# Redis keeps strings up to this size in one allocation with their header, and reports ``embstr``.
 _EMBEDDED_MAX = 44
 # Types that SCAN may look for
 _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
-# Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
+# Draws after which RANDOMKEY returns null: a database full of expired keys is about to be empty.
 _DRAWS = 100
 
 
 def database(ctx: Context, word: bytes) -> Database:
-    """The database of that number."""
+    """Return the database with this number."""
     return ctx.host.keyspace.databases[database_number(word)]
 
 
 @GENERIC.command("unlink", -2, "write fast", keys=(1, -1, 1))
 @GENERIC.command("del", -2, "write", keys=(1, -1, 1))
 def delete(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of keys deleted; a key that is named twice counts once.
+    """Return the number of keys deleted. A key that is named twice counts once.
 
-    UNLINK is the same here: Redis frees the memory later in a thread, and Python frees it as it likes.
+    UNLINK is the same here: Redis frees the memory later in a thread, Python at a time of its own.
     """
     count = 0
     for key in argv[1:]:
@@ -62,16 +62,16 @@ def delete(ctx: Context, argv: list[bytes]) -> Reply:
 @GENERIC.command("touch", -2, "readonly fast", keys=(1, -1, 1))
 @GENERIC.command("exists", -2, "readonly fast", keys=(1, -1, 1))
 def exists(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of keys that exist; a key that is named twice counts twice.
+    """Return the number of keys that exist. A key that is named twice counts twice.
 
-    TOUCH is the same: no times of access are kept.
+    TOUCH is the same: access times are not recorded.
     """
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
 @GENERIC.command("type", 2, "readonly fast")
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
-    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
+    """Return ``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``. An expired key is ``none``."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
@@ -80,7 +80,7 @@ def type_(ctx: Context, argv: list[bytes]) -> Reply:
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
     """Return the keys that match; SCAN does it in steps.
 
-    Expired keys that no command has found are deleted on the way, hence the copy of the names. A pattern that would
+    Expired keys are deleted during the walk, so the handler iterates over a copy of the names. A pattern that would
     keep all other clients waiting for too long is refused, see :mod:`millstream.glob`.
     """
     fits = matcher(argv[1])
@@ -89,11 +89,11 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("scan", -2, "readonly", keys=(0, 0, 0))
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
-    """A key that exists during the whole walk is answered at least once.
+    """Return one step of a walk over the keys. A key that exists during the whole walk is returned at least once.
 
-    Which cursor means what is :mod:`millstream.engine.scanning`'s; here are the options, of which the last of each kind
-    counts. An unknown type is an error, as in Redis 8; before, it fitted no key. COUNT is a wish: more keys come where
-    several share a place, and none while the order is being found. So clients must go by the cursor.
+    :mod:`millstream.engine.scanning` defines the cursors; this handler reads the options, and the last of each kind
+    counts. An unknown type is an error, as in Redis 8; earlier versions matched no key. COUNT is only a hint: a step
+    may return more keys, or none. So clients must go by the cursor.
     """
     start = cursor(argv[1])
     pattern, count, kind = b"*", 10, b""
@@ -123,10 +123,10 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("randomkey", 1, "readonly", keys=(0, 0, 0))
 def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Any key, null if there is none.
+    """Return any key; null if there is none.
 
-    Chance is drawn here and not in the engine; nothing of it reaches the log but the deletion of expired keys that were
-    drawn.
+    The random choice is made here and not in the engine. It reaches the log only if a drawn key has expired and is
+    deleted.
     """
     for _ in range(_DRAWS):
         names = ctx.db.keys
@@ -140,15 +140,15 @@ def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
 
 @SERVER.command("dbsize", 1, "readonly fast", acl="keyspace")
 def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """As in Redis, expired keys that no command has found yet count."""
+    """Return the number of keys. Expired keys that were not yet deleted count, as in Redis."""
     return len(ctx.db.keys)
 
 
 def _rename(ctx: Context, old: bytes, new: bytes) -> None:
-    """Move a value, in place of what is there; two events, one change."""
+    """Move a value to another key and replace the value there: two events, one change."""
     before = ctx.db.keys.get(new)
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
-    # Both places: XREADGROUP ends where the stream was, and may begin where it is
+    # Both keys: XREADGROUP ends where the stream was, and may begin where it is now
     ctx.signal(old)
     ctx.signal(new)
     ctx.notify("g", "rename_from", old)
@@ -159,7 +159,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
 
 @GENERIC.command("rename", 3, "write", keys=(1, 2, 1))
 def rename(ctx: Context, argv: list[bytes]) -> Reply:
-    """An error if the key does not exist. Renaming a key to itself changes nothing, and causes no event."""
+    """Return OK, or an error if the key does not exist. A new name equal to the old one changes nothing."""
     if ctx.lookup(argv[1]) is None:
         raise CommandError(NO_SUCH_KEY)
     if argv[1] != argv[2]:
@@ -169,7 +169,7 @@ def rename(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("renamenx", 3, "write fast", keys=(1, 2, 1))
 def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was renamed; to its own name 0, since something has that name."""
+    """Return 1 if the key was renamed. Renaming it to its own name returns 0, since that name exists."""
     if ctx.lookup(argv[1]) is None:
         raise CommandError(NO_SUCH_KEY)
     if argv[1] == argv[2] or ctx.lookup(argv[2]) is not None:
@@ -180,10 +180,10 @@ def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("copy", -3, "write denyoom", keys=(1, 2, 1))
 def copy(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was copied, with its time to die.
+    """Return 1 if the value was copied, with its expiry time.
 
-    Groups, pending records and producers of a stream are copied too. The copy shares sealed blocks with the source
-    until one of them goes: copying a stream of gigabytes costs its indexes.
+    Groups, pending entries and producers of a stream are copied too. The copy shares sealed blocks with the source
+    until one of them is deleted, so copying a stream of gigabytes costs only its indexes.
     """
     target, replace = ctx.db, False
     at = 3
@@ -216,7 +216,7 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("move", 3, "write fast")
 def move(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was moved, 0 if it does not exist or the name is taken there. Its time to die goes with it."""
+    """Return 1 if the key was moved with its expiry time; 0 if it does not exist or the name exists in the target."""
     target, key = database(ctx, argv[2]), argv[1]
     if target is ctx.db:
         raise CommandError(SAME_OBJECT)
@@ -232,7 +232,7 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _number(word: bytes, which: str) -> int:
-    """One of SWAPDB's two numbers, each with a text of its own; whether there is such a database is asked later."""
+    """Return one of SWAPDB's two numbers; each has its own error text. The range of databases is checked later."""
     index = read_integer(word)
     if index is None or not -(2**31) <= index < 2**31:
         raise CommandError(f"ERR invalid {which} DB index")
@@ -241,10 +241,10 @@ def _number(word: bytes, which: str) -> int:
 
 @SERVER.command("swapdb", 3, "write fast", acl="keyspace dangerous")
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
-    """Clients that wait in either database see the other's keys at once.
+    """Return OK. Clients that wait in either database see the other's keys at once.
 
-    Only keys that clients wait for or watch are signalled, not the thousands of others. Connections keep the number
-    of their database, and thereby see the other content.
+    Only keys that clients wait for or watch are signalled. Connections keep the number of their database, and thereby
+    see the other content.
     """
     indexes = _number(argv[1], "first"), _number(argv[2], "second")
     if not all(0 <= index < DATABASES for index in indexes):
@@ -254,7 +254,7 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     if one is two:
         return OK
     keys = dict.fromkeys([*ctx.host.concerned(one.index), *ctx.host.concerned(two.index)])
-    for key in keys:  # for WATCH a key whose time has come does not exist, in whichever database it is
+    for key in keys:  # for WATCH an expired key does not exist, in either database
         ctx.lookup(key, one)
         ctx.lookup(key, two)
     ctx.commit(("swap", one.index, two.index))
@@ -266,7 +266,7 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
-    """Empty databases; ASYNC and SYNC are the same here. Every key that was there is a change, as in Redis."""
+    """Empty databases. ASYNC and SYNC are the same here. Every deleted key counts as a change, as in Redis."""
     if len(argv) > 2 or (len(argv) == 2 and keyword(argv[1]) not in {b"ASYNC", b"SYNC"}):
         raise SYNTAX
     for base in databases:
@@ -282,13 +282,13 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
 
 @SERVER.command("flushdb", -1, "write", acl="keyspace dangerous")
 def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK."""
+    """Return OK."""
     return _flush(ctx, [ctx.db], argv)
 
 
 @SERVER.command("flushall", -1, "write", acl="keyspace dangerous")
 def flushall(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK."""
+    """Return OK."""
     return _flush(ctx, ctx.host.keyspace.databases, argv)
 
 
@@ -297,10 +297,10 @@ GENERIC.container("object")
 
 @GENERIC.command("object|encoding", 3, "readonly", keys=(2, 2, 1))
 def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
-    """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key.
+    """Return ``int``, ``embstr`` or ``raw`` for a string, ``stream``, or a collection's encoding; null for no key.
 
-    The answer is Redis's for a string that was set in one piece: after APPEND Redis says ``raw`` of a short one too,
-    which is not kept here.
+    For a string that was set in one piece, the reply equals Redis's. After APPEND, Redis replies ``raw`` even for a
+    short string; Millstream does not record that.
     """
     value = ctx.lookup(argv[2])
     if value is None:
@@ -316,13 +316,16 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
 
 @GENERIC.command("object|refcount", 3, "readonly", keys=(2, 2, 1))
 def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always 1: values are not shared. Redis says 2147483647 of small numbers, which no client should rely on."""
+    """Return 1, since values are not shared; null for no key.
+
+    Redis replies 2147483647 for small numbers, on which no client should rely.
+    """
     return None if ctx.lookup(argv[2]) is None else 1
 
 
 @GENERIC.command("object|freq", 3, "readonly", keys=(2, 2, 1))
 def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
-    """As in Redis without a policy that counts; null for no key."""
+    """Return an error, as Redis does without an LFU eviction policy; null for no key."""
     if ctx.lookup(argv[2]) is None:
         return None
     raise CommandError(

@@ -1,4 +1,4 @@
-"""Commands on lists: LPUSH RPUSH LPOP RPOP LRANGE LSET LREM LTRIM LINSERT LMOVE LMPOP ..., and those that wait.
+"""Commands on lists: LPUSH RPUSH LPOP RPOP LRANGE LSET LREM LTRIM LINSERT LMOVE LMPOP ..., and the blocking ones.
 
 Source: https://redis.io/docs/latest/commands/?group=list
 """
@@ -20,7 +20,7 @@ NOT_POSITIVE = "ERR value is out of range, must be positive"
 
 
 def positive(word: bytes, error: str = NOT_POSITIVE) -> int:
-    """A count: a whole number, not below zero; one text for every bad one."""
+    """Return a count from 0 on; every invalid count raises the same error text."""
     value = integer(word, error)
     if value < 0:
         raise CommandError(error)
@@ -28,7 +28,7 @@ def positive(word: bytes, error: str = NOT_POSITIVE) -> int:
 
 
 def _negatable(word: bytes) -> int:
-    """A count that may be negative; the smallest number has no opposite and is refused."""
+    """Return a count that may be negative. The smallest integer is refused, since it cannot be negated."""
     value = integer(word)
     if value == LLONG_MIN:
         raise CommandError(f"ERR value is out of range, value must between {-LLONG_MAX} and {LLONG_MAX}")
@@ -36,17 +36,17 @@ def _negatable(word: bytes) -> int:
 
 
 def _is_left(word: bytes) -> bool:
-    """LEFT or RIGHT."""
+    """Return True for LEFT, False for RIGHT."""
     if (end := keyword(word)) not in {b"LEFT", b"RIGHT"}:
         raise SYNTAX
     return end == b"LEFT"
 
 
 def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, int]:
-    """A range of positions, negative ones counting from the end, as ``first`` up to and without ``last``.
+    """Return a range of positions as ``first`` up to and without ``last``. Negative positions count from the end.
 
     Returns:
-        Two positions for a slice; equal ones where nothing is in the range.
+        Two positions for a slice; equal ones if the range is empty.
     """
     first, last = integer(word_first), integer(word_last)
     if first < 0:
@@ -57,7 +57,7 @@ def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, i
 
 
 def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool, makes: bool = True) -> Reply:
-    """Add elements; the new length. Waiting clients are served when the command, or its transaction, is through."""
+    """Add elements and return the new length. Waiting clients are served after the command or its transaction."""
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None and not makes:
         return 0
@@ -72,30 +72,30 @@ def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool, makes: boo
 
 @LIST.command("lpush", -3, "write denyoom fast")
 def lpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length; the last element comes first, since each is put before those already there."""
+    """Return the new length. Each element is put before the existing ones, so the last argument ends up first."""
     return _push(ctx, argv, "lpush", left=True)
 
 
 @LIST.command("rpush", -3, "write denyoom fast")
 def rpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length."""
+    """Return the new length."""
     return _push(ctx, argv, "rpush", left=False)
 
 
 @LIST.command("lpushx", -3, "write denyoom fast")
 def lpushx(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length; 0 if the key does not exist."""
+    """Return the new length; 0 if the key does not exist."""
     return _push(ctx, argv, "lpush", left=True, makes=False)
 
 
 @LIST.command("rpushx", -3, "write denyoom fast")
 def rpushx(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length; 0 if the key does not exist."""
+    """Return the new length; 0 if the key does not exist."""
     return _push(ctx, argv, "rpush", left=False, makes=False)
 
 
 def _take(ctx: Context, key: bytes, count: int, *, left: bool) -> list[bytes]:
-    """Take elements, at least one, no more than there are; the key goes with the last."""
+    """Remove and return up to ``count`` elements, at least one. Removing the last element deletes the key."""
     found: list[bytes] = ctx.commit(("lpop", ctx.db.index, key, count, left))
     LIST.changed(ctx, key, "lpop" if left else "rpop", len(found))
     drop_if_empty(ctx, key)
@@ -103,10 +103,10 @@ def _take(ctx: Context, key: bytes, count: int, *, left: bool) -> list[bytes]:
 
 
 def _pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
-    """LPOP and RPOP, which tell "no key" apart by whether a count was given: null, or a null array.
+    """Carry out LPOP and RPOP. For a missing key they return null, or a null array if a count was given.
 
-    A count of 0 on a list is an empty array and no change. The number of words is checked here, since the arity of the
-    row says "at least".
+    A count of 0 on a list returns an empty array and changes nothing. The number of arguments is checked here, since
+    the row's arity is a minimum.
     """
     if len(argv) > 3:
         raise CommandError(f"ERR wrong number of arguments for '{'lpop' if left else 'rpop'}' command")
@@ -121,27 +121,27 @@ def _pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
 
 @LIST.command("lpop", -2, "write fast")
 def lpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """One element, or an array of them where a count is given; null for no key."""
+    """Return one element, or an array of them if a count is given; null if the key does not exist."""
     return _pop(ctx, argv, left=True)
 
 
 @LIST.command("rpop", -2, "write fast")
 def rpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """As LPOP."""
+    """Return the same reply as LPOP, from the tail."""
     return _pop(ctx, argv, left=False)
 
 
 @LIST.command("lrange", 4, "readonly")
 def lrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """Both ends included; negative positions count from the tail."""
-    rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
+    """Return the elements of a range, both ends included; negative positions count from the tail."""
+    rank_range(argv[2], argv[3], 0)  # the arguments are checked before the key
     value = ctx.lookup_as(argv[1], ListValue)
     return [] if value is None else list(value.between(*rank_range(argv[2], argv[3], len(value))))
 
 
 @LIST.command("llen", 2, "readonly fast")
 def llen(ctx: Context, argv: list[bytes]) -> Reply:
-    """0 if the key does not exist."""
+    """Return the number of elements; 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], ListValue)
     return 0 if value is None else len(value)
 
@@ -151,7 +151,10 @@ def llen(ctx: Context, argv: list[bytes]) -> Reply:
 
 @LIST.command("lindex", 3, "readonly")
 def lindex(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null if there is none; negative positions count from the tail. A missing key hides a bad position."""
+    """Return the element at a position, or null; negative positions count from the tail.
+
+    If the key does not exist, an invalid position is not an error.
+    """
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:
         return None
@@ -161,7 +164,7 @@ def lindex(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _ranked(argv: list[bytes]) -> tuple[int, int | None, int]:
-    """LPOS's options: RANK, COUNT (None if not given), MAXLEN."""
+    """Return the options of an LPOS: RANK, COUNT (None if not given), MAXLEN."""
     rank, count, most = 1, None, 0
     for at in range(3, len(argv), 2):
         word = keyword(argv[at])
@@ -181,7 +184,7 @@ def _ranked(argv: list[bytes]) -> tuple[int, int | None, int]:
 
 @LIST.command("lpos", -3, "readonly")
 def lpos(ctx: Context, argv: list[bytes]) -> Reply:
-    """The first one, or null; with COUNT an array, of all for 0."""
+    """Return the first position of the element, or null. With COUNT return an array; COUNT 0 means all positions."""
     rank, count, most = _ranked(argv)
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:
@@ -196,7 +199,7 @@ def lpos(ctx: Context, argv: list[bytes]) -> Reply:
 
 @LIST.command("lset", 4, "write denyoom")
 def lset(ctx: Context, argv: list[bytes]) -> Reply:
-    """A key or position that is not there is an error."""
+    """Return OK. A missing key or position is an error."""
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:
         raise CommandError("ERR no such key")
@@ -211,7 +214,7 @@ def lset(ctx: Context, argv: list[bytes]) -> Reply:
 
 @LIST.command("linsert", 5, "write denyoom")
 def linsert(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length, -1 if the other is not there, 0 if the key is not."""
+    """Return the new length; -1 if the reference element is absent, 0 if the key does not exist."""
     where = keyword(argv[2])
     if where not in {b"BEFORE", b"AFTER"}:
         raise SYNTAX
@@ -229,7 +232,10 @@ def linsert(ctx: Context, argv: list[bytes]) -> Reply:
 
 @LIST.command("lrem", 4, "write")
 def lrem(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number removed: at most ``count`` from the head, from the tail if it is negative; all for 0."""
+    """Return the number of elements removed.
+
+    A positive ``count`` removes that many from the head, a negative one from the tail, and 0 removes all.
+    """
     count = _negatable(argv[2])
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:
@@ -242,8 +248,8 @@ def lrem(ctx: Context, argv: list[bytes]) -> Reply:
 
 @LIST.command("ltrim", 4, "write")
 def ltrim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK; it causes an event, and breaks WATCHes, even where nothing went."""
-    rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
+    """Return OK. The command publishes an event and invalidates WATCHes even if it removed nothing."""
+    rank_range(argv[2], argv[3], 0)  # the arguments are checked before the key
     value = ctx.lookup_as(argv[1], ListValue)
     if value is None:
         return OK
@@ -262,19 +268,19 @@ def ltrim(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> bytes | None:
-    """Take an element of one list and add it to another, perhaps the same; None if there is none.
+    """Move an element from one list to another or within one list; return None if there is none.
 
-    The event of the adding comes first, as in Redis.
+    The event of the addition comes first, as in Redis.
     """
     source, target = argv[1], argv[2]
     value = ctx.lookup_as(source, ListValue)
     if value is None:
         return None
     ctx.lookup_as(target, ListValue)
-    ctx.host.weigh(len(value[0 if left else -1]))  # it is logged with the list that it comes to
+    ctx.host.weigh(len(value[0 if left else -1]))  # the element is logged with the target list
     item = value[0 if left else -1]
     steps = [("lpop", ctx.db.index, source, 1, left), ("lpush", ctx.db.index, target, [item], to_left)]
-    if source == target:  # a replica's list that is empty in between would lose its time to live
+    if source == target:  # a list that a replica saw empty in between would lose its time to live
         steps.reverse()
     for step in steps:
         ctx.commit(step)
@@ -287,13 +293,13 @@ def _move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> byte
 
 @LIST.command("lmove", 5, "write denyoom", keys=(1, 2, 1))
 def lmove(ctx: Context, argv: list[bytes]) -> Reply:
-    """The element, or null."""
+    """Return the moved element, or null."""
     return _move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
 
 
 @LIST.command("rpoplpush", 3, "write denyoom", keys=(1, 2, 1))
 def rpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The element, or null."""
+    """Return the moved element, or null."""
     return _move(ctx, argv, left=False, to_left=True)
 
 
@@ -301,9 +307,9 @@ def rpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def timeout(word: bytes) -> int:
-    """A time to wait from seconds, in milliseconds, 0 for ever; any part of a millisecond is a whole one.
+    """Convert a timeout from seconds to milliseconds; 0 means no limit.
 
-    Rounded up, or a client that waits for 0.0004 seconds would wait for ever.
+    The result is rounded up. Otherwise a timeout of 0.0004 seconds would become 0 and never end.
     """
     seconds = long_double.read(word)
     if seconds is None:
@@ -311,16 +317,16 @@ def timeout(word: bytes) -> int:
     wanted = seconds * 1000
     if wanted > LLONG_MAX:
         raise CommandError("ERR timeout is out of range")
-    if wanted <= -1:  # before it is rounded: minus infinity cannot be
+    if wanted <= -1:  # before rounding, which minus infinity does not allow
         raise CommandError("ERR timeout is negative")
     return math.ceil(wanted)
 
 
 def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
-    """Take one element of the first list that has any, or wait.
+    """Take one element of the first list that exists, or wait.
 
-    A key of another type is an error if it comes before the list that would be served; later keys are not looked at.
-    While a client waits, other types are passed over until a list is there (``kind``).
+    A key of another type is an error if it comes before that list; later keys are not checked. While a client waits,
+    keys of other types are ignored (``kind``).
     """
     wait = timeout(argv[-1])
     keys = argv[1:-1]
@@ -334,18 +340,21 @@ def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
 
 @LIST.command("blpop", -3, "write blocking", keys=(1, -2, 1))
 def blpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """Key and element; a null array when the time is up."""
+    """Return key and element; a null array after the timeout."""
     return _blocking_pop(ctx, argv, left=True)
 
 
 @LIST.command("brpop", -3, "write blocking", keys=(1, -2, 1))
 def brpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """As BLPOP."""
+    """Return the same reply as BLPOP, from the tail."""
     return _blocking_pop(ctx, argv, left=False)
 
 
 def _blocking_move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool) -> Reply:
-    """Move an element, or wait for one; null where it may not wait, a null array when the time is up, as in Redis."""
+    """Move an element, or wait for one.
+
+    If the client must not wait, return null; after the timeout, a null array. Both are as in Redis.
+    """
     wait = timeout(argv[-1])
     item = _move(ctx, argv, left=left, to_left=to_left)
     if item is not None or not ctx.may_block:
@@ -355,21 +364,21 @@ def _blocking_move(ctx: Context, argv: list[bytes], *, left: bool, to_left: bool
 
 @LIST.command("blmove", 6, "write denyoom blocking", keys=(1, 2, 1))
 def blmove(ctx: Context, argv: list[bytes]) -> Reply:
-    """The moved element."""
+    """Return the moved element."""
     return _blocking_move(ctx, argv, left=_is_left(argv[3]), to_left=_is_left(argv[4]))
 
 
 @LIST.command("brpoplpush", 4, "write denyoom blocking", keys=(1, 2, 1))
 def brpoplpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The element."""
+    """Return the moved element."""
     return _blocking_move(ctx, argv, left=False, to_left=True)
 
 
 def counted_pop(argv: list[bytes], at: int, ends: tuple[bytes, bytes]) -> tuple[list[bytes], bool, int]:
-    """The words of LMPOP, ZMPOP and those of them that wait.
+    """Read the arguments of LMPOP, ZMPOP and their blocking variants.
 
     Returns:
-        The keys, whether the first of the words was given, and how many elements to take.
+        The keys, True if the first of ``ends`` was given, and the number of elements to take.
     """
     behind = at + 1 + key_count(argv, at)
     if behind >= len(argv) or (end := keyword(argv[behind])) not in ends:
@@ -384,7 +393,7 @@ def counted_pop(argv: list[bytes], at: int, ends: tuple[bytes, bytes]) -> tuple[
 
 
 def _pop_of_many(ctx: Context, keys: list[bytes], *, left: bool, count: int) -> Reply:
-    """The first key that has a list, with elements of it; a null array for none."""
+    """Return the first key that has a list, and elements from it; a null array if no key has one."""
     for key in keys:
         value = ctx.lookup_as(key, ListValue)
         if value is not None:
@@ -394,14 +403,14 @@ def _pop_of_many(ctx: Context, keys: list[bytes], *, left: bool, count: int) -> 
 
 @LIST.command("lmpop", -4, "write movablekeys", keys=(0, 0, 0))
 def lmpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """The key and its elements."""
+    """Return the key and its elements."""
     keys, left, count = counted_pop(argv, 1, (b"LEFT", b"RIGHT"))
     return _pop_of_many(ctx, keys, left=left, count=count)
 
 
 @LIST.command("blmpop", -5, "write blocking movablekeys", keys=(0, 0, 0))
 def blmpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """The key and its elements; a null array when the time is up. The time is read last."""
+    """Return the key and its elements; a null array after the timeout. The timeout is checked last."""
     keys, left, count = counted_pop(argv, 2, (b"LEFT", b"RIGHT"))
     wait = timeout(argv[1])
     found = _pop_of_many(ctx, keys, left=left, count=count)

@@ -1,6 +1,6 @@
-"""Commands on numbers kept as strings: INCR DECR INCRBY DECRBY INCRBYFLOAT INCREX.
+"""Commands on numbers stored as strings: INCR DECR INCRBY DECRBY INCRBYFLOAT INCREX.
 
-The key holds the number's canonical text; the log has results, so a replay adds nothing up again.
+The key holds the number's canonical text. The log records results, so a replay does not repeat the addition.
 
 Source: https://redis.io/docs/latest/commands/?group=string
 """
@@ -20,14 +20,14 @@ from millstream.replies import Raw, Reply
 
 
 def _change(ctx: Context, key: bytes, data: bytes, event: str) -> None:
-    """Replace a string by another, keeping when it dies."""
+    """Replace a string and keep its expiry time."""
     change_part(ctx, key, ("set", ctx.db.index, key, data, ctx.db.expires.get(key)), event)
 
 
 def _add(ctx: Context, key: bytes, step: int) -> Reply:
-    """INCR and its kin: a number of 64 bits in its one canonical form, as Redis reads it; ``+1`` and ``01`` are none.
+    """Carry out INCR, DECR, INCRBY and DECRBY on a 64-bit integer in canonical form; ``+1`` and ``01`` are invalid.
 
-    The key's time to live stays. The event is ``incrby`` for all of them, DECR too.
+    The key keeps its time to live. The event is ``incrby`` for all of them, also for DECR.
     """
     before = get_string(ctx, key)
     value = 0 if before is None else read_integer(before)
@@ -42,10 +42,10 @@ def _add(ctx: Context, key: bytes, step: int) -> Reply:
 
 @STRING.command("incrbyfloat", 3, "write denyoom fast")
 def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value in decimal, as it is stored.
+    """Return the new value in decimal, as it is stored.
 
-    Redis adds in C's ``long double``; adding in Python's doubles would answer other digits, see ``long_double``. The
-    log has the result as text, so replaying adds nothing up again.
+    Redis adds in C's ``long double``. Python's doubles would give other digits, see ``long_double``. The log records
+    the result as text, so a replay does not repeat the addition.
     """
     before = get_string(ctx, argv[1])
     value = Fraction(0) if before is None else long_double.read(before)
@@ -62,25 +62,25 @@ def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("incr", 2, "write denyoom fast")
 def incr(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value; a key that does not exist counts as 0."""
+    """Return the new value; a missing key counts as 0."""
     return _add(ctx, argv[1], 1)
 
 
 @STRING.command("decr", 2, "write denyoom fast")
 def decr(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value; a key that does not exist counts as 0."""
+    """Return the new value; a missing key counts as 0."""
     return _add(ctx, argv[1], -1)
 
 
 @STRING.command("incrby", 3, "write denyoom fast")
 def incrby(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value."""
+    """Return the new value."""
     return _add(ctx, argv[1], integer(argv[2]))
 
 
 @STRING.command("decrby", 3, "write denyoom fast")
 def decrby(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value; the smallest number has no opposite and is refused."""
+    """Return the new value. The smallest integer is refused, since it cannot be negated."""
     step = integer(argv[2])
     if step == LLONG_MIN:
         raise CommandError("ERR decrement would overflow")
@@ -102,7 +102,7 @@ class _Increase:
 
 
 def _increase(words: list[bytes]) -> _Increase:
-    """Read INCREX's options, in any order, each once."""
+    """Read INCREX's options, in any order, each at most once."""
     asked, seen = _Increase(), set[str]()
     valued = {b"BYINT": "step", b"BYFLOAT": "step", b"LBOUND": "low", b"UBOUND": "high"}
     plain = {b"SATURATE": "saturates", b"ENX": "enx", b"PERSIST": "persist"}
@@ -145,7 +145,7 @@ def _real(word: bytes, name: str = "value") -> Fraction:
 
 
 def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | float:
-    """A bound, which may be infinite; the end of what the kind of number can hold where none is given."""
+    """Return a bound, which may be infinite. Without one, return the limit of the number type."""
     if word is None:
         ends = (
             (-long_double.LARGEST, long_double.LARGEST) if asked.floats else (Fraction(LLONG_MIN), Fraction(LLONG_MAX))
@@ -158,9 +158,10 @@ def _limit(asked: _Increase, word: bytes | None, name: str) -> Fraction | float:
 
 @STRING.command("increx", -2, "write denyoom fast")
 def increx(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value and what was added; beyond a bound nothing is done, or with SATURATE the bound is put.
+    """Return the new value and the increment applied.
 
-    A key keeps its time to live unless another is given; with ENX that is set only where there is none.
+    Beyond a bound nothing changes; with SATURATE the value becomes the bound. A key keeps its time to live unless
+    another is given; with ENX the new one applies only if the key has none.
     """
     asked = _increase(argv[2:])
     read = _real if asked.floats else _whole
@@ -176,7 +177,7 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
         return _answer(ctx, [value, Fraction(0)], floats=asked.floats)
     present = ctx.db.expires.get(argv[1])
     keeps = at is None or (asked.enx and present is not None)
-    if not keeps and is_over(ctx, at):  # the key dies at once, by one event
+    if not keeps and is_over(ctx, at):  # the key expires at once, with one event
         if before is not None:
             delete_key(ctx, argv[1])
         return _answer(ctx, [total, total - value], floats=asked.floats)
@@ -192,7 +193,7 @@ def increx(ctx: Context, argv: list[bytes]) -> Reply:
 def _bounded(
     value: Fraction, step: Fraction, low: Fraction | float, high: Fraction | float, asked: _Increase
 ) -> Fraction | None:
-    """The sum, or with SATURATE a bound that it would pass; None if it may pass none."""
+    """Return the sum, or with SATURATE the bound that it would pass; None if it passes a bound without SATURATE."""
     total = long_double.add(value, step) if asked.floats else value + step
     passed: Fraction | float = total if total is not None else math.inf if step > 0 else -math.inf
     nearest = min(max(passed, low), high)
@@ -208,9 +209,9 @@ def _bounded(
 
 
 def _answer(ctx: Context, values: list[Fraction], *, floats: bool) -> Reply:
-    """Numbers as INCREX answers them: those with a fraction as text in RESP2, and as doubles in RESP3."""
+    """Return the reply of INCREX. Numbers of BYFLOAT are text in RESP2 and doubles in RESP3."""
     if not floats:
         return [int(value) for value in values]
     texts = [long_double.text(value) for value in values]
-    # the digits as they are: a double has fewer, and none beyond 1.8e308
+    # the stored digits: a double has fewer, and cannot exceed 1.8e308
     return [Raw([b",%s\r\n" % text]) for text in texts] if ctx.session.resp == 3 else list(texts)

@@ -1,7 +1,7 @@
-"""Commands on sets: SADD SREM SMOVE SMEMBERS SISMEMBER SCARD, and SINTER, SUNION, SDIFF with what stores them.
+"""Commands on sets: SADD SREM SMOVE SMEMBERS SISMEMBER SCARD, and SINTER, SUNION, SDIFF with their STORE variants.
 
-Only commands that scripts and tools use next to streams. The order of SMEMBERS is Redis's while a set is small: numbers
-ascending, others in the order in which they came.
+Only the commands that scripts and tools use next to streams are here. SMEMBERS has Redis's order for a small set:
+numbers ascending, other members in the order of their insertion.
 
 Source: https://redis.io/docs/latest/commands/?group=set
 """
@@ -20,13 +20,13 @@ SET = Family("set", "s")
 
 
 def _members(ctx: Context, key: bytes) -> SetValue:
-    """The members at a key, none if there is no key."""
+    """Return the members at a key; an empty set if the key does not exist."""
     return ctx.lookup_as(key, SetValue) or SetValue()
 
 
 @SET.command("sadd", -3, "write denyoom fast")
 def sadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of new members. Only these go into the log, so adding what is there costs no record."""
+    """Return the number of new members. Only these are logged, so adding existing members costs no record."""
     present = _members(ctx, argv[1])
     new = [member for member in dict.fromkeys(argv[2:]) if member not in present]
     if new:
@@ -37,7 +37,7 @@ def sadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SET.command("srem", -3, "write fast")
 def srem(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members removed."""
+    """Return the number of members removed."""
     present = _members(ctx, argv[1])
     going = [member for member in dict.fromkeys(argv[2:]) if member in present]
     if going:
@@ -47,32 +47,32 @@ def srem(ctx: Context, argv: list[bytes]) -> Reply:
 
 @SET.command("smembers", 2, "readonly")
 def smembers(ctx: Context, argv: list[bytes]) -> Reply:
-    """Numbers in order; others in the order in which they came."""
+    """Return the members: numbers in order, others in the order of their insertion."""
     return Set(list(_members(ctx, argv[1])))
 
 
 @SET.command("sismember", 3, "readonly fast")
 def sismember(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 or 0."""
+    """Return 1 if the set has the member, else 0."""
     return int(argv[2] in _members(ctx, argv[1]))
 
 
 @SET.command("scard", 2, "readonly fast")
 def scard(ctx: Context, argv: list[bytes]) -> Reply:
-    """0 if the key does not exist."""
+    """Return the number of members; 0 if the key does not exist."""
     return len(_members(ctx, argv[1]))
 
 
 @SET.command("smismember", -3, "readonly fast")
 def smismember(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 or 0 for each."""
+    """Return 1 or 0 for each member."""
     present = _members(ctx, argv[1])
     return [int(member in present) for member in argv[2:]]
 
 
 @SET.command("smove", 4, "write fast", keys=(1, 2, 1))
 def smove(ctx: Context, argv: list[bytes]) -> Reply:
-    """1, or 0 where it is not in the first."""
+    """Move a member between two sets; return 1, or 0 if the source lacks it."""
     source, target, member = argv[1:]
     present = ctx.lookup_as(source, SetValue)
     if present is None:
@@ -93,7 +93,7 @@ Combining = Callable[[list[SetValue]], Iterable[bytes]]
 
 
 def _common(values: list[SetValue]) -> Iterable[bytes]:
-    """The members that all have, in the order of the smallest, as Redis finds it."""
+    """Return the members that all sets have, in the order of the smallest set, as in Redis."""
     smallest, *others = sorted(values, key=len)
     return (member for member in smallest if all(member in other for other in others))
 
@@ -108,7 +108,10 @@ def _only_first(values: list[SetValue]) -> Iterable[bytes]:
 
 
 def _combined(ctx: Context, keys: list[bytes], combine: Combining) -> list[bytes]:
-    """The combination of several sets, in the order of a set made of it; each key's type is looked at first."""
+    """Return the combination of several sets, in the order of a new set of these members.
+
+    The type of each key is checked first.
+    """
     made = SetValue()
     for member in combine([_members(ctx, key) for key in keys]):
         if member not in made:
@@ -117,7 +120,7 @@ def _combined(ctx: Context, keys: list[bytes], combine: Combining) -> list[bytes
 
 
 def _store(ctx: Context, argv: list[bytes], combine: Combining) -> Reply:
-    """The number of members stored; a result without any deletes the key."""
+    """Store the combination and reply its number of members. An empty result deletes the key."""
     found = _combined(ctx, argv[2:], combine)
     ctx.host.weigh(sum(map(len, found)))
     step = ("sadd", ctx.db.index, argv[1], found, True) if found else None
@@ -127,43 +130,43 @@ def _store(ctx: Context, argv: list[bytes], combine: Combining) -> Reply:
 
 @SET.command("sinter", -2, "readonly", keys=(1, -1, 1))
 def sinter(ctx: Context, argv: list[bytes]) -> Reply:
-    """No key is an empty set."""
+    """Return the members that all sets have. A missing key counts as an empty set."""
     return Set(list(_combined(ctx, argv[1:], _common)))
 
 
 @SET.command("sunion", -2, "readonly", keys=(1, -1, 1))
 def sunion(ctx: Context, argv: list[bytes]) -> Reply:
-    """Each member once."""
+    """Return the members of all sets, each once."""
     return Set(list(_combined(ctx, argv[1:], _all)))
 
 
 @SET.command("sdiff", -2, "readonly", keys=(1, -1, 1))
 def sdiff(ctx: Context, argv: list[bytes]) -> Reply:
-    """Without the members of the others."""
+    """Return the members of the first set that no other set has."""
     return Set(list(_combined(ctx, argv[1:], _only_first)))
 
 
 @SET.command("sinterstore", -3, "write denyoom", keys=(1, -1, 1))
 def sinterstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored."""
+    """Return the number of members stored."""
     return _store(ctx, argv, _common)
 
 
 @SET.command("sunionstore", -3, "write denyoom", keys=(1, -1, 1))
 def sunionstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored."""
+    """Return the number of members stored."""
     return _store(ctx, argv, _all)
 
 
 @SET.command("sdiffstore", -3, "write denyoom", keys=(1, -1, 1))
 def sdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored."""
+    """Return the number of members stored."""
     return _store(ctx, argv, _only_first)
 
 
 @SET.command("sintercard", -3, "readonly movablekeys", keys=(0, 0, 0))
 def sintercard(ctx: Context, argv: list[bytes]) -> Reply:
-    """As many as the limit at most, 0 for no limit."""
+    """Return the size of the intersection, at most the limit; a limit of 0 means none."""
     count = key_count(argv, 1)
     if count > len(argv) - 2:
         raise CommandError("ERR Number of keys can't be greater than number of args")
@@ -173,7 +176,7 @@ def sintercard(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def limited(words: list[bytes]) -> int:
-    """LIMIT of SINTERCARD and ZINTERCARD, 0 for none; the last one counts."""
+    """Return the LIMIT of SINTERCARD or ZINTERCARD; 0 means no limit. The last LIMIT counts."""
     limit = 0
     for at in range(0, len(words), 2):
         if keyword(words[at]) != b"LIMIT" or at + 1 == len(words):

@@ -1,6 +1,6 @@
-"""SORT and SORT_RO: the elements of a list, set or sorted set in order, or others found by them, perhaps stored.
+"""SORT and SORT_RO: sort the elements of a list, set or sorted set, replace them by looked-up values, store them.
 
-Texts are compared by their bytes; Redis compares those that it does not store as the locale of its process says.
+Texts are compared by their bytes. Redis compares texts that it does not store by the locale of its process.
 
 Source: https://redis.io/docs/latest/commands/sort/
 """
@@ -31,7 +31,10 @@ class _Sorting:
 
 
 def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:
-    """Read the words after the key; a pattern needs the right to read all keys, since it may name any."""
+    """Read the options after the key.
+
+    A pattern may name any key, so it needs the right to read all keys.
+    """
     asked, at = _Sorting(), 2
     user = None if ctx.session.user is None else ctx.host.accounts.get(ctx.session.user)
     reads_every_key = user is None or ctx.row is None or user.reads_every_key(ctx.row, argv)
@@ -65,7 +68,10 @@ def _options(ctx: Context, argv: list[bytes], *, stores: bool) -> _Sorting:
 
 
 def _found(ctx: Context, pattern: bytes, element: bytes) -> bytes | None:
-    """The value that a pattern names for an element, in place of its star: a string, or a field (``key->field``)."""
+    """Return the value at the key that a pattern names for an element: a string, or a field (``key->field``).
+
+    The element replaces the star in the pattern.
+    """
     if pattern.partition(b"\0")[0] == b"#":
         return element
     before, star, behind = pattern.partition(b"*")
@@ -81,7 +87,7 @@ def _found(ctx: Context, pattern: bytes, element: bytes) -> bytes | None:
 
 
 def _number(word: bytes) -> float:
-    """A score as Redis's C reads it: nothing is 0."""
+    """Return a score as Redis's C code reads it. Empty text is 0."""
     digits = word.partition(b"\0")[0]
     value = read_bound(digits) if digits else 0.0
     if value is None:
@@ -90,7 +96,7 @@ def _number(word: bytes) -> float:
 
 
 def _elements(ctx: Context, key: bytes) -> tuple[list[bytes], bool]:
-    """The elements to sort, and True if they are a set, whose order means nothing."""
+    """Return the elements to sort, and True if they are a set, which has no order."""
     value = ctx.lookup(key)
     if value is None:
         return [], False
@@ -104,7 +110,10 @@ def _elements(ctx: Context, key: bytes) -> tuple[list[bytes], bool]:
 
 
 def _in_order(ctx: Context, elements: list[bytes], asked: _Sorting) -> list[bytes]:
-    """The elements, sorted by themselves or by what BY names for each; what it does not name is least, or 0."""
+    """Return the elements sorted by themselves or by BY's values.
+
+    If BY finds no value for an element, the element sorts first as text, or as 0.
+    """
 
     def by_text(element: bytes) -> tuple[bool, bytes]:
         found = element if asked.by is None else _found(ctx, asked.by, element)
@@ -118,13 +127,17 @@ def _in_order(ctx: Context, elements: list[bytes], asked: _Sorting) -> list[byte
 
 
 def _limited(elements: list[bytes], limit: tuple[int, int]) -> list[bytes]:
-    """The elements that LIMIT leaves; a negative offset is 0."""
+    """Return the elements within LIMIT. A negative offset counts as 0."""
     start, count = max(limit[0], 0), limit[1]
     return elements[start:] if count < 0 else elements[start : start + count]
 
 
 def _sort(ctx: Context, argv: list[bytes], *, stores: bool) -> Reply:
-    """SORT and SORT_RO; unsorted ones keep their order, but a set that is stored, or read by a script, is sorted."""
+    """Carry out SORT and SORT_RO.
+
+    A BY without a star keeps the order of the elements. But a set is sorted if the result is stored or a script reads
+    it.
+    """
     asked = _options(ctx, argv, stores=stores)
     elements, is_set = _elements(ctx, argv[1])
     if asked.unsorted and is_set and (asked.store is not None or ctx.origin is Origin.SCRIPT):
@@ -149,11 +162,11 @@ def _sort(ctx: Context, argv: list[bytes], *, stores: bool) -> Reply:
 
 @GENERIC.command("sort", -2, "write denyoom movablekeys", acl="set sortedset list dangerous")
 def sort(ctx: Context, argv: list[bytes]) -> Reply:
-    """The elements, or what GET names for each; with STORE how many."""
+    """Return the elements, or GET's value for each; with STORE their number."""
     return _sort(ctx, argv, stores=True)
 
 
 @GENERIC.command("sort_ro", -2, "readonly movablekeys", acl="set sortedset list dangerous")
 def sort_ro(ctx: Context, argv: list[bytes]) -> Reply:
-    """SORT without STORE."""
+    """Carry out SORT without STORE."""
     return _sort(ctx, argv, stores=False)

@@ -1,6 +1,6 @@
 """Commands on plain strings: SET GET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MGET APPEND GETRANGE ....
 
-Strings are here because clients and tools need them next to streams (counters, locks, receipts), not as a cache.
+Clients and tools need strings next to streams (counters, locks, receipts); they are not meant as a cache.
 
 Source: https://redis.io/docs/latest/commands/?group=string
 """
@@ -21,11 +21,11 @@ TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b"
 
 
 Death = tuple[bytes, int, bool]
-"""A time to die as a client wrote it: the word, milliseconds of its unit, True if it counts from 1970."""
+"""An expiry time from a client: the argument, its unit in milliseconds, and True if it counts from 1970."""
 
 
 def expiry(ctx: Context, given: Death | None, name: str) -> int | None:
-    """The expiry time in wall milliseconds, None if none was given; the error names the command."""
+    """Return the expiry time in wall milliseconds, None if none was given. The error text names the command."""
     if given is None:
         return None
     word, unit, absolute = given
@@ -39,15 +39,16 @@ def expiry(ctx: Context, given: Death | None, name: str) -> int | None:
 
 
 def get_string(ctx: Context, key: bytes) -> bytes | None:
-    """The string at a key, or None; another type is an error."""
+    """Return the string at a key, or None. Another type is an error."""
     value = ctx.lookup_as(key, StringValue)
     return None if value is None else value.data
 
 
 def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) -> None:
-    """Put a string at a key in place of any value, ending waits on what it replaces.
+    """Replace the value at a key by a string, and end waits on the old value.
 
-    The key's time to live goes unless it is given again, as SET does; events are the caller's, for they differ.
+    The key loses its time to live unless a new one is given, as with SET. The caller publishes the event, since events
+    differ.
     """
     before = ctx.db.keys.get(key)
     ctx.commit(("set", ctx.db.index, key, data, expires_at))
@@ -57,9 +58,9 @@ def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) ->
 
 
 def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
-    """Change a string by a transition that keeps when it dies, and says no more than what changes.
+    """Change a string by a transition that keeps its expiry time and contains only the changed part.
 
-    So a log of APPENDs is as long as what was appended. Clients cannot wait for a string, hence no signal.
+    So a log of APPENDs is as long as the appended data. Clients cannot wait for a string, so no key is signalled.
     """
     ctx.commit(step)
     ctx.touch(key)
@@ -68,7 +69,7 @@ def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
 
 
 def check_length(size: int) -> None:
-    """Refuse a string of more than 512 MB, as Redis by default."""
+    """Refuse a string of more than 512 MB, Redis's default limit."""
     if size > MAX_BYTES:
         raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
 
@@ -85,10 +86,10 @@ class _SetOptions:
 
 
 def _set_options(words: list[bytes], *, gets: bool = True) -> _SetOptions:
-    """Read SET's options, in any order; those of MSETEX, which has no GET.
+    """Read the options of SET, in any order. Those of MSETEX are the same without GET.
 
-    At most one option may say when the key dies, and once; NX and XX exclude each other. NX NX and KEEPTTL KEEPTTL are
-    fine, as in Redis.
+    At most one option may set the expiry time, and only once. NX and XX exclude each other. NX NX and KEEPTTL KEEPTTL
+    are valid, as in Redis.
     """
     options = _SetOptions()
     at = 0
@@ -114,14 +115,14 @@ def _set_options(words: list[bytes], *, gets: bool = True) -> _SetOptions:
 
 @STRING.command("set", -3, "write denyoom")
 def set_(ctx: Context, argv: list[bytes]) -> Reply:
-    """Put a string, perhaps only if the key is new or old, perhaps answering what was there.
+    """Set a string; NX and XX make it conditional, and GET returns the old value.
 
-    The time is checked before the key is looked at. With GET the key must hold a string, even if NX then forbids the
-    change; without, any type is replaced. GET together with NX answers what is there, so null means "set" there, and
-    "not set" without GET.
+    The time is checked before the key. With GET the key must hold a string, even if NX then forbids the change; without
+    GET, any type is replaced. GET together with NX returns the existing value, so null means "set"; without GET, null
+    means "not set".
 
-    KEEPTTL is read after the lookup: that may have deleted a key whose time was over. A time that is over stores
-    nothing, and deletes what is there by one ``del``; INFO counts an expired key in both cases, as Redis since 8.8.
+    KEEPTTL is read after the lookup, which may delete an expired key. A time in the past stores nothing and deletes the
+    existing key with one ``del`` event. INFO counts an expired key in both cases, as Redis since 8.8.
     """
     options = _set_options(argv[3:])
     key, data = argv[1], argv[2]
@@ -149,13 +150,13 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("get", 2, "readonly fast")
 def get(ctx: Context, argv: list[bytes]) -> Reply:
-    """The string, or null."""
+    """Return the string, or null."""
     return get_string(ctx, argv[1])
 
 
 @STRING.command("setnx", 3, "write denyoom fast")
 def setnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was set, 0 if the key holds a value of any type."""
+    """Return 1 if the string was set, 0 if the key holds a value of any type."""
     if ctx.lookup(argv[1]) is not None:
         return 0
     put_string(ctx, argv[1], argv[2], None)
@@ -164,7 +165,7 @@ def setnx(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
-    """SETEX and PSETEX: the time comes before the value, from before SET had options."""
+    """Carry out SETEX and PSETEX, whose time comes before the value. They are older than SET's options."""
     expires_at = expiry(ctx, (argv[2], unit, False), name)
     ctx.lookup(argv[1])
     put_string(ctx, argv[1], argv[3], expires_at)
@@ -175,19 +176,19 @@ def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
 
 @STRING.command("setex", 4, "write denyoom")
 def setex(ctx: Context, argv: list[bytes]) -> Reply:
-    """SET with EX, in the old order of words."""
+    """Carry out SET with EX; the time comes before the value."""
     return _set_for(ctx, argv, 1000, "setex")
 
 
 @STRING.command("psetex", 4, "write denyoom")
 def psetex(ctx: Context, argv: list[bytes]) -> Reply:
-    """SET with PX, in the old order of words."""
+    """Carry out SET with PX; the time comes before the value."""
     return _set_for(ctx, argv, 1, "psetex")
 
 
 @STRING.command("getset", 3, "write denyoom fast")
 def getset(ctx: Context, argv: list[bytes]) -> Reply:
-    """SET with GET, under its old name; the type is checked, and the time to live goes."""
+    """Carry out SET with GET, under its old name. The type is checked, and the key loses its time to live."""
     before = get_string(ctx, argv[1])
     put_string(ctx, argv[1], argv[2], None)
     ctx.notify("$", "set", argv[1])
@@ -196,7 +197,7 @@ def getset(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("getdel", 2, "write fast")
 def getdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """The string that was there, or null; another type is an error, and stays."""
+    """Return the deleted string, or null. For another type, return an error and keep the key."""
     found = get_string(ctx, argv[1])
     if found is not None:
         delete_key(ctx, argv[1])
@@ -204,7 +205,7 @@ def getdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _getex_options(argv: list[bytes]) -> tuple[bool, Death | None]:
-    """PERSIST, or when the key dies, or neither; two of them are a syntax error."""
+    """Return True if PERSIST was given, and the new expiry time or None. Both together are a syntax error."""
     persist = False
     expires: Death | None = None
     at = 2
@@ -223,10 +224,10 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, Death | None]:
 
 @STRING.command("getex", -2, "write fast")
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
-    """The string; a time in the past deletes the key after answering.
+    """Return the string; a time in the past deletes the key after the reply.
 
-    The key is looked at before the time is checked, so a bad time for a missing key is not an error: null. PERSIST for
-    a key that never dies changes nothing, and is not counted.
+    The key is checked before the time, so an invalid time for a missing key returns null. PERSIST for a key without an
+    expiry time changes nothing and does not count as a change.
     """
     persist, expires = _getex_options(argv)
     key = argv[1]
@@ -246,7 +247,7 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("mset", -3, "write denyoom", keys=(1, -1, 2))
 def mset(ctx: Context, argv: list[bytes]) -> Reply:
-    """All or nothing, never an error but for the count of words.
+    """Set all keys. Only a wrong number of arguments is an error.
 
     A key that is named twice is set twice: two events, two changes, the last value.
     """
@@ -261,7 +262,7 @@ def mset(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("msetnx", -3, "write denyoom", keys=(1, -1, 2))
 def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if all were set, 0 if none was. Events and counts are those of MSET."""
+    """Return 1 if all keys were set, 0 if none was. Events and counts are those of MSET."""
     if len(argv) % 2 == 0:
         raise CommandError("ERR wrong number of arguments for 'msetnx' command")
     if any(ctx.lookup(key) is not None for key in argv[1::2]):
@@ -272,14 +273,14 @@ def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("mget", -2, "readonly fast", keys=(1, -1, 1))
 def mget(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null for what is absent or no string: the only reader of strings that does not mind other types."""
+    """Return the strings; null for each key that does not exist or has another type."""
     found = (ctx.lookup(key) for key in argv[1:])
     return [value.data if isinstance(value, StringValue) else None for value in found]
 
 
 @STRING.command("msetex", -4, "write denyoom movablekeys", keys=(0, 0, 0))
 def msetex(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if all were set; 0 if NX or XX forbade it for one, and then none was."""
+    """Return 1 if all keys were set; 0 if NX or XX forbade it for one of them, and then none was set."""
     count = read_integer(argv[1])
     if count is None or not 0 < count < 2**31:
         raise CommandError("ERR invalid numkeys value")
@@ -301,7 +302,7 @@ def msetex(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("delex", -2, "write fast")
 def delex(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was deleted. Without a condition a key of any type is."""
+    """Return 1 if the key was deleted. Without a condition, the key may have any type."""
     if len(argv) not in {2, 4}:
         raise CommandError("ERR wrong number of arguments for 'delex' command")
     there = ctx.lookup(argv[1])
@@ -314,7 +315,7 @@ def delex(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _meets(there: object, argv: list[bytes]) -> bool:
-    """True if a key that is there meets the condition of a DELEX."""
+    """Return True if an existing key meets the condition of a DELEX."""
     condition = keyword(argv[2])
     if condition not in {b"IFEQ", b"IFNE"}:
         raise CommandError("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")
@@ -325,7 +326,7 @@ def _meets(there: object, argv: list[bytes]) -> bool:
 
 @STRING.command("append", 3, "write denyoom fast")
 def append(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length in bytes; a key that does not exist is made, also by an empty word."""
+    """Return the new length in bytes. A missing key is created, even for an empty value."""
     value = ctx.lookup_as(argv[1], StringValue)
     size = (0 if value is None else value.size) + len(argv[2])
     check_length(size)
@@ -335,7 +336,7 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("strlen", 2, "readonly fast")
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
-    """Bytes, 0 if the key does not exist."""
+    """Return the length in bytes; 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], StringValue)
     return 0 if value is None else value.size
 
@@ -343,13 +344,13 @@ def strlen(ctx: Context, argv: list[bytes]) -> Reply:
 @STRING.command("substr", 4, "readonly")
 @STRING.command("getrange", 4, "readonly")
 def getrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """The bytes from one position to another, both included; negative ones count from the end."""
+    """Return the bytes between two positions, both included; negative positions count from the end."""
     start, end = integer(argv[2]), integer(argv[3])
     value = ctx.lookup_as(argv[1], StringValue)
     size = 0 if value is None else value.size
     if value is None or 0 > start > end:
         return b""
-    # Redis takes an end before the first byte for the first byte; 8.0 changed that, and took it back before its release
+    # Redis treats an end before the first byte as the first byte; previews of 8.0 differed, the release does not
     start = max(start + size, 0) if start < 0 else start
     end = max(end + size, 0) if end < 0 else end
     return value.part(start, end + 1)
@@ -357,10 +358,10 @@ def getrange(ctx: Context, argv: list[bytes]) -> Reply:
 
 @STRING.command("setrange", 4, "write denyoom")
 def setrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length in bytes; an empty value changes nothing.
+    """Return the new length in bytes. An empty value changes nothing.
 
-    The offset is checked before the key's type, and the length only where there is something to write. So an empty
-    value makes no key and no error, however large the offset.
+    The offset is checked before the key's type, and the length only if there is data to write. So an empty value
+    creates no key and causes no error, however large the offset.
     """
     offset, part = integer(argv[2]), argv[3]
     if offset < 0:

@@ -1,7 +1,7 @@
-"""Ranges of sorted sets, by rank, score or member: ZRANGE and its kin, ZRANGESTORE, ZCOUNT ZLEXCOUNT, ZREMRANGEBY....
+"""Ranges of sorted sets, by rank, score or member: ZRANGE and variants, ZRANGESTORE, ZCOUNT ZLEXCOUNT, ZREMRANGEBY....
 
-Bounds are read before the key is looked at, so a bad bound is an error for a missing key too. Ranges by member mean
-something only where all scores are one.
+Bounds are checked before the key, so an invalid bound is an error for a missing key too. Ranges by member are
+meaningful only if all scores are equal.
 
 Source: https://redis.io/docs/latest/commands/zrange/ and its siblings.
 """
@@ -18,21 +18,21 @@ from millstream.errors import CommandError
 from millstream.replies import Reply
 
 Ranks = Callable[[ZSetValue], tuple[int, int]]
-"""What a range is in a set: the first rank, and the one behind the last."""
+"""Function that returns the ranks of a range in a set: the first rank, and the one after the last."""
 
-# A bound of members that is below or above all
+# Bounds below or above all members
 _EVERY = {b"-": -1, b"+": 1}
 
 
 def _by_rank(low: bytes, high: bytes) -> Ranks:
-    rank_range(low, high, 0)  # the words are looked at before the key
+    rank_range(low, high, 0)  # the arguments are checked before the key
     return lambda value: rank_range(low, high, len(value))
 
 
 def _bound(word: bytes) -> tuple[float, bool]:
-    """A bound of scores, and True if it is outside the range.
+    """Return a bound of scores, and True if the bound itself is outside the range.
 
-    An empty word, also after the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
+    An empty bound, also after a parenthesis, is 0: Redis reads bounds by ``strtod``, which returns 0 for an empty text.
     """
     exclusive = word[:1] == b"("
     digits = word.partition(b"\0")[0][exclusive:]
@@ -53,7 +53,11 @@ def _by_score(low: bytes, high: bytes) -> Ranks:
 
 
 def _member_bound(word: bytes) -> tuple[int, bytes, bool]:
-    """A bound of members: -1 or 1 for below or above all, else 0; the member; True if it is outside the range."""
+    """Return a bound of members.
+
+    The three parts are: -1 or 1 for a bound below or above all members, else 0; the member; True if the member itself
+    is outside the range.
+    """
     for sign, side in _EVERY.items():
         if is_sign(word, sign):
             return side, b"", False
@@ -78,7 +82,7 @@ _READERS = {b"": _by_rank, b"BYSCORE": _by_score, b"BYLEX": _by_member}
 
 
 def _count(ctx: Context, key: bytes, ranks: Ranks) -> Reply:
-    """The number of members in a range."""
+    """Return the number of members in a range."""
     value = zset_at(ctx, key)
     if value is None:
         return 0
@@ -88,13 +92,13 @@ def _count(ctx: Context, key: bytes, ranks: Ranks) -> Reply:
 
 @ZSET.command("zcount", 4, "readonly fast")
 def zcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Bounds are as in ZRANGEBYSCORE."""
+    """Return the number of members in a range of scores. The bounds are those of ZRANGEBYSCORE."""
     return _count(ctx, argv[1], _by_score(argv[2], argv[3]))
 
 
 @ZSET.command("zlexcount", 4, "readonly fast")
 def zlexcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Bounds are as in ZRANGEBYLEX."""
+    """Return the number of members in a range of members. The bounds are those of ZRANGEBYLEX."""
     return _count(ctx, argv[1], _by_member(argv[2], argv[3]))
 
 
@@ -106,13 +110,13 @@ class _RangeOptions:
     """The options of a range command."""
 
     by: bytes = b""  # The kind of bounds: ``BYSCORE``, ``BYLEX``, or ranks if empty
-    reverse: bool = False  # Highest first; bounds of scores and members then stand the other way round
+    reverse: bool = False  # Highest first; the upper bound of scores or members then comes first
     with_scores: bool = False  # WITHSCORES
     limit: tuple[int, int] | None = None  # Offset and count; None for all
 
 
 def _range_options(words: list[bytes], options: _RangeOptions, *, free: bool = False, stores: bool = False) -> None:
-    """Read the words after the bounds; only ZRANGE and ZRANGESTORE (``free``) choose order and measure there."""
+    """Read the options after the bounds. Only ZRANGE and ZRANGESTORE (``free``) have REV, BYSCORE and BYLEX."""
     may_reverse, at = free, 0
     while at < len(words):
         word = keyword(words[at])
@@ -135,9 +139,9 @@ def _range_options(words: list[bytes], options: _RangeOptions, *, free: bool = F
 
 
 def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
-    """The rows that LIMIT leaves; a negative count means all, a negative offset leaves nothing.
+    """Return the rows within LIMIT. A negative count means all; a negative offset leaves nothing.
 
-    Redis walks to the offset; here it is a slice, so a large offset costs nothing but the rows before it.
+    Redis walks to the offset. Here it is a slice, so a large offset costs only the rows before it.
     """
     if limit is None:
         return rows
@@ -148,7 +152,7 @@ def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
 
 
 def _rows_of(ctx: Context, key: bytes, bounds: list[bytes], options: _RangeOptions) -> list[Row]:
-    """The rows in a range; none if there is no key."""
+    """Return the rows in a range; none if the key does not exist."""
     low, high = reversed(bounds) if options.reverse and options.by else bounds
     ranks = _READERS[options.by](low, high)
     value = zset_at(ctx, key)
@@ -164,7 +168,7 @@ def _rows_of(ctx: Context, key: bytes, bounds: list[bytes], options: _RangeOptio
 
 
 def _range(ctx: Context, argv: list[bytes], by: bytes = b"", *, reverse: bool = False, free: bool = False) -> Reply:
-    """A range as all these commands answer it."""
+    """Return the reply of the ZRANGE commands."""
     options = _RangeOptions(by, reverse)
     _range_options(argv[4:], options, free=free)
     rows = _rows_of(ctx, argv[1], argv[2:4], options)
@@ -173,43 +177,46 @@ def _range(ctx: Context, argv: list[bytes], by: bytes = b"", *, reverse: bool = 
 
 @ZSET.command("zrange", -4, "readonly")
 def zrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """Lowest first, unless REV."""
+    """Return the members in a range, lowest score first unless REV is given."""
     return _range(ctx, argv, free=True)
 
 
 @ZSET.command("zrevrange", -4, "readonly")
 def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
-    """Ranks count from the highest score."""
+    """Return the members in a range of ranks, which count from the highest score."""
     return _range(ctx, argv, reverse=True)
 
 
 @ZSET.command("zrangebyscore", -4, "readonly")
 def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """``(`` before a bound leaves it out; ``-inf`` and ``+inf`` are bounds too."""
+    """Return the members in a range of scores. ``(`` excludes a bound; ``-inf`` and ``+inf`` are valid bounds."""
     return _range(ctx, argv, b"BYSCORE")
 
 
 @ZSET.command("zrevrangebyscore", -4, "readonly")
 def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """As ZRANGEBYSCORE, the upper bound first."""
+    """Return the same reply as ZRANGEBYSCORE in reverse order. The upper bound comes first."""
     return _range(ctx, argv, b"BYSCORE", reverse=True)
 
 
 @ZSET.command("zrangebylex", -4, "readonly")
 def zrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
-    """A bound begins with ``[``, or with ``(`` to be left out; ``-`` and ``+`` are below and above all."""
+    """Return the members in a range of members.
+
+    ``[`` includes a bound and ``(`` excludes it; ``-`` is below and ``+`` above all members.
+    """
     return _range(ctx, argv, b"BYLEX")
 
 
 @ZSET.command("zrevrangebylex", -4, "readonly")
 def zrevrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
-    """As ZRANGEBYLEX, the upper bound first."""
+    """Return the same reply as ZRANGEBYLEX in reverse order. The upper bound comes first."""
     return _range(ctx, argv, b"BYLEX", reverse=True)
 
 
 @ZSET.command("zrangestore", -5, "write denyoom", keys=(1, 2, 1))
 def zrangestore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored; none deletes the key."""
+    """Return the number of members stored. An empty range deletes the key."""
     options = _RangeOptions()
     _range_options(argv[5:], options, free=True, stores=True)
     return store_rows(ctx, argv[1], _rows_of(ctx, argv[2], argv[3:5], options), "zrangestore")
@@ -219,7 +226,7 @@ def zrangestore(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _remove_range(ctx: Context, argv: list[bytes], ranks: Ranks) -> Reply:
-    """Delete what is in a range; how many members there were."""
+    """Remove the members in a range; return their number."""
     value = zset_at(ctx, argv[1])
     rows = [] if value is None else value.between(*ranks(value))
     return remove_members(ctx, argv[1], [member for _, member in rows], argv[0].decode().lower())
@@ -227,17 +234,17 @@ def _remove_range(ctx: Context, argv: list[bytes], ranks: Ranks) -> Reply:
 
 @ZSET.command("zremrangebyscore", 4, "write")
 def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members removed."""
+    """Return the number of members removed."""
     return _remove_range(ctx, argv, _by_score(argv[2], argv[3]))
 
 
 @ZSET.command("zremrangebyrank", 4, "write")
 def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members removed; ranks count from the lowest score, negative ones from the highest."""
+    """Return the number of members removed. Ranks count from the lowest score, negative ones from the highest."""
     return _remove_range(ctx, argv, _by_rank(argv[2], argv[3]))
 
 
 @ZSET.command("zremrangebylex", 4, "write")
 def zremrangebylex(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members removed."""
+    """Return the number of members removed."""
     return _remove_range(ctx, argv, _by_member(argv[2], argv[3]))

@@ -1,8 +1,7 @@
-"""Commands on sorted sets: ZADD ZINCRBY ZREM ZSCORE ZCARD ZRANK ZPOPMIN ZMPOP ZUNION ..., and those that wait.
+"""Commands on sorted sets: ZADD ZINCRBY ZREM ZSCORE ZCARD ZRANK ZPOPMIN ZMPOP ZUNION ..., and the blocking ones.
 
-Sorted sets are here for due times and leases next to streams. Scores are doubles, printed as Redis prints them (the
-shortest digits that read back as the same number); members of one score are in the order of their bytes. Ranges are in
-``zset_ranges``.
+Sorted sets hold due times and leases next to streams. Scores are doubles, printed as in Redis (the shortest digits that
+read back as the same number). Members with equal scores are in the order of their bytes. Ranges are in ``zset_ranges``.
 
 Source: https://redis.io/docs/latest/commands/?group=sorted-set
 """
@@ -28,12 +27,12 @@ Row = tuple[float, bytes]
 
 
 def zset_at(ctx: Context, key: bytes) -> ZSetValue | None:
-    """The sorted set at a key, None if there is no key."""
+    """Return the sorted set at a key, None if the key does not exist."""
     return ctx.lookup_as(key, ZSetValue)
 
 
 def _score(word: bytes, error: str = NOT_A_FLOAT) -> float:
-    """A score, which may be infinite and not NaN."""
+    """Return a score, which may be infinite but not NaN."""
     value = read_double(word)
     if value is None:
         raise CommandError(error)
@@ -44,10 +43,10 @@ def _score(word: bytes, error: str = NOT_A_FLOAT) -> float:
 
 
 def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
-    """ZADD's option words, and where the pairs begin.
+    """Return ZADD's options, and the position of the first pair.
 
-    Options end at the first other word, so a member called ``nx`` is fine after its score. Pairs are counted before the
-    options are compared with each other, as in Redis.
+    Options end at the first argument that is not one, so a member may be called ``nx``. The number of pairs is checked
+    before the combination of options, as in Redis.
     """
     at = 2
     chosen = set()
@@ -67,7 +66,7 @@ def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
 
 
 def _wanted(conditions: frozenset[bytes], before: float | None, score: float) -> float | None:
-    """The score a member gets, or None: the conditions leave it as it is."""
+    """Return the new score of a member, or None if the conditions forbid a change."""
     if before is None:
         return None if b"XX" in conditions else score
     if b"NX" in conditions:
@@ -82,10 +81,10 @@ def _wanted(conditions: frozenset[bytes], before: float | None, score: float) ->
 
 
 def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tuple[bytes, float]]) -> Reply:
-    """Set scores, or add to one; what ZADD or ZINCRBY replies.
+    """Set scores, or add to one; return the reply of ZADD or ZINCRBY.
 
-    All scores are decided first, a member that is named twice going by its first change, and then set by one
-    transition. A score that stays the same is not a change: no event, nothing in the log.
+    All new scores are computed first and then set by one transition. If a member is named twice, the second change
+    starts from the first. An unchanged score is not a change: no event, nothing in the log.
     """
     value = zset_at(ctx, key)
     before = {} if value is None else value.scores
@@ -115,9 +114,10 @@ def add_scores(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: li
 
 @ZSET.command("zadd", -4, "write denyoom fast")
 def zadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of new members (CH: or changed); with INCR the new score, null if a condition forbade it.
+    """Return the number of new members (CH: new or changed).
 
-    All scores are read before the key is looked at: a bad one refuses the command as a whole.
+    With INCR, return the new score; null if a condition forbids it. All scores are checked before the key: an invalid
+    one refuses the whole command.
     """
     conditions, at = _conditions(argv)
     pairs = [(argv[here + 1], _score(argv[here])) for here in range(at, len(argv), 2)]
@@ -126,7 +126,7 @@ def zadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 @ZSET.command("zincrby", 4, "write denyoom fast")
 def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new score; a member that does not exist counts as 0."""
+    """Return the new score; a missing member counts as 0."""
     return add_scores(ctx, argv[1], frozenset({b"INCR"}), [(argv[3], _score(argv[2]))])
 
 
@@ -135,27 +135,27 @@ def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
 
 @ZSET.command("zscore", 3, "readonly fast")
 def zscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The score, or null."""
+    """Return the score, or null."""
     value = zset_at(ctx, argv[1])
     return None if value is None else value.scores.get(argv[2])
 
 
 @ZSET.command("zmscore", -3, "readonly fast")
 def zmscore(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null for each that is absent."""
+    """Return the scores; null for each absent member."""
     value = zset_at(ctx, argv[1])
     return [None if value is None else value.scores.get(member) for member in argv[2:]]
 
 
 @ZSET.command("zcard", 2, "readonly fast")
 def zcard(ctx: Context, argv: list[bytes]) -> Reply:
-    """0 if the key does not exist."""
+    """Return the number of members; 0 if the key does not exist."""
     value = zset_at(ctx, argv[1])
     return 0 if value is None else len(value)
 
 
 def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
-    """ZRANK and ZREVRANK; what "not there" answers depends on WITHSCORE, as its reply would be an array."""
+    """Carry out ZRANK and ZREVRANK. For an absent member they return null; with WITHSCORE a null array."""
     if len(argv) > 4:
         raise CommandError(f"ERR wrong number of arguments for '{'zrevrank' if reverse else 'zrank'}' command")
     if len(argv) == 4 and keyword(argv[3]) != b"WITHSCORE":
@@ -171,25 +171,25 @@ def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
 
 @ZSET.command("zrank", -3, "readonly fast")
 def zrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """The position from the lowest score, or null."""
+    """Return the position from the lowest score, or null."""
     return _rank(ctx, argv, reverse=False)
 
 
 @ZSET.command("zrevrank", -3, "readonly fast")
 def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """The position from the highest score, or null."""
+    """Return the position from the highest score, or null."""
     return _rank(ctx, argv, reverse=True)
 
 
 def shown_rows(ctx: Context, rows: list[Row]) -> Reply:
-    """Members with scores: pairs in RESP3, one flat array in RESP2."""
+    """Return the reply for members with scores: pairs in RESP3, one flat array in RESP2."""
     if ctx.session.resp == 3:
         return [[member, score] for score, member in rows]
     return [word for score, member in rows for word in (member, score)]
 
 
 def store_rows(ctx: Context, key: bytes, rows: list[Row], event: str) -> int:
-    """Put a sorted set in place of the value at a key, or delete that if there is nothing to put.
+    """Replace the value at a key by a sorted set, or delete the key if there are no rows.
 
     Returns:
         The number of members stored.
@@ -205,10 +205,10 @@ def store_rows(ctx: Context, key: bytes, rows: list[Row], event: str) -> int:
 
 
 def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
-    """Remove members that exist, if any; the key goes with the last.
+    """Remove existing members, if any. Removing the last member deletes the key.
 
-    They go into the log by name, however they were chosen. That may be much for few words on the line, so the log is
-    asked whether it takes so many bytes in one record, before anything is removed.
+    A short command may remove many members, and the log records each by name. So their total size is checked against
+    the limit of one record before anything is removed.
 
     Returns:
         The number of members removed.
@@ -221,14 +221,14 @@ def remove_members(ctx: Context, key: bytes, members: list[bytes], event: str) -
 
 @ZSET.command("zrem", -3, "write fast")
 def zrem(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members removed."""
+    """Return the number of members removed."""
     value = zset_at(ctx, argv[1])
     going = [] if value is None else [member for member in dict.fromkeys(argv[2:]) if member in value.scores]
     return remove_members(ctx, argv[1], going, "zrem")
 
 
 def _take(ctx: Context, key: bytes, value: ZSetValue, count: int, *, highest: bool) -> list[Row]:
-    """Take the members with the lowest or highest scores, no more than there are."""
+    """Remove and return up to ``count`` members with the lowest or highest scores."""
     count = min(count, len(value))
     rows = value.between(len(value) - count, len(value)) if highest else value.between(0, count)
     if highest:
@@ -238,7 +238,10 @@ def _take(ctx: Context, key: bytes, value: ZSetValue, count: int, *, highest: bo
 
 
 def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
-    """ZPOPMIN and ZPOPMAX; without a count a flat pair even in RESP3, with one an array of pairs there."""
+    """Carry out ZPOPMIN and ZPOPMAX.
+
+    Without a count, the reply is a flat pair even in RESP3; with one, it is an array of pairs in RESP3.
+    """
     if len(argv) > 3:
         raise SYNTAX
     count = positive(argv[2]) if len(argv) == 3 else 1
@@ -253,18 +256,18 @@ def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
 
 @ZSET.command("zpopmin", -2, "write fast")
 def zpopmin(ctx: Context, argv: list[bytes]) -> Reply:
-    """Members and scores, lowest first."""
+    """Return members and scores, lowest first."""
     return _pop(ctx, argv, highest=False)
 
 
 @ZSET.command("zpopmax", -2, "write fast")
 def zpopmax(ctx: Context, argv: list[bytes]) -> Reply:
-    """Members and scores, highest first."""
+    """Return members and scores, highest first."""
     return _pop(ctx, argv, highest=True)
 
 
 def _first_of(ctx: Context, keys: list[bytes], count: int, *, highest: bool) -> tuple[bytes, list[Row]] | None:
-    """Members taken from the first key that has a sorted set, and the key; None if none has."""
+    """Take members from the first key that has a sorted set; return the key and the rows, None if no key has one."""
     for key in keys:
         value = zset_at(ctx, key)
         if value is not None:
@@ -273,7 +276,7 @@ def _first_of(ctx: Context, keys: list[bytes], count: int, *, highest: bool) -> 
 
 
 def _blocking_pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
-    """BZPOPMIN and BZPOPMAX: take one member of the first set that there is, or wait."""
+    """Carry out BZPOPMIN and BZPOPMAX: take one member of the first sorted set that exists, or wait."""
     wait = timeout(argv[-1])
     found = _first_of(ctx, argv[1:-1], 1, highest=highest)
     if found is not None:
@@ -286,32 +289,32 @@ def _blocking_pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
 
 @ZSET.command("bzpopmin", -3, "write blocking fast", keys=(1, -2, 1))
 def bzpopmin(ctx: Context, argv: list[bytes]) -> Reply:
-    """Key, member and score; a null array when the time is up."""
+    """Return key, member and score; a null array after the timeout."""
     return _blocking_pop(ctx, argv, highest=False)
 
 
 @ZSET.command("bzpopmax", -3, "write blocking fast", keys=(1, -2, 1))
 def bzpopmax(ctx: Context, argv: list[bytes]) -> Reply:
-    """As BZPOPMIN."""
+    """Return the same reply as BZPOPMIN, for the highest score."""
     return _blocking_pop(ctx, argv, highest=True)
 
 
 def _pop_of_many(ctx: Context, keys: list[bytes], *, highest: bool, count: int) -> Reply:
-    """The key with pairs of member and score, in both protocols; a null array for none."""
+    """Return the key with pairs of member and score, in both protocols; a null array if no key has a sorted set."""
     found = _first_of(ctx, keys, count, highest=highest)
     return NIL_ARRAY if found is None else [found[0], [[member, score] for score, member in found[1]]]
 
 
 @ZSET.command("zmpop", -4, "write movablekeys", keys=(0, 0, 0))
 def zmpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """The key, and its members with scores."""
+    """Return the key, and its members with scores."""
     keys, lowest, count = counted_pop(argv, 1, (b"MIN", b"MAX"))
     return _pop_of_many(ctx, keys, highest=not lowest, count=count)
 
 
 @ZSET.command("bzmpop", -5, "write blocking movablekeys", keys=(0, 0, 0))
 def bzmpop(ctx: Context, argv: list[bytes]) -> Reply:
-    """The key, and its members with scores; a null array when the time is up. The time is read last."""
+    """Return the key, and its members with scores; a null array after the timeout. The timeout is checked last."""
     keys, lowest, count = counted_pop(argv, 2, (b"MIN", b"MAX"))
     wait = timeout(argv[1])
     found = _pop_of_many(ctx, keys, highest=not lowest, count=count)
@@ -324,7 +327,7 @@ def bzmpop(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _total(one: float, two: float) -> float:
-    """A sum; infinities of both signs make 0 here, as in Redis."""
+    """Return a sum. Infinities of opposite signs give 0, as in Redis."""
     total = one + two
     return 0.0 if math.isnan(total) else total
 
@@ -340,16 +343,16 @@ _AGGREGATES: dict[bytes, Callable[[float, float], float]] = {b"SUM": _total, b"M
 
 @dataclass(slots=True)
 class _Sources:
-    """The words of ZUNION and its kin."""
+    """The arguments of ZUNION, ZINTER, ZDIFF and their variants."""
 
     scores: list[Scores]  # Scores by member for each key; those of a set are 1
     weights: list[float]  # The weight of each key
-    aggregate: Callable[[float, float], float] = _total  # Makes one score of two
+    aggregate: Callable[[float, float], float] = _total  # Combines two scores into one
     with_scores: bool = False  # WITHSCORES
     limit: int = 0  # ZINTERCARD's limit, 0 for none
 
     def by_size(self) -> list[tuple[float, Scores]]:
-        """Weights and scores, the smallest set first: the order decides how sums are rounded."""
+        """Return weights and scores, the smallest set first. This order decides the rounding of sums."""
         return sorted(zip(self.weights, self.scores, strict=True), key=lambda source: len(source[1]))
 
 
@@ -363,7 +366,7 @@ def _scores_at(ctx: Context, key: bytes) -> Scores:
 
 
 def _read_sources(ctx: Context, argv: list[bytes], at: int, words: set[bytes]) -> _Sources:
-    """Read the number of keys and what follows it; types of keys are looked at before the options."""
+    """Read the number of keys, the keys and the options. The types of the keys are checked before the options."""
     count = integer(argv[at])
     if count < 1:
         raise CommandError(f"ERR at least 1 input key is needed for '{argv[0].decode().lower()}' command")
@@ -424,56 +427,56 @@ _SCORING = {b"WEIGHTS", b"AGGREGATE"}
 
 
 def _shown(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[Row]], words: set[bytes]) -> Reply:
-    """The members that several sets give together, by score."""
+    """Return the members of the combination of several sets, by score."""
     sources = _read_sources(ctx, argv, 1, words | {b"WITHSCORES"})
     rows = combine(sources)
     return shown_rows(ctx, rows) if sources.with_scores else [member for _, member in rows]
 
 
 def _stored(ctx: Context, argv: list[bytes], combine: Callable[[_Sources], list[Row]], words: set[bytes]) -> Reply:
-    """The number of members stored; a result without any deletes the key."""
+    """Store the combination and reply its number of members. An empty result deletes the key."""
     return store_rows(ctx, argv[1], combine(_read_sources(ctx, argv, 2, words)), argv[0].decode().lower())
 
 
 @ZSET.command("zunion", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zunion(ctx: Context, argv: list[bytes]) -> Reply:
-    """Scores of a member that is in several are added up, unless AGGREGATE says otherwise."""
+    """Return the union. The scores of a member in several sets are added, unless AGGREGATE sets another function."""
     return _shown(ctx, argv, _union, _SCORING)
 
 
 @ZSET.command("zinter", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zinter(ctx: Context, argv: list[bytes]) -> Reply:
-    """As ZUNION."""
+    """Return the intersection, with scores as in ZUNION."""
     return _shown(ctx, argv, _intersection, _SCORING)
 
 
 @ZSET.command("zdiff", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zdiff(ctx: Context, argv: list[bytes]) -> Reply:
-    """With the scores of the first."""
+    """Return the members of the first set that no other set has, with their scores."""
     return _shown(ctx, argv, _difference, set())
 
 
 @ZSET.command("zunionstore", -4, "write denyoom movablekeys")
 def zunionstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored."""
+    """Return the number of members stored."""
     return _stored(ctx, argv, _union, _SCORING)
 
 
 @ZSET.command("zinterstore", -4, "write denyoom movablekeys")
 def zinterstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored."""
+    """Return the number of members stored."""
     return _stored(ctx, argv, _intersection, _SCORING)
 
 
 @ZSET.command("zdiffstore", -4, "write denyoom movablekeys")
 def zdiffstore(ctx: Context, argv: list[bytes]) -> Reply:
-    """The number of members stored."""
+    """Return the number of members stored."""
     return _stored(ctx, argv, _difference, set())
 
 
 @ZSET.command("zintercard", -3, "readonly movablekeys", keys=(0, 0, 0))
 def zintercard(ctx: Context, argv: list[bytes]) -> Reply:
-    """As many as the limit at most, 0 for no limit."""
+    """Return the size of the intersection, at most the limit; a limit of 0 means none."""
     sources = _read_sources(ctx, argv, 1, {b"LIMIT"})
     found = len(_intersection(sources))
     return min(found, sources.limit) if sources.limit else found
