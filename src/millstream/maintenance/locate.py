@@ -1,4 +1,4 @@
-"""The data directory of a server's URL, if that server runs on this machine."""
+"""Find the data directory of a server's URL, if that server runs on this machine."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ class UnreachableError(MillstreamError):
 
 
 def directory_of(url: str) -> Path:
-    """Ask a server for its data directory, and make sure that it is the one on this machine."""
+    """Request the data directory from a server, and check that it is on this machine."""
     named = without_password(url)
     client = sync_client(
         check_remote(url), socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True

@@ -1,4 +1,7 @@
-"""True if a process holds a data directory, found without trying its lock: trying could keep a server from starting."""
+"""Detection of a process that holds a data directory.
+
+The lock itself is never tried, since that could keep a server from starting.
+"""
 
 from pathlib import Path
 
@@ -9,10 +12,10 @@ _LOCKS = Path("/proc/locks")
 
 
 def is_running(directory: Path, owner: Owner | None) -> bool:
-    """True if the process that the lock file names holds the lock.
+    """Return True if the process that the lock file names holds the lock.
 
-    Linux lists the locks of all processes that can be seen from here. Elsewhere it counts whether there is a process of
-    that number, which may be another one by now.
+    Linux lists the locks of all processes visible from here. On other systems the result is True if a process with that
+    id exists, which may be a different one by now.
     """
     if owner is None:
         return False
@@ -21,7 +24,7 @@ def is_running(directory: Path, owner: Owner | None) -> bool:
 
 
 def _listed(path: Path) -> bool | None:
-    """True if /proc/locks has a lock of this file; None where there is no such list. See proc(5)."""
+    """Return True if /proc/locks lists a lock of this file; None if there is no such list. See proc(5)."""
     try:
         inode = path.stat().st_ino
         lines = _LOCKS.read_text().splitlines()

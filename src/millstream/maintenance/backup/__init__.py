@@ -1,6 +1,6 @@
-"""``millstream backup`` and ``restore``: a data directory copied while its owner goes on, and made again from a copy.
+"""``millstream backup`` and ``restore``: copy a data directory in use, and restore one from a copy.
 
-``copying`` is the common part: files copied to a directory that gets its name last. ``backup`` copies everything and
-adds the backup's facts about itself. ``restore`` copies up to a moment and puts the result in the place of another
-directory, by ``exchange`` where the system can.
+``copying`` is the common part: it copies files to a directory that gets its final name last. ``backup`` copies
+everything and adds facts about the backup. ``restore`` copies up to a moment and puts the result in place of another
+directory. It uses ``exchange`` if the system supports it.
 """

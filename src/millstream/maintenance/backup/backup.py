@@ -1,8 +1,8 @@
-"""A backup: a copy of a data directory as it was at one moment, made while its owner goes on.
+"""A backup: a copy of a data directory as it was at one moment, made while a server may use it.
 
-It is a data directory itself, with one more file, ``BACKUP``: two lines of text, JSON and its CRC-32 as in the
-manifest. The JSON holds the time of the backup and the size of each file, so that a backup that was cut short
-afterwards is noticed. Everything acknowledged before the backup began is in it.
+A backup is a data directory with one more file, ``BACKUP``: two lines of text, JSON and its CRC-32 as in the manifest.
+The JSON contains the time of the backup and the size of each file, so a backup that was later truncated is detected.
+The backup contains every write that was acknowledged before it began.
 """
 
 import json
@@ -31,7 +31,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class BackupInfo:
-    """The facts that a backup holds about itself."""
+    """The facts that a backup records about itself."""
 
     made_ms: int  # Wall time in milliseconds at which the backup began
     source: str  # The data directory
@@ -43,19 +43,19 @@ class BackupInfo:
     files: dict[str, int]  # Sizes in bytes by name
 
     def check(self) -> None:
-        """Raise an error unless these facts are of their declared kinds."""
+        """Raise an error unless these facts have their declared types."""
         figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
         if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
             raise TypeError("a figure is not a number")
 
     def encode(self) -> bytes:
-        """The file's bytes."""
+        """Return the bytes of the file."""
         line = json.dumps({"format": FORMAT, **asdict(self)}).encode()
         return line + b"\ncrc32 %08x\n" % crc32(line)
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> "BackupInfo":
-        """Read the file."""
+        """Read the facts from the bytes of the file."""
         line, _, rest = data.partition(b"\n")
         if rest != b"crc32 %08x\n" % crc32(line):
             raise LogCorruptError(f"{path} is damaged; take another backup", path=str(path), offset=0)
@@ -72,7 +72,7 @@ class BackupInfo:
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """A backup that was made."""
+    """The result of a backup."""
 
     path: Path  # The backup
     facts: BackupInfo  # The backup's facts about itself
@@ -81,13 +81,13 @@ class BackupReport:
 
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
-    """A backup's facts about itself; None if this is not a backup, but perhaps a data directory."""
+    """Return the facts of a backup; None if the directory is not a backup."""
     data = read_file(disk, directory / NAME, MAX_BYTES)
     return None if data is None else BackupInfo.decode(data, directory / NAME)
 
 
 def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progress | None = None) -> BackupReport:
-    """Copy a data directory, in use or not; returns when the copy is on the medium and was read back."""
+    """Copy a data directory, which may be in use. Return when the copy is on disk and was read back."""
     disk = disk or RealDisk()
     directory, dest = directory.absolute(), dest.absolute()
     if dest.exists() or dest.is_symlink():
@@ -125,13 +125,13 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
 
 
 def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:
-    """The manifest that a start would use; None if there is none."""
+    """Return the manifest that a server start would use; None if there is none."""
     manifest = read_manifest(view, directory)
     return manifest and effective_manifest(view, directory, manifest)
 
 
 def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan:
-    """Everything that the log is made of."""
+    """Return a plan with all files of the log."""
     named = [] if manifest.snapshot is None else [manifest.snapshot.name]
     named += [entry.name for entry in manifest.segments] + [entry.name for entry in manifest.packs]
     missing = [name for name in named if name not in view.list(directory)]
@@ -148,7 +148,7 @@ def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan
 
 
 def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> None:
-    """A file of a newer program is refused here, by its own name; damage is found in the copy."""
+    """Refuse a file that a newer version wrote, with the file's name. Damage is found later, in the copy."""
     kinds = dict.fromkeys((entry.name for entry in manifest.segments), MAGIC)
     kinds |= dict.fromkeys((entry.name for entry in manifest.packs), PACK_MAGIC)
     if manifest.snapshot is not None:
@@ -162,7 +162,7 @@ def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> No
 
 
 def last_wall(disk: Disk, directory: Path, position: int) -> int:
-    """The wall time of a log's last record, in milliseconds."""
+    """Return the wall time of a log's last record, in milliseconds."""
     tail = deque(records(disk, directory, start=position), maxlen=1)
     if not tail:
         raise DiskError(f"record {position} of {directory} cannot be read back")

@@ -1,4 +1,4 @@
-"""A log copied file by file to a new directory, which gets its name only when all of it is there and was read back."""
+"""Copying of a log to a new directory, which gets its final name only when it is complete and was read back."""
 
 import ctypes
 import errno
@@ -34,30 +34,30 @@ _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The content that a copy is to hold."""
+    """The manifest and the files of a copy."""
 
     manifest: Manifest  # The copy's manifest
     files: tuple[tuple[str, int], ...]  # Name and size in bytes, from the start
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total size in bytes."""
         return sum(size for _, size in self.files)
 
 
 def partial_of(final: Path) -> Path:
-    """A name next to the final one, for a copy that is not finished."""
+    """Return a name next to the final one, for an unfinished copy."""
     return final.with_name(f"{final.name}.partial-{secrets.token_hex(4)}")
 
 
 def leftovers(final: Path) -> list[Path]:
-    """Unfinished copies for this place, which a killed process left, or another one is making."""
+    """Return the unfinished copies for this path, which a killed process left or another process is making."""
     return sorted(final.parent.glob(f"{final.name}.partial-*"))
 
 
 @contextmanager
 def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]:
-    """A new directory to be filled; it becomes ``final`` when the block ends well, durably, and else it is removed."""
+    """Yield a new directory to fill. If the block succeeds, give it the name ``final`` durably, else remove it."""
     partial = partial_of(final)
     disk.make_directory(partial)
     made = _identity(partial)
@@ -84,7 +84,7 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
 
 
 def _unsure(final: Path, aside: Path | None, error: OSError) -> str:
-    """The message when all is done but its durability is unknown: "nothing was made" would be wrong."""
+    """Return the message for a complete copy whose final name may not be durable."""
     before = "" if aside is None else f", and the former contents are in {aside}"
     return (
         f"{final} is whole and has its name{before}; but the disk said {error.strerror or error} of the name, so a "
@@ -93,7 +93,7 @@ def _unsure(final: Path, aside: Path | None, error: OSError) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """The device and inode that identify a directory under any name; None if there is none."""
+    """Return device and inode, which identify a directory under any name; None if it does not exist."""
     try:
         facts = path.lstat()
     except OSError:
@@ -102,10 +102,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[int, int] | None) -> None:
-    """Let a directory take the place of another, which gets a name of its own.
+    """Put a directory in place of another, which is renamed to ``aside``.
 
-    The new one has that name first, and then the two change names in one step: a server that is started in between
-    finds one or the other. Without a name it would find nothing, and begin an empty log there.
+    The new directory is first renamed to ``aside``; then the two exchange their names in one step. So a server that
+    starts meanwhile finds one or the other. Without this, it might find no directory and begin an empty log there.
     """
     disk.rename(partial, aside)
     try:
@@ -128,10 +128,10 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[in
 
 
 def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: CopyPlan, tell: Progress | None) -> int:
-    """Copy the files of a plan, cut an unfinished write off the last, and write the manifest.
+    """Copy the files of a plan, cut an unfinished write off the last one, and write the manifest.
 
     Returns:
-        Bytes at the end that were not a whole record, and were left out.
+        Number of bytes at the end that were not a whole record and were left out.
     """
     free = disk.free(into)
     if free < plan.size + _SPARE:
@@ -166,7 +166,7 @@ def _copy(disk: Disk, old: DiskFile, path: Path, size: int, meter: Meter) -> Non
 
 
 def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
-    """Cut a write that was under way, or had been torn, off the last log file."""
+    """Cut an unfinished or torn write off the last log file; return its bytes."""
     last = manifest.segments[-1]
     result = examine(disk, into, last).result
     if result.state is not TailState.TORN:
@@ -181,7 +181,7 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
 
 
 def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
-    """Read a copy back, with the code of a start."""
+    """Read a copy back, with the code that a server start uses."""
     report = check(into, disk, tell)
     manifest = manifests.read_manifest(disk, into)
     if report.ok and manifest is not None:
@@ -203,7 +203,7 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
 
 
 def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, last: int) -> CopyPlan:
-    """The part of a plan that holds the records up to a position."""
+    """Return the part of a plan that contains the records up to a position."""
     sizes = dict(plan.files)
     kept = [entry for entry in manifest.segments if entry.first <= last] or [manifest.segments[0]]
     final = kept[-1]
@@ -224,9 +224,9 @@ def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, 
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two files or directories of one file system change names in one step; False if the system cannot.
+    """Exchange the names of two files or directories in one step; return False if the system cannot.
 
-    Each name exists at every moment.
+    Both must be on one file system. Each name exists at every moment.
     """
     if sys.platform != "linux":
         return False

@@ -1,4 +1,4 @@
-"""A data directory made from a backup, or from another data directory, whole or as of a moment."""
+"""Restoring a data directory from a backup or from another data directory, completely or up to a moment."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from millstream.persistence.lockfile import take_lock
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """A directory that was restored."""
+    """The result of a restore."""
 
     directory: Path  # The data directory
     source: Path  # The backup or directory that it was made from
@@ -42,7 +42,7 @@ def restore(
     disk: Disk | None = None,
     tell: Progress | None = None,
 ) -> RestoreReport:
-    """Make a data directory from a backup; returns when it is on the medium and was read back."""
+    """Restore a data directory from a backup. Return when it is on disk and was read back."""
     disk = disk or RealDisk()
     backup, directory = backup.absolute(), directory.absolute()
     if directory.is_symlink():  # the link stays, and its target is made
@@ -65,7 +65,7 @@ def restore(
 
 @contextmanager
 def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | None]:
-    """Check that the place is not in use and its data may be set aside; the set-aside name, if there is data."""
+    """Check that the target is not in use and may be set aside; yield its set-aside name, None if it is empty."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         yield None
         return
@@ -121,7 +121,7 @@ def _make(
 
 
 def _complete(view: FrozenView, backup: Path, facts: BackupInfo) -> None:
-    """The files are as the backup says."""
+    """Raise an error unless the files have the sizes that the backup records."""
     for name, size in facts.files.items():
         found = size_of(view, backup / name)
         if found == size:

@@ -1,6 +1,6 @@
-"""``millstream doctor``: problems of this machine, a data directory or a server, and what to do next.
+"""``millstream doctor``: find problems of this machine, a data directory or a server, and suggest the next steps.
 
-``findings`` is the result of all of it. ``machine``, ``directory`` and ``server`` each look at one thing and yield
-findings as they go, so that a failure does not hide earlier ones. Only an observed fact is a finding: a question
-without an answer is a note that says so, never silence.
+``findings`` defines the result. ``machine``, ``directory`` and ``server`` each examine one subject and yield findings
+as they go, so a failure does not hide earlier ones. Only an observed fact is a finding. A fact that cannot be observed
+is a note with the reason, never silence.
 """

@@ -1,4 +1,4 @@
-"""A data directory and the disk it is on: its speed, free space and owner, and the state of the log."""
+"""Diagnosis of a data directory and its disk: speed, free space, owner, and the state of the log."""
 
 import os
 import secrets
@@ -26,7 +26,7 @@ _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
 
 
 def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterator[Finding]:
-    """Everything about a data directory; a file is made there and removed again, to measure the disk."""
+    """Yield the findings about a data directory. A temporary file is written there to measure the disk."""
     directory = directory.absolute()
     if not directory.is_dir():
         yield problem(
@@ -69,7 +69,10 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
 
 
 def _file_system(directory: Path) -> Finding:
-    """The worth of fsync there: none in memory, and over a network it depends on the other side."""
+    """Report the reliability of fsync on this file system.
+
+    In memory, fsync protects nothing; over a network, it depends on the file server.
+    """
     kind = file_system(directory)
     if kind in _VOLATILE:
         return problem(
@@ -89,7 +92,7 @@ def _file_system(directory: Path) -> Finding:
 
 
 def file_system(directory: Path) -> str:
-    """The kind of file system a directory is on; empty where the system does not tell."""
+    """Return the type of a directory's file system; empty if the system does not report it."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
@@ -104,7 +107,7 @@ def file_system(directory: Path) -> str:
 
 
 def _rights(directory: Path) -> Finding:
-    """The files know no users: a user who may read them reads every key, in spite of the ACL."""
+    """Report the access rights of other users. A user who can read the files can read every key, despite the ACL."""
     found = exposed(directory)
     if not found:
         return ok("rights", "only the owner may read it")
@@ -127,7 +130,10 @@ def _free(directory: Path) -> Finding:
 
 
 def _speed(directory: Path) -> Finding:
-    """Measured and not looked up: a virtual disk, a controller's cache and another process decide it, not the model."""
+    """Report the measured speed of fsync.
+
+    The speed depends on virtual disks, caches and other processes, so the model of the disk does not show it.
+    """
     try:
         p50, p99 = fsync_speed(directory)
     except OSError as error:
@@ -149,7 +155,7 @@ def _speed(directory: Path) -> Finding:
 
 
 def fsync_speed(directory: Path) -> tuple[float, float]:
-    """Milliseconds that an fdatasync takes there after an append of 4 kB: median and 99th percentile."""
+    """Return the duration of an fdatasync after a 4 kB append, in milliseconds: median and 99th percentile."""
     disk, path = RealDisk(), directory / f".doctor-{secrets.token_hex(4)}"
     file = disk.create(path)
     taken = []
@@ -178,7 +184,7 @@ def _owner(found: Examination) -> Finding:
 
 
 def _log(found: Examination) -> Finding:
-    """``millstream log check`` in one finding: damage that a start mends is a warning, refused damage a problem."""
+    """Summarise ``millstream log check``: a warning for damage that a start repairs, a problem for other damage."""
     report = found.report
     if report.ok:
         return ok("log", f"whole: {found.log_bytes / 1e6:.1f} MB, last position {found.last}")
@@ -195,7 +201,7 @@ def _log(found: Examination) -> Finding:
 
 
 def _growth(found: Examination) -> Finding:
-    """The data that a start reads, and its growth; records of less than a minute give no honest rate."""
+    """Report the amount of data that a start reads, and its growth. Less than a minute of records gives no rate."""
     now = time.time_ns() // 1_000_000
     made = _made_ms(found)
     rate = ""

@@ -1,4 +1,4 @@
-"""A doctor's findings, each with the fact, why it matters and what to do next."""
+"""Findings of ``millstream doctor``, each with the fact, its importance and the next step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "problem")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     # ``ok``; ``note``: worth knowing; ``warning``: will hurt one day; ``problem``: loses data, or does not work
     level: Level
-    check: str  # The subject, one or two words that do not change
+    check: str  # The subject of the check, one or two fixed words
     what: str  # The fact
-    why: str = ""  # The reason that it matters; empty if it is fine
+    why: str = ""  # The reason for its importance; empty for ``ok``
     advice: str = ""  # The next step; empty if there is none
 
 
@@ -25,5 +25,5 @@ ok, note, warning, problem = (partial(Finding, level) for level in LEVELS)
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """The worst level among them."""
+    """Return the worst level of the findings."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")

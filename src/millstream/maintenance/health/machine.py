@@ -1,4 +1,4 @@
-"""This machine as Millstream sees it: Python, libraries, limits."""
+"""Diagnosis of this machine: Python, libraries, limits."""
 
 import platform
 import resource
@@ -19,7 +19,7 @@ _DESCRIPTORS = 10_032  # 10,000 clients, and the server's own needs
 
 
 def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:
-    """Versions and limits of this process, which those of a server started from here will be."""
+    """Yield versions and limits of this process. A server started from here would have the same."""
     yield Finding("ok", "millstream", f"Millstream {__version__}, Python {platform.python_version()}")
     yield Finding("ok", "libraries", ", ".join(f"{name} {version(name)}" for name in _NEEDED))
     for name, why in useful.items():

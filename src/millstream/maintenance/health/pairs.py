@@ -1,4 +1,4 @@
-"""A primary and its replicas, as a doctor sees them: the reports of both are compared. PURE."""
+"""Diagnosis of a primary and its replicas, by comparing the reports of both. This module does no I/O."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ from millstream.texts import plural
 
 _, _note, _warning, _problem = (partial(Finding, level, "replication") for level in LEVELS)
 _SKEW = 1000.0
-"""Milliseconds between two clocks from which idle times would be wrong enough to matter."""
+"""Difference of two clocks, in milliseconds, from which idle times are noticeably wrong."""
 _SHAPES = ("stream-node-max-bytes", "stream-node-max-entries")
 PAIR_SETTINGS = ("sync-replicas", "repl-dialect", *_SHAPES)
-"""Settings that CONFIG GET is asked for on each server."""
+"""Settings that are read from each server with CONFIG GET."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWords:
-    """One server's reports."""
+    """The reports of one server."""
 
     place: str  # The server's address, without a password
     info: Mapping[str, Any]  # INFO as redis-py reads it, ``cmdstat_wait`` included
@@ -30,7 +30,7 @@ class ServerWords:
 
 
 def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
-    """Findings about a primary and the replicas that were named with it."""
+    """Yield findings about a primary and the replicas that the user named."""
     for each in replicas:
         if each.info.get("role") != "slave":
             yield _warning(
@@ -46,7 +46,7 @@ def diagnose_pairs(primary: ServerWords, replicas: Sequence[ServerWords]) -> Ite
 
 
 def _commands(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
-    """Commands that the replica could not run: counted by it, or to be expected of its version."""
+    """Yield findings about commands that the replica could not run, or will not be able to at its version."""
     failed = int(replica.info.get("unexpected_error_replies", 0))
     if failed:
         yield _problem(
@@ -86,7 +86,7 @@ def _shapes(primary: ServerWords, replica: ServerWords) -> Iterator[Finding]:
 
 
 def _priorities(primary: ServerWords, replicas: Sequence[ServerWords]) -> Iterator[Finding]:
-    """Findings on priorities: Sentinel uses them first, and the replicas' offsets only among equals."""
+    """Yield findings about priorities. Sentinel compares them first, and offsets only at equal priority."""
     asked = int(primary.settings.get("sync-replicas") or 0) or "cmdstat_wait" in primary.info
     both = pairwise((each.place, each.info.get("slave_priority")) for each in replicas)
     differing = [f"{one[0]} {one[1]}, {other[0]} {other[1]}" for one, other in both if one[1] != other[1]]

@@ -1,4 +1,4 @@
-"""Replication as a doctor sees it, by one server's report of its primary and its replicas. PURE."""
+"""Diagnosis of replication, from one server's report of its primary and its replicas. This module does no I/O."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -9,15 +9,15 @@ from millstream.texts import plural
 
 _ok, _note, _warning, _problem = (partial(Finding, level, "replication") for level in LEVELS)
 _SILENT = 10
-"""Seconds without a word of a replica after which it does not count; Redis's own ``min-replicas-max-lag``."""
+"""Seconds of silence after which a replica does not count; Redis's default ``min-replicas-max-lag``."""
 
 
 ROLE_SETTINGS = ("min-replicas-to-write",)
-"""Settings that :func:`diagnose_replication` uses where ``min_slaves_good_slaves`` is in INFO."""
+"""Settings that :func:`diagnose_replication` uses if INFO has ``min_slaves_good_slaves``."""
 
 
 def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Findings about a primary's replicas, or a replica's link; none for a server without either."""
+    """Yield findings about a primary's replicas, or a replica's link; none for a server without either."""
     if info.get("role") == "slave":
         yield from _link(info)
     else:
@@ -34,7 +34,7 @@ def diagnose_replication(info: Mapping[str, Any], settings: Mapping[str, str | N
 
 
 def _refusals(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Writes that a primary refuses for lack of replicas, by the setting that does."""
+    """Yield findings about writes that a primary refuses for lack of replicas, with the responsible setting."""
     start = "start its replicas, and check that they reach it"
     if info.get("millstream_sync_state") == "refused":
         asked, confirming = (int(info.get(f"millstream_sync_{name}", 0)) for name in ("asked", "confirming"))
@@ -77,7 +77,7 @@ def _link(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _advice(reason: str) -> str:
-    """The next step for a link that is down, by the server's reason."""
+    """Return the next step for a link that is down, given the server's reason."""
     if any(word in reason for word in ("WRONGPASS", "NOAUTH", "NOPERM", "invalid password")):
         return "set masteruser and masterauth here to a user of the primary that may REPLCONF, PSYNC and PING"
     if "that the primary has sent is damaged" in reason:
@@ -90,7 +90,10 @@ def _advice(reason: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A sentence of INFO as the server wrote it: redis-py makes a list, map or number of a text that looks like one."""
+    """Return a sentence of INFO as the server wrote it.
+
+    redis-py converts a text that looks like a list, map or number.
+    """
     if isinstance(value, dict):
         return ",".join(name if each is True else f"{name}={each}" for name, each in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
@@ -123,12 +126,12 @@ def _replicas(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> It
 
 
 def _setting(needs: str | None) -> str:
-    """The setting that makes a primary need replicas, with its value where the server reports it."""
+    """Return the setting that makes a primary need replicas, with its value if the server reports it."""
     return f"min-replicas-to-write {needs}" if needs else "min-replicas-to-write"
 
 
 def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> str:
-    """The fate of writes while the only replica is away, by the settings in force."""
+    """Return the fate of writes while the only replica is away, given the current settings."""
     if "millstream_sync_asked" in info:
         return f"all writes are refused (sync-replicas {info['millstream_sync_asked']})"
     if "min_slaves_good_slaves" in info:
@@ -137,7 +140,7 @@ def _while_away(info: Mapping[str, Any], settings: Mapping[str, str | None]) -> 
 
 
 def diagnose_stream(info: Mapping[str, Any], settings: Mapping[str, str | None], rate: float) -> Iterator[Finding]:
-    """Findings about a primary's buffers for its replicas; nothing where it has none."""
+    """Yield findings about a primary's buffers for its replicas; none if it has no replicas."""
     if not has_replicas(info):
         return
     size, silence = int(info.get("repl_backlog_size", 0)), settings.get("repl-timeout")
@@ -163,7 +166,7 @@ STREAM_SETTINGS = ("repl-timeout", "client-output-buffer-limit")
 
 
 def has_replicas(info: Mapping[str, Any]) -> bool:
-    """True if the server is a primary with replicas."""
+    """Return True if the server is a primary with replicas."""
     return info.get("role") == "master" and any(map(_is_replica, info))
 
 

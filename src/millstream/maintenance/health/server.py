@@ -1,4 +1,4 @@
-"""A running server, ours or another of Redis Streams: reachable, settings that lose events, streams in trouble."""
+"""Diagnosis of a running server, Millstream or Redis: reachability, settings that lose entries, streams in trouble."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ _SHOWN = 20  # findings of one kind; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds above which a figure becomes a finding."""
+    """Thresholds above which a figure becomes a finding."""
 
     # Idle time in milliseconds from which a pending entry, or a consumer that holds one, counts as abandoned
     pending_ms: int = 3_600_000
@@ -36,7 +36,7 @@ class Limits:
 
 
 def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) -> Iterator[Finding]:
-    """Everything about a server; only reads, so that it can be run on one that is in trouble."""
+    """Yield the findings about a server. This only reads, so it is safe on a server in trouble."""
     client = _client(url)
     with client:
         try:
@@ -56,7 +56,7 @@ def diagnose_server(url: str, limits: Limits, replicas: tuple[str, ...] = ()) ->
 def _sections(
     client: Any, url: str, info: dict[str, Any], begun: float, limits: Limits, replicas: tuple[str, ...]
 ) -> Iterator[tuple[str, Iterator[Finding]]]:
-    """The title and the findings of each section, in order."""
+    """Yield the title and the findings of each section, in order."""
     yield "server", _server(client, info)
     yield "settings", _settings(client, info)
     settings = _settings_of(client, replication.ROLE_SETTINGS) if "min_slaves_good_slaves" in info else {}
@@ -70,7 +70,7 @@ def _sections(
 
 
 def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]:
-    """A section's findings; a refusal of the server is one more, and the next section is looked at."""
+    """Yield a section's findings. A refusal by the server becomes one more finding."""
     try:
         yield from section
     except redis.ResponseError as error:
@@ -79,7 +79,7 @@ def _unless_refused(check: str, section: Iterator[Finding]) -> Iterator[Finding]
 
 
 def _pairs(client: Any, url: str, replicas: tuple[str, ...]) -> Iterator[Finding]:
-    """The server and its replicas."""
+    """Yield findings about the server and its replicas."""
     unseen: list[Finding] = []
     yield from diagnose_pairs(_words_of(client, url), list(_others(replicas, unseen)))
     yield from unseen
@@ -96,14 +96,14 @@ def _client(url: str) -> Any:
 
 
 def _rate(client: Any, before: Mapping[str, Any], begun: float) -> float:
-    """Bytes a second that the stream for replicas grows by, seen for a second at least."""
+    """Return the growth of the replication stream in bytes a second, measured over a second at least."""
     time.sleep(max(begun + _SAMPLE - time.monotonic(), 0))  # a rate is of two samples a second apart
     grown = int(client.info("replication").get("master_repl_offset", 0)) - int(before.get("master_repl_offset", 0))
     return max(grown, 0) / (time.monotonic() - begun)
 
 
 def _settings_of(client: Any, names: tuple[str, ...]) -> dict[str, str | None]:
-    """Settings, as far as the server reports them."""
+    """Return settings, None for those that the server lacks; empty if it refuses CONFIG GET."""
     try:
         return {name: client.config_get(name).get(name) for name in names}
     except redis.ResponseError:  # :func:`_settings` has said so
@@ -145,9 +145,9 @@ def _unread(error: Exception, url: str) -> Finding:
 
 
 def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
-    """The server's kind and abilities, found by asking: forks and proxies report any version.
+    """Yield the server's type and abilities, found by trying commands, since forks and proxies report any version.
 
-    A missing field of INFO is not a failure, since Redis, Valkey and Millstream do not have the same ones.
+    A missing field of INFO is not a failure, since Redis, Valkey and Millstream have different fields.
     """
     name = f"Millstream {info['millstream_version']}" if "millstream_version" in info else "a server of Redis Streams"
     yield ok("reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
@@ -195,7 +195,10 @@ def _core(name: str) -> Finding:
 
 
 def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
-    """Settings under which an acknowledged entry may be gone. Hosted servers often refuse CONFIG, which is a note."""
+    """Yield findings about settings that can lose an acknowledged entry.
+
+    Hosted servers often refuse CONFIG, which is a note.
+    """
     if unread := int(info.get("retention_removed_unread", 0)):
         yield warning(
             "stream-retention",
@@ -222,10 +225,10 @@ _SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 
 
 def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
-    """Eviction takes whole keys, so a stream goes with all its entries and groups.
+    """Report the eviction policy. Eviction removes whole keys, so a stream loses all its entries and groups.
 
-    volatile-* policies are fine: they take only keys with a time to live. Without a limit nothing is evicted yet, so it
-    is a warning then. Source: https://redis.io/docs/latest/develop/reference/eviction/
+    The volatile-* policies are safe: they remove only keys with a time to live. Without a memory limit nothing is
+    evicted yet, so the finding is a warning. Source: https://redis.io/docs/latest/develop/reference/eviction/
     """
     policy, limit = config["maxmemory-policy"] or "noeviction", int(config["maxmemory"] or 0)
     if policy.startswith("allkeys"):
@@ -257,7 +260,7 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
 
 
 def _persistence(config: dict[str, str | None]) -> Finding:
-    """The data that a crash or a power loss takes.
+    """Report the data that a crash or a power loss can lose.
 
     Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/
     """
@@ -282,7 +285,7 @@ def _persistence(config: dict[str, str | None]) -> Finding:
 
 
 def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
-    """Findings about streams, at most :data:`_SHOWN` of a kind."""
+    """Yield findings about streams, at most :data:`_SHOWN` of a kind."""
     names = list(islice(client.scan_iter(count=1000, _type="stream"), limits.streams + 1))
     counts: dict[str, int] = {}
     for name in names[: limits.streams]:
@@ -298,10 +301,10 @@ def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
 
 
 def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
-    """One stream and its groups.
+    """Yield findings about one stream and its groups.
 
-    The counters show a stream that is never trimmed: it has as many entries as were added. Servers before 7.0 do not
-    count.
+    The counters reveal a stream that is never trimmed: its length equals the number of entries ever added. Servers
+    before 7.0 lack these counters.
     """
     try:
         facts = client.xinfo_stream(_raw(name))
@@ -322,15 +325,15 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
 
 
 def _raw(name: str) -> bytes:
-    """The exact bytes of a name, of which redis-py made text that it would not send back unchanged."""
+    """Return the exact bytes of a name. redis-py decoded it to text that it would encode differently."""
     return name.encode(errors="surrogateescape")
 
 
 def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> Iterator[Finding]:
-    """True if a group's lag is known, and whether what it was given is still worked on.
+    """Yield findings about a group's lag and about entries that stay pending too long.
 
-    One entry that is idle too long is enough for a finding: counting all of them would read the whole pending list of a
-    group that may have millions.
+    One entry that is idle too long is enough for a finding. Counting all of them would read the whole pending list,
+    which may have millions of entries.
     """
     name = group["name"]
     if "lag" in group and group["lag"] is None:

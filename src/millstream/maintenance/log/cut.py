@@ -1,7 +1,6 @@
-"""Cutting a damaged log on purpose: everything after a byte leaves the log, and is kept next to it.
+"""Cutting of a damaged log on purpose: the data after a given byte leaves the log and is kept in files next to it.
 
-Each step leaves the directory in a state that loses nothing silently: until the last one a start is refused, and the
-same cut can be made again.
+No step loses data silently: until the last step the server refuses to start, and the same cut can be repeated.
 """
 
 import os
@@ -33,7 +32,7 @@ class CutReport:
 
 
 def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> CutReport:
-    """Let the log end at a byte of a file."""
+    """End the log at a byte of a file."""
     return tried(lambda: _cut(directory, name, offset, disk or RealDisk()), f"cannot cut the log in {directory}")
 
 
@@ -46,7 +45,7 @@ def _cut(directory: Path, name: str, offset: int, disk: Disk) -> CutReport:
 
 
 def _manifest_of(disk: Disk, directory: Path) -> Manifest:
-    """The manifest, or an error with the advice that a check gives: without it the result of a cut is unknown."""
+    """Return the manifest, or raise an error with advice. Without a manifest, the result of a cut is unknown."""
     steps = " ".join((*safety_steps(directory), dump_step(directory)))
     try:
         manifest = read_manifest(disk, directory)
@@ -60,7 +59,7 @@ def _manifest_of(disk: Disk, directory: Path) -> Manifest:
 
 
 class _Truncation:
-    """One cut, from the checks that nothing is changed before to the last rename."""
+    """One cut, from the checks before any change to the last rename."""
 
     def __init__(self, disk: Disk, directory: Path, name: str, offset: int) -> None:
         manifest = _manifest_of(disk, directory)
@@ -82,14 +81,14 @@ class _Truncation:
         self._check_place()
 
     def _check_versions(self) -> None:
-        """Refuse a log that a newer program wrote: this one must not cut it."""
+        """Refuse a log that a newer version wrote: this version must not cut it."""
         for name in filter(is_segment_name, self.there):
             # A cut is for a corrupt log: this check passes over it
             with closing(self.disk.open_read(self.directory / name)) as file, suppress(LogCorruptError):
                 read_header(file, self.directory / name)
 
     def _check_place(self) -> None:
-        """The place is one at which a log can end."""
+        """Raise an error unless a record ends at the given byte."""
         if not self.offset:
             return
         end = 0
@@ -103,7 +102,7 @@ class _Truncation:
             )
 
     def make(self) -> CutReport:
-        """Make the cut; see :func:`cut`."""
+        """Carry out the cut; see :func:`cut`."""
         gone = self._leaving()
         rest = self.size - self.offset if self.offset else 0
         if not gone and not rest and self.entry.name in self.there:
@@ -123,17 +122,17 @@ class _Truncation:
         return CutReport(tuple(kept), total)
 
     def _leaving(self) -> list[str]:
-        """Log files that will be no part of the log any more, and those that were none before."""
+        """Return the log files that the cut removes from the log, and those that were not part of it before."""
         stay = {entry.name for entry in (*self.kept, *self.manifest.obsolete)}
         return [name for name in self.there if is_segment_name(name) and name not in stay]
 
     def _clear_up(self) -> None:
-        """Remove a manifest that was not switched to, which an interrupted cut leaves."""
+        """Remove the unused new manifest that an interrupted cut left."""
         if manifests.NEW_NAME in self.there:
             self.disk.remove(self.directory / manifests.NEW_NAME)
 
     def _copy_from(self, entry: SegmentEntry, offset: int, stem: str) -> Path:
-        """Copy a log file from a byte on, with a whole header in front: without one nothing is readable."""
+        """Copy a log file from a byte on, after a whole header, without which it would be unreadable."""
         path = free_name(self.disk, self.directory, PREFIX + stem)
         with closing(self.disk.open_read(self.directory / entry.name)) as old, closing(self.disk.create(path)) as new:
             put(new, FileHeader.of(entry.identity, entry.first).encode())
@@ -157,7 +156,7 @@ class _Truncation:
         return paths
 
     def _copy_headless(self, names: list[str]) -> list[Path]:
-        """Copies of files with a damaged header, with the header that only the present manifest knows."""
+        """Copy the files with a damaged header, with the right header from the current manifest."""
         entries = [entry for entry in self.manifest.segments if entry.name in names and not self._has_header(entry)]
         return [self._copy_from(entry, HEADER_SIZE, f"{entry.name}-mended") for entry in entries]
 

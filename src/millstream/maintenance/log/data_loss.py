@@ -1,4 +1,4 @@
-"""The losses of a cut: records, moments, keys and ids, as far as they can be read."""
+"""The losses of a cut: records, times, keys and ids. Only readable records are counted in detail."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class KeyLoss:
     ops: dict[str, int] = field(default_factory=dict)  # Number of transitions of each op
 
     def add(self, change: Change) -> None:
-        """Count one more."""
+        """Count one more change."""
         self.changes += 1
         self.ops[change.op] = self.ops.get(change.op, 0) + 1
         for entry_id in added_ids(change):
@@ -35,7 +35,7 @@ class KeyLoss:
 
 @dataclass(slots=True)
 class DataLoss:
-    """The whole records after a place in the log."""
+    """The whole records after a point in the log."""
 
     records: int = 0  # Number of records
     unreadable: int = 0  # Those among them with the right checksum that this program cannot read
@@ -48,7 +48,7 @@ class DataLoss:
     other: int = 0  # Transitions of databases as a whole, and of keys beyond that many
 
     def by_weight(self) -> list[KeyLoss]:
-        """The keys, those that lose most first."""
+        """Return the losses by key, those with the most changes first."""
         weighed = [(-loss.changes, loss.db, loss.key, loss) for loss in self.keys.values()]
         return [loss for *_, loss in sorted(weighed, key=itemgetter(0, 1, 2))]
 
@@ -80,7 +80,7 @@ class DataLoss:
 
 
 def data_loss_in(raw: Iterable[RawRecord]) -> DataLoss:
-    """Add up records that would be lost, such as :func:`~millstream.maintenance.log.walk.records_behind` gives."""
+    """Return the total losses of records such as :func:`~millstream.maintenance.log.walk.records_behind` yields."""
     found = DataLoss()
     for position, payload in raw:
         found._add(position, payload)  # noqa: SLF001 - the class of this module

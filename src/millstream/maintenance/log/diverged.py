@@ -1,18 +1,19 @@
-"""Records that only a former primary has, as files: a process of its own, next to the server.
+"""A program that writes the records of a former primary, which no other server has, to files.
 
 ``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes the history after offset ``UPTO`` (-1:
-all of it). ``NAME``, a ``.jsonl``, has it as ``millstream log dump -o jsonl`` shows it. A ``.resp`` next to it has it
-as commands for ``redis-cli --pipe``. Both are on the disk under their names when it ends well; the ``KEEP`` latest of
-the earlier files stay.
+the whole history). ``NAME``, a ``.jsonl`` file, has the format of ``millstream log dump -o jsonl``. A ``.resp`` file
+next to it has the changes as commands for ``redis-cli --pipe``. On success both files are on disk under their names.
+Of the earlier files, the latest stay, ``KEEP`` in all.
 
-It ends at once when its standard input does, as compaction does. It prints three numbers: the records; 1 if the log was
-rewritten after ``UPTO``, so that earlier changes cannot be told apart, and else 0; and the files there are now.
+The process runs next to the server and ends when its standard input is closed, like compaction. It prints three
+numbers: the number of records; 1 if the log was rewritten after ``UPTO``, so that earlier changes are not separable,
+else 0; and the number of files that exist now.
 
 =========  ==================================================
 exit code  meaning
 =========  ==================================================
-0          as above; without a record there is no file
-1          it failed, for the reason given on standard error
+0          success; without a record no file is written
+1          failure, for the reason given on standard error
 =========  ==================================================
 """
 
@@ -43,14 +44,14 @@ _MESSAGES = frozenset({"xadd", "xcfg", "xidmp"})
 
 
 class Tail:
-    """The records of a log that come after an offset of its history."""
+    """The records of a log after an offset of its history."""
 
     def __init__(self, disk: Disk, directory: Path, upto: int) -> None:
         self._disk, self._directory, self._upto = disk, directory, upto
         self.is_rewritten = False  # The log was rewritten after the offset
 
     def __iter__(self) -> Iterator[tuple[LogRecord, bytes]]:
-        """Each record that changed data, and the commands that change them so, as bytes."""
+        """Yield each record that changed data, with the same changes as the bytes of commands."""
         space, selected = Keyspace(), NO_DATABASE
         with FrozenView(self._disk, self._directory) as view:
             manifest = manifest_of(view, self._directory)
@@ -73,7 +74,7 @@ class Tail:
 
 
 def _commands(space: Keyspace, step: Transition) -> list[Command]:
-    """The commands for a transition that was just applied."""
+    """Return the commands for a transition that was just applied."""
     # A server that does not know these newer commands refuses them and misses nothing else. Other newer commands
     # replace the ones that each server knows, or make a group that may be there, so they stay away.
     dialect = "8.6" if step[0] in _MESSAGES else DIALECTS[0]
@@ -81,7 +82,7 @@ def _commands(space: Keyspace, step: Transition) -> list[Command]:
 
 
 def _behind(offset: int, steps: list[Transition]) -> int:
-    """Offset of the history after a record."""
+    """Return the offset of the history after a record."""
     for step in steps:
         if step[0] == "off":
             offset += step[2]
@@ -91,7 +92,7 @@ def _behind(offset: int, steps: list[Transition]) -> int:
 
 
 def write(disk: Disk, path: Path, upto: int) -> tuple[int, bool]:
-    """Write both files; the number of records, and True if the log was rewritten after the offset."""
+    """Write both files. Return the number of records, and True if the log was rewritten after the offset."""
     tail, count = Tail(disk, path.parent, upto), 0
     places = path, path.with_suffix(".resp")
     parts = [each.with_name(each.name + ".part") for each in places]
@@ -125,7 +126,7 @@ def _line(record: LogRecord) -> dict[str, object]:
 
 
 def drop_older(directory: Path, keep: int) -> int:
-    """Remove all but the latest files of tails, each with its commands; the number left."""
+    """Remove all but the ``keep`` latest pairs of files; return the number of pairs left."""
     found = sorted(directory.glob("diverged-*.jsonl"), key=lambda each: each.stat().st_mtime_ns)
     for each in found[:-keep]:
         each.with_suffix(".resp").unlink(missing_ok=True)
@@ -134,7 +135,7 @@ def drop_older(directory: Path, keep: int) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Do it; the exit code. ``argv`` as in the module's text."""
+    """Run the program with the arguments that the module's docstring describes; return the exit code."""
     directory, upto, name, keep = argv
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:

@@ -21,7 +21,7 @@ _Fits: TypeAlias = Callable[[bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice of records, and of their changes."""
+    """Filter for records and their changes."""
 
     start: Moment = ANY  # The first, by position or time
     end: Moment = ANY  # The last, by position or time
@@ -31,7 +31,7 @@ class Choice:
 
 
 def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRecord]:
-    """Records in the order of the log, as it was at the call; works next to a running server too."""
+    """Yield the chosen records in order, as of the moment of the call. This works next to a running server too."""
     disk, path = disk or RealDisk(), path.absolute()
     pattern = glob.rule(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
     try:
@@ -47,7 +47,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRe
 
 
 def _of_kept(disk: Disk, path: Path) -> Iterator[RawRecord]:
-    """The records of a file that a cut kept: it was damaged, so the whole file is searched for whole records."""
+    """Yield the records of a file that a cut kept. It was damaged, so the whole file is searched for whole records."""
     with closing(disk.open_read(path)) as file:
         header = read_header(file, path)
         for _, position, payload in salvage(file, header, HEADER_SIZE, 0):

@@ -1,4 +1,4 @@
-"""All facts about a data directory: its content, its damage, the possible loss, and the next steps."""
+"""Examination of a data directory: its content, its damage, the possible loss, and the next steps."""
 
 import time
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _PAUSE = 0.02  # seconds; a write takes less, so a tail that stays the same in a
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The outcome."""
+    """The result of an examination."""
 
     report: CheckReport  # Files, problems and counts
     running: bool  # A process holds the directory
@@ -47,12 +47,12 @@ class Examination:
 
     @property
     def last(self) -> int:
-        """Position of the last record that a start would have."""
+        """Position of the last record that a start would read."""
         return self.begin - 1 + self.report.records
 
 
 def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress | None = None) -> Examination:
-    """Examine a data directory, which may be in use; this changes nothing and takes no lock."""
+    """Examine a data directory, which may be in use. This changes nothing and takes no lock."""
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
         with FrozenView(disk, directory) as view:
@@ -99,7 +99,10 @@ def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
 
 
 def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
-    """Bytes of a write that was under way when the view was made; its problem is then none and leaves the report."""
+    """Return the size of a write that was in progress when the view was made, else 0.
+
+    Such a write is not damage, so its problem is removed from the report.
+    """
     if len(report.problems) != 1 or report.problems[0].refuses:
         return 0
     name = Path(report.problems[0].path).name
@@ -114,7 +117,7 @@ def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
 
 
 def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
-    """True if a tail that looked torn has become a record since, or was taken back."""
+    """Return True if a tail that looked torn has since become a record or was removed."""
     for _ in range(_LOOKS):
         with closing(disk.open_read(path)) as file:
             size = file.size()
@@ -131,7 +134,7 @@ def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
 
 
 def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str, int] | None:
-    """The first problem, if it lies in the log files, as a place to cut at."""
+    """Return the first problem as a place to cut at; None if it is not in the log files."""
     if not report.problems:
         return None
     first = report.problems[0]
@@ -142,10 +145,10 @@ def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str
 
 
 def kind_of(problem: Problem) -> str:
-    """The kind of damage, one word, which ``-o json`` shows and so never changes.
+    """Return the type of damage as one word. ``-o json`` shows it, so it never changes.
 
-    ``torn`` and ``replaceable``, which a start mends, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``,
-    ``pack``, ``illegible`` or ``damaged``.
+    The types are ``torn`` and ``replaceable``, which a start repairs, ``newer``, ``missing``, ``foreign``,
+    ``manifest``, ``snapshot``, ``pack``, ``illegible`` and ``damaged``.
     """
     name = Path(problem.path).name
     if problem.newer:
@@ -166,7 +169,7 @@ def kind_of(problem: Problem) -> str:
 
 
 def advice(found: Examination) -> list[str]:
-    """Next steps, best first; empty if all is well."""
+    """Return the next steps, best first; empty if the log is whole."""
     report, home = found.report, found.report.directory
     if report.ok:
         return []
@@ -197,7 +200,7 @@ def advice(found: Examination) -> list[str]:
 
 
 def _times(view: FrozenView, directory: Path, report: CheckReport) -> tuple[int | None, int | None]:
-    """Wall times of the first and last record."""
+    """Return the wall times of the first and last record."""
     first = _wall(records(view, directory))
     files = [file.result for file in report.files if file.result and is_segment_name(file.name)]
     full = [result for result in files if result.records]

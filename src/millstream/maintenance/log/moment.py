@@ -1,7 +1,7 @@
-"""A place in the log by position or by time, for point-in-time recovery.
+"""A point in the log by position or by time, for point-in-time recovery.
 
-Each record carries the wall time at which its command ran. A moment means everything before the first record that is
-later. If the clock was set back in between, later records are left out, even those with an earlier time.
+Each record has the wall time at which its command ran. A moment covers all records before the first one with a later
+time. If the clock was set back in between, all records after that one are left out, even those with an earlier time.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ _EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A place in the log; one of the two is given, or none for :data:`ANY`."""
+    """A point in the log. One of the two fields is given, or neither for :data:`ANY`."""
 
     position: int | None = None  # A record's position
     ms: int | None = None  # Wall time in milliseconds
 
 
 ANY = Moment()
-"""No place in particular: all of a log."""
+"""No limit: the whole log."""
 
 
 def parse_moment(word: str, now_ms: int) -> Moment:
-    """A position (``4711``), or a time as :func:`millstream.times.instant` reads it."""
+    """Return the moment for a position (``4711``) or a time as :func:`millstream.times.instant` reads it."""
     if word.isdecimal():
         number = int(word)
         return Moment(ms=number) if number >= _EPOCH_FROM else Moment(position=number)
@@ -41,7 +41,7 @@ def parse_moment(word: str, now_ms: int) -> Moment:
 
 
 def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) -> int:
-    """Position of the last record that belongs to a moment."""
+    """Return the position of the last record that belongs to a moment."""
     base = last = manifest.begin - 1
     if until.position is not None and until.position < base:
         raise UsageError(

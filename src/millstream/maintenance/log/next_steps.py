@@ -1,10 +1,10 @@
-"""Advice on a damaged log, in the same words for every finder of the damage."""
+"""Advice on a damaged log, with the same text for every command that finds damage."""
 
 from pathlib import Path
 
 
 def safety_steps(home: Path) -> list[str]:
-    """The steps before all others, best first: with a copy every later step can be tried again."""
+    """Return the first steps, best first. With a copy, every later step can be repeated."""
     return [
         f"Copy {home} to another disk before anything else, and look for what damages files there.",
         "If there is a backup, restore it: `millstream restore BACKUP NEW_DIR`.",
@@ -12,5 +12,5 @@ def safety_steps(home: Path) -> list[str]:
 
 
 def dump_step(home: Path) -> str:
-    """The command that shows what is left."""
+    """Return the step that shows the remaining records."""
     return f"See every record that can still be read: `millstream log dump {home} --past-damage`."

@@ -1,4 +1,4 @@
-"""Extents of packs that no program could use, although their checksums are right."""
+"""Detection of pack extents that no version can use, although their checksums are right."""
 
 from contextlib import suppress
 
@@ -12,7 +12,7 @@ from millstream.persistence.packs import extents_of
 
 
 def find_unreadable_extents(disk: Disk, report: CheckReport, manifest: Manifest) -> None:
-    """Add to the report each extent that cannot be read; memory is bounded by the largest."""
+    """Add each unreadable extent to the report. Memory use is bounded by the largest extent."""
     for entry in manifest.packs:
         path = report.directory / entry.name
         with suppress(LogCorruptError, FormatError):  # the report has it

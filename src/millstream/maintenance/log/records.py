@@ -1,4 +1,4 @@
-"""Log records for people and programs: each transition with its arguments by name, ids and times readable.
+"""Log records for people and programs: each transition with named arguments, readable ids and times.
 
 The names are those of the functions that apply the transitions, so a new op is readable as soon as it exists.
 """
@@ -34,11 +34,11 @@ class Change:
 
     @property
     def of_stream(self) -> bool:
-        """True if it changes a stream, its groups or its consumers."""
+        """True if the transition changes a stream, its groups or its consumers."""
         return self.op[:1] in {"x", "g", "c"} and self.op != "copy"
 
     def sentence(self) -> str:
-        """One line: op, database and key, then the arguments."""
+        """Return one line: op, database and key, then the arguments."""
         parts = [self.op] if self.db is None else [self.op, f"db{self.db}"]
         parts += [] if self.key is None else [_word(self.key)]
         parts += [f"{name}={_word(value)}" for name, value in self.arguments.items() if value is not None]
@@ -56,7 +56,7 @@ class LogRecord:
 
 
 def read_record(position: int, payload: bytes) -> LogRecord:
-    """A record made readable."""
+    """Return a record in readable form."""
     wall, steps = _unpack(position, payload)
     return LogRecord(position, wall, tuple(_change(step) for step in steps), len(payload))
 
@@ -72,7 +72,7 @@ class NewerRecordError(StorageError):
 
 
 def expect_record(position: int, payload: bytes) -> None:
-    """Make sure that a record can be applied, as far as its own bytes say; cheaper than :func:`read_record`."""
+    """Raise an error if a record's own bytes show that it cannot be applied. Cheaper than :func:`read_record`."""
     for op, *arguments in _unpack(position, payload)[1]:
         if op not in _OPS:
             raise NewerRecordError(f"its op {op!r} is unknown")
@@ -82,7 +82,7 @@ def expect_record(position: int, payload: bytes) -> None:
 
 
 def wall_of(position: int, payload: bytes) -> int:
-    """A record's wall time in milliseconds; cheaper than :func:`read_record`, which reads the changes too."""
+    """Return a record's wall time in milliseconds. Cheaper than :func:`read_record`, which reads the changes too."""
     head = msgpack.Unpacker()
     head.feed(payload[:_HEAD])
     try:
@@ -128,7 +128,7 @@ def _change(step: list[Any]) -> Change:
 
 @cache
 def _takes(op: str) -> tuple[int, int]:
-    """The least and the most arguments of an op."""
+    """Return the smallest and the largest number of arguments of an op."""
     given = list(inspect.signature(_OPS[op]).parameters.values())[1:]
     return sum(one.default is one.empty for one in given), len(given)
 
@@ -151,7 +151,7 @@ def _readable(name: str, value: Any) -> object:
 
 
 def _word(value: object) -> str:
-    """A value in one line, quoted where it is text from outside."""
+    """Return a value as one line. Bytes are quoted and escaped."""
     if isinstance(value, bytes):
         return repr(value)[1:]
     if isinstance(value, list | tuple):
@@ -160,6 +160,6 @@ def _word(value: object) -> str:
 
 
 def added_ids(change: Change) -> Iterator[str]:
-    """The ids of the entries that a change adds to a stream."""
+    """Yield the ids of the entries that a change adds to a stream."""
     if change.op == "xadd":
         yield str(change.arguments["entry_id"])

@@ -1,7 +1,7 @@
-"""Records that a start or a rewriting could not use, although their checksums are right.
+"""Detection of records that a start or a rewrite of the log cannot use, although their checksums are right.
 
-Each is applied with the code of a start, and the result is written and read as a rewriting would. So this takes the
-memory of a start, and of the largest value once more.
+Each record is applied with the code of a start, and the result is written and read back as in a rewrite. So this takes
+as much memory as a start, plus the largest value once more.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ from millstream.persistence.manifest import Manifest
 from millstream.persistence.snapshot import snapshot_payloads
 
 _Placed = tuple[Path, int, int | None, bytes]
-"""A record's file, the byte where it begins, its position (none in a snapshot), and its payload."""
+"""A record's file, its first byte, its position (None in a snapshot) and its payload."""
 
 
 def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
-    """Add to the report of a log found whole the first record that a start could not apply, if there is one."""
+    """Add the first record that a start cannot apply, if any, to the report of a log without other damage."""
     home = report.directory
     sizes = {name: size_of(disk, home / name) for name in manifest.names}
     meter = Meter("read", sum(sizes.values()), tell)
@@ -57,7 +57,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
 
 
 def _expect_rewritable(space: Keyspace) -> None:
-    """Apply the transitions of a snapshot, each key's to an empty keyspace, which holds one value at a time."""
+    """Apply the transitions of a snapshot, one key at a time, each key to a new empty keyspace."""
     one, at = Keyspace(), None
     for step in transitions(space):
         if step[1:3] != at:
@@ -66,7 +66,10 @@ def _expect_rewritable(space: Keyspace) -> None:
 
 
 def _placed(disk: Disk, directory: Path, manifest: Manifest, meter: Meter) -> Iterator[_Placed]:
-    """Every record of a whole log with its place; the byte is counted along, since payloads come without one."""
+    """Yield every record of a whole log with its file and byte.
+
+    The byte is computed from the payload sizes, since payloads come without it.
+    """
     if manifest.snapshot is not None:
         path, offset = directory / manifest.snapshot.name, HEADER_SIZE
         for payload in snapshot_payloads(disk, directory, manifest.snapshot, meter.at):

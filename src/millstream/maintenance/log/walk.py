@@ -1,4 +1,4 @@
-"""Walking over the records of a data directory, whole or damaged, with bounded memory. Only reads."""
+"""Reading of the records of a data directory, whole or damaged, with bounded memory."""
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -23,13 +23,13 @@ from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, assess, open_file, read_header, salvage
 
 RawRecord = tuple[int, bytes]
-"""A record as the log has it: position and payload."""
+"""A record as stored in the log: position and payload."""
 
 _KEPT = ("torn-", "cut-")
 
 
 def expect_log(disk: Disk, directory: Path) -> None:
-    """Make sure that a directory is one of ours: a mistyped path must not look like an empty log."""
+    """Raise an error unless the directory has files of a log: a mistyped path must not look like an empty log."""
     if not any(_is_ours(name) for name in disk.list(directory)):
         raise StorageError(f"{directory} has no log. Give a data directory.")
 
@@ -41,7 +41,7 @@ def _is_ours(name: str) -> bool:
 
 
 def manifest_of(disk: Disk, directory: Path) -> Manifest | None:
-    """The manifest, or None if there is none that can be read."""
+    """Return the manifest, or None if no readable one exists."""
     try:
         return read_manifest(disk, directory)
     except (LogCorruptError, FormatError):
@@ -49,7 +49,7 @@ def manifest_of(disk: Disk, directory: Path) -> Manifest | None:
 
 
 def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
-    """The log files in order: as in the manifest of a start, or without one by their own headers."""
+    """Return the log files in order, by the manifest that a start uses, or without one by their own headers."""
     manifest = manifest_of(disk, directory)
     if manifest is not None:
         return list(effective_manifest(disk, directory, manifest).segments)
@@ -62,7 +62,7 @@ def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
 
 
 def records(disk: Disk, directory: Path, *, start: int = 1, past_damage: bool = False) -> Iterator[RawRecord]:
-    """The records from a position on, in order; a torn tail ends them, as it does at a start of the server."""
+    """Yield the records from a position on, in order. A torn tail ends them, as at a start of the server."""
     entries = log_files(disk, directory)
     for entry, following in zip_longest(entries, entries[1:]):
         if following is not None and following.first <= start:
@@ -97,7 +97,7 @@ def _of_file(
 
 
 def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Iterator[RawRecord]:
-    """The whole records that cutting the log at a byte of a file would lose: there, and in every file that follows."""
+    """Yield the whole records that a cut at a byte of a file would lose, in that file and all later ones."""
     for entry in log_files(disk, directory):
         if entry.name < name:
             continue
@@ -109,7 +109,7 @@ def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Itera
 
 
 def scanned(file: DiskFile, header: FileHeader, offset: int) -> Scan:
-    """The whole frames of a file before a byte of it; their end is that byte itself, if a frame ends there."""
+    """Return the scan of a file's whole frames before a byte. Its end is that byte if a frame ends there."""
     scan = Scan(file, header, min(offset, file.size()))
     for _ in scan.runs():
         pass
