@@ -1,10 +1,10 @@
-"""Moving in and out: streams copied between any two servers, or to and from files, and compared.
+"""Migration: copy streams between any two servers, or to and from files, and compare them.
 
-Read in this order: ``connection`` is one end and ``capabilities`` the abilities of the other. ``read_stream`` reads the
-parts of a stream page by page, and ``commands`` makes commands of them. ``copy_stream`` copies one stream under a
-temporary name and renames it when ``compare`` has read both sides again. ``command_file`` is a file of plain commands
-and ``rdb_file`` one of Redis's own. ``run`` does many streams and reports the outcome of each. ``errors`` are sorted by
-their meaning for the other streams.
+Read in this order: ``connection`` is a connection to either server, and ``capabilities`` finds the target's features.
+``read_stream`` reads the parts of a stream page by page, and ``commands`` turns them into commands. ``copy_stream``
+copies one stream under a temporary name, and renames it after ``compare`` has read both sides again. ``command_file``
+reads and writes files of plain commands, and ``rdb_file`` RDB files. ``run`` copies many streams and reports the
+outcome of each. ``errors`` are sorted by their consequence for the other streams.
 
-A source is only ever read, and a copy is not visible before it was compared. docs/moving.md lists what is carried.
+A source is only ever read, and a copy is not visible before it was compared. docs/moving.md lists the copied facts.
 """

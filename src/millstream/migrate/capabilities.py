@@ -1,4 +1,4 @@
-"""A target's abilities, found by asking it; versions say little, since forks and proxies report any."""
+"""The features of a target, found by sending commands. Versions prove little, since forks and proxies report any."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from millstream.migrate.connection import Command, Link, Reply, refusal
 
 @dataclass(frozen=True, slots=True)
 class TargetFeatures:
-    """The commands and options that carry more than entries."""
+    """The target's commands and options for facts other than entries."""
 
     counters: bool = True  # XSETID with ENTRIESADDED and MAXDELETEDID (Redis 7.0)
     entries_read: bool = True  # XGROUP SETID with ENTRIESREAD (Redis 7.0)
@@ -38,11 +38,11 @@ _PROBES: tuple[Command, ...] = (
 
 
 def find_features(link: Link) -> TargetFeatures:
-    """Ask a server, in one round trip and without making a key: a refusal shows its abilities."""
+    """Find a server's features in one round trip, without creating a key. Its error replies show them."""
     return TargetFeatures(*(_misses_key(reply) for reply in link.ask(_PROBES)))
 
 
 def _misses_key(reply: Reply) -> bool:
-    """True if a refusal is about the key that is not there, not about the words."""
+    """Return True if an error reply is about the missing key, not about the arguments."""
     text = refusal(reply).lower() if isinstance(reply, ResponseError) else ""
     return "no such key" in text or "requires the key to exist" in text

@@ -1,9 +1,9 @@
-"""Streams as a file of plain commands, and back: RESP for ``redis-cli --pipe``, or text quoted as redis-cli reads it.
+"""Streams as a file of plain commands, and back: RESP for ``redis-cli --pipe``, or text quoted for redis-cli.
 
-Each stream is made under its own name, so the file is for a server that does not have these keys. A name that ends in
-``.gz`` is compressed. The file is written next to its place and moved there when it is whole. It ends in a PING with
-the number of commands, since a file that lost its end between two commands looks whole. To read a file, its commands
-are run in a store in memory, and the streams are copied from there as from any server. Only commands that this module
+Each stream is created under its own name, so the file is for a server without these keys. If the file's name ends in
+``.gz``, it is compressed. The file is written under a temporary name and renamed when it is complete. It ends in a PING
+with the number of commands, which reveals a file that was cut between two commands. To import a file, its commands are
+run in a store in memory, and the streams are copied from there as from any server. Only commands that this module
 writes are run.
 """
 
@@ -45,7 +45,7 @@ _WRITTEN = {byte: b"\\" + bytes([letter]) for letter, (byte,) in _ESCAPES.items(
 
 
 class Writer:
-    """A file being written; see :func:`writing`."""
+    """Writer of commands to a file; see :func:`writing`."""
 
     def __init__(self, file: IO[bytes], form: Form, supports: TargetFeatures) -> None:
         self._file, self.supports = file, supports
@@ -53,7 +53,7 @@ class Writer:
         self._pack = pack if form == "resp" else as_text
 
     def stream(self, source: Link, key: bytes, tell: Tell) -> Overview:
-        """Write one stream; returns it as it was written."""
+        """Write one stream; return its overview as written."""
         for left in range(ATTEMPTS - 1, -1, -1):
             before = overview(source, key)
             try:
@@ -86,7 +86,7 @@ class Writer:
             raise ChangedError("it changed while it was exported: stop writers and readers")
 
     def end(self) -> None:
-        """Write the mark that nothing is missing."""
+        """Write the end mark, which proves that nothing is missing."""
         self._file.write(self._pack(("PING", _SEAL + b"%d" % self._commands)))
 
     def _put(self, commands: Iterable[Command]) -> None:
@@ -97,7 +97,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that gets its name durably at a good end; its name until then is yielded with it."""
+    """Yield a file and its temporary name. If the block succeeds, give the file its final name durably."""
     if path.is_dir():
         raise MigrationError(f"{path} is a directory: name a file in it")
     part = path.with_name(f"{path.name}.part")
@@ -114,7 +114,7 @@ def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tup
 
 
 def as_text(command: Command) -> bytes:
-    """One command as redis-cli reads it from a terminal or a file: words in quotes where they need them."""
+    """Return one command as redis-cli reads it from a terminal or a file, with quotes where needed."""
     return b" ".join(map(_quoted, command)) + b"\n"
 
 
@@ -130,10 +130,9 @@ def _quoted(word: bytes | str | int) -> bytes:
 
 
 def load(path: Path, link: Link) -> None:
-    """Run a file's commands at ``link``.
+    """Send a file's commands to ``link``.
 
-    Only those of :data:`COMMANDS` are run, since a file may come from anywhere: FLUSHALL in it is refused, not
-    executed.
+    Only those of :data:`COMMANDS` are sent, since a file may come from anywhere: a FLUSHALL in it raises an error.
     """
     count = 0
     batch: list[list[bytes]] = []
@@ -165,7 +164,7 @@ def _commands(path: Path) -> Iterator[list[bytes]]:
 
 
 def _sealed(path: Path, commands: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """The commands of one export, or of several in a row, each with its end."""
+    """Yield the commands of one or several exports in a row; check the end mark of each."""
     since, sealed = 0, False
     for at, words in enumerate(commands, 1):
         sealed = len(words) == 2 and words[0].upper() == b"PING" and words[1].startswith(_SEAL)
@@ -223,7 +222,7 @@ _ESCAPED = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 
 
 def split(line: bytes) -> list[bytes] | None:
-    """The words of a line as :func:`as_text` quotes them; None if it is not of that form."""
+    """Return the words of a line that :func:`as_text` quoted; None if its format is different."""
     words, at, line = [], 0, line.rstrip(b"\r\n")
     while line[at:].strip():
         found = _WORD.match(line, at)

@@ -1,9 +1,9 @@
-"""The commands that make a stream equal to another one. Only words are made here; nothing is sent.
+"""Construction of the commands that make one stream equal to another. This module sends nothing.
 
-In the order of :func:`creating`, :func:`orphaned_records`, :func:`adding`, :func:`claiming`, :func:`closing`. XCLAIM
-makes a pending record only for an entry that exists. So the entries that are pending and gone are added first, claimed,
-and trimmed away again. XTRIM, unlike XDEL, leaves no trace in the stream's counters, and an empty stream lets XSETID go
-back to 0-0.
+The order is :func:`creating`, :func:`orphaned_records`, :func:`adding`, :func:`claiming`, :func:`closing`. XCLAIM
+creates a pending record only for an existing entry. So entries that are pending but deleted are added first, claimed,
+and trimmed away again. Unlike XDEL, XTRIM leaves no trace in the stream's counters, and an empty stream allows XSETID
+to go back to 0-0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,19 +14,19 @@ from millstream.migrate.read_stream import UNKNOWN, Entry, GroupInfo, Overview, 
 from millstream.texts import plural
 
 CLAIMED_AT_ONCE = 500
-"""Ids in one XCLAIM: a command blocks its server while it runs."""
+"""Number of ids in one XCLAIM. A command blocks its server while it runs."""
 
 RELEASED_HOLDER = b""
-"""The holder of released entries on servers without XNACK; ``millstream.client.emulate`` does the same."""
+"""Consumer that holds released entries on servers without XNACK, as in ``millstream.client.emulate``."""
 
 DEFAULT_SETTINGS = (100, 100)
-"""Seconds and messages that every new stream remembers."""
+"""Default seconds and number of messages that a stream remembers."""
 
 _GUARD = b"millstream:moving"
 
 
 def creating(key: bytes, groups: tuple[GroupInfo, ...]) -> list[Command]:
-    """An empty stream with these groups and consumers."""
+    """Return the commands for an empty stream with these groups and consumers."""
     commands: list[Command] = []
     for group in groups:
         commands.append(("XGROUP", "CREATE", key, group.name, "0-0", "MKSTREAM"))
@@ -39,7 +39,7 @@ def creating(key: bytes, groups: tuple[GroupInfo, ...]) -> list[Command]:
 def orphaned_records(
     key: bytes, held: list[tuple[bytes, list[PendingRecord]]], supports: TargetFeatures
 ) -> Iterator[Command]:
-    """Pending records whose entries are gone."""
+    """Yield the commands for pending records whose entries were deleted."""
     ids = {record.id for _, records in held for record in records}
     for entry_id in sorted(ids, key=as_id):
         yield ("XADD", key, entry_id, "gone", "1")
@@ -51,15 +51,15 @@ def orphaned_records(
 
 
 def adding(key: bytes, page: Iterable[Entry]) -> list[Command]:
-    """Entries with their ids, fields in order."""
+    """Return the commands that add entries with their ids and with fields in order."""
     return [("XADD", key, entry_id, *fields) for entry_id, fields in page]
 
 
 def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: TargetFeatures) -> Iterator[Command]:
-    """Pending records of entries that exist; those delivered together are claimed together.
+    """Yield the commands for pending records of existing entries. Records delivered together are claimed together.
 
-    XCLAIM sets one delivery time and count for all its ids, so records that differ in them need a command each. Workers
-    read batches, so there are far fewer such groups than records.
+    One XCLAIM sets the same delivery time and count for all its ids, so different records need separate commands.
+    Workers read batches, so there are far fewer such groups than records.
     """
     alike: dict[tuple[bytes | None, int, int], list[bytes]] = {}
     for record in records:
@@ -76,9 +76,9 @@ def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: T
 
 
 def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Command]:
-    """Counters, positions and settings; may be sent again when more entries were added.
+    """Return the commands for counters, positions and settings. They may be sent again after more entries were added.
 
-    They come last: XADD, XTRIM and XCLAIM change the counters on their way, and here they get their old values.
+    They come last: XADD, XTRIM and XCLAIM change the counters, and these commands restore the right values.
     """
     commands: list[Command] = []
     if supports.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:
@@ -100,7 +100,7 @@ def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Comm
 
 
 def unsupported(stream: Overview, supports: TargetFeatures) -> list[str]:
-    """The facts that commands cannot carry to a server of these abilities, except the times of consumers."""
+    """Return the facts, except the times of consumers, that commands cannot carry to a server with these features."""
     found = []
     if not supports.counters and (stream.max_deleted not in {None, b"0-0"} or stream.entries_added != stream.length):
         found.append("entries-added and max-deleted-entry-id: the target's XSETID does not take them; it counts again")

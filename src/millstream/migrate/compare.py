@@ -1,4 +1,4 @@
-"""Two streams read again and compared, entry by entry and record by record."""
+"""Comparison of two streams: both are read again and compared entry by entry and record by record."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from millstream.migrate.connection import Link
 from millstream.texts import plural
 
 SHOWN = 10
-"""Differences that are kept in words; all are counted."""
+"""Number of differences with a text. All are counted."""
 
 Tell = Callable[[int], None]
 
@@ -25,20 +25,20 @@ class Differences:
     texts: list[str] = field(default_factory=list)  # Texts of the first :data:`SHOWN`
 
     def add(self, text: str) -> None:
-        """One more."""
+        """Add one difference."""
         self.count += 1
         if len(self.texts) < SHOWN:
             self.texts.append(text)
 
     def unless_equal(self, what: str, source: object, copy: object) -> None:
-        """One more if both ends tell something, and not the same."""
+        """Add one difference if both servers report the value and the two values differ."""
         if source is not None and copy is not None and source != copy:
             self.add(f"{what}: {shortened(source)} at the source, {shortened(copy)} in the copy")
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two streams."""
+    """One of the two streams: its connection and key."""
 
     link: Link
     key: bytes
@@ -47,7 +47,7 @@ class Side:
 def compare(
     source: Side, copy: Side, stream: read_stream.Overview, supports: TargetFeatures, *, times: bool, tell: Tell
 ) -> Differences:
-    """Read both again."""
+    """Read both streams again and return their differences."""
     found = Differences()
     made = read_stream.overview(copy.link, copy.key)
     expected = stream if times else _expected(stream, supports)
@@ -70,7 +70,7 @@ def compare(
 
 
 def _expected(stream: read_stream.Overview, supports: TargetFeatures) -> read_stream.Overview:
-    """The result that commands can make of the source: the copy is compared with that."""
+    """Return the best result that commands can produce from the source. The copy is compared with it."""
     groups = []
     for group in stream.groups if supports.release else map(_with_holder, stream.groups):
         read = group.entries_read if supports.entries_read else None
@@ -88,7 +88,7 @@ def _expected(stream: read_stream.Overview, supports: TargetFeatures) -> read_st
 
 
 def _with_holder(group: read_stream.GroupInfo) -> read_stream.GroupInfo:
-    """The group with the consumer that holds released entries among the others, if anything was released."""
+    """Return the group with the holder of released entries among its consumers, if any entry was released."""
     consumers = {each.name: each for each in group.consumers}
     if group.released:
         consumers.setdefault(RELEASED_HOLDER, read_stream.ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
@@ -121,12 +121,15 @@ def _group(found: Differences, group: read_stream.GroupInfo, made: read_stream.G
 
 
 def _read(group: read_stream.GroupInfo) -> object:
-    """Entries read as it is shown: null is a value here, and a server that does not tell says None."""
+    """Return "entries-read" for comparison.
+
+    A null becomes text, since None means that the server does not report it.
+    """
     return "null" if group.entries_read == read_stream.UNKNOWN else group.entries_read
 
 
 def _entries(found: Differences, source: Side, copy: Side, upto: bytes, tell: Tell) -> None:
-    """Page by page while the pages are alike, entry by entry where they are not."""
+    """Compare the entries page by page. Pages that differ are compared entry by entry."""
     done = 0
     theirs = read_stream.Entries(source.link, source.key, upto=upto)
     ours = read_stream.Entries(copy.link, copy.key)
@@ -151,14 +154,14 @@ def _entries(found: Differences, source: Side, copy: Side, upto: bytes, tell: Te
 
 
 def _only(found: Differences, rest: list[Any], what: str) -> list[Any]:
-    """Note the rest as a difference, with nothing to compare it to; returns an empty rest."""
+    """Add each remaining entry of one side as a difference; return an empty list."""
     for entry in rest:
         found.add(f"entry {shortened(entry[0])} {what}")
     return []
 
 
 def _unlike(found: Differences, left: list[Any], right: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Compare two sorted runs as far as both go; returns the rest of each."""
+    """Compare two sorted runs up to the end of the shorter one; return the remainder of each."""
     at = on = 0
     while at < len(left) and on < len(right):
         one, other = left[at], right[on]
@@ -196,7 +199,7 @@ def _records(
     theirs: Iterator[read_stream.PendingRecord],
     ours: Iterator[read_stream.PendingRecord],
 ) -> None:
-    """Two sorted runs of pending records."""
+    """Compare two sorted runs of pending records."""
     one, other = next(theirs, None), next(ours, None)
     while one is not None or other is not None:
         name = f"group {shortened(group)}, pending"
@@ -219,7 +222,7 @@ def _of(record: read_stream.PendingRecord) -> str:
 
 
 def shortened(value: object) -> str:
-    """At most sixty characters of a value, bytes without their b."""
+    """Return at most sixty characters of a value, without the ``b`` of bytes."""
     text = repr(value)
     if isinstance(value, bytes):
         text = text[1:]

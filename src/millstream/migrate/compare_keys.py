@@ -1,9 +1,9 @@
-"""All keys of two servers read and compared, such as those of a primary and its replica; nothing is written.
+"""Comparison of all keys of two servers, such as a primary and its replica. It writes nothing.
 
-Both are to be at rest. A key that differs is read once more before it is named, since one that has just changed looks
-the same as one that differs. The comparison leaves out facts that are each server's own: when consumers were seen and
-active, and the memory of idempotent adding. A released pending entry equals one that a consumer without a name holds,
-since a release is sent in that form to servers that know none.
+No client should write to either server meanwhile. A key that differs is read once more before it is reported, since a
+key that has just changed looks the same. The comparison leaves out facts that every server has for itself: the times
+when consumers were seen and active, and the memory of idempotent producers. A released pending entry equals one of a
+consumer without a name, since servers without XNACK receive a release in that form.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,34 +21,34 @@ from millstream.migrate.errors import ChangedError, MigrationError, RefusedError
 from millstream.migrate.read_stream import overview
 
 PAGE_KEYS = 200
-"""Keys asked for at a time."""
+"""Number of keys in one request."""
 
 TIMEOUT = 30.0
-"""Seconds without a word of a server after which it does not answer: a command here is always quicker."""
+"""Seconds of silence after which a server counts as gone. Every command here is faster."""
 
 PAGE_ITEMS = 1000
-"""Members of a collection asked for at a time, where they have an order."""
+"""Number of members in one request, for collections that have an order."""
 
-# A part of INFO's keyspace that is there without keys too
+# Header of INFO's keyspace section, present even without keys
 _SECTION = "# Keyspace"
-# Letters of an answer that are shown
+# Characters of an invalid reply that are shown
 _SAID = 100
 
 _PLAIN = {b"string", b"list", b"set", b"zset", b"hash", b"stream"}
 
 Tell = Callable[[str, int, int], None]
-"""Called with ``"compared"``, the number of keys compared, and the number of all."""
+"""Callback with ``"compared"``, the number of keys compared, and the number of all keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyDifference:
-    """A key that is not the same on both."""
+    """A key that differs between the two servers."""
 
     db: int  # Number of its database
     key: bytes  # Its name
     type: str  # Type of the value, in the source if it is there
     count: int  # Number of differences
-    texts: tuple[str, ...]  # Some of that, in words
+    texts: tuple[str, ...]  # Texts of some of them
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class KeyComparison:
 
 
 def compare_servers(source: str, copy: str, tell: Tell, *, timeout: float = TIMEOUT) -> KeyComparison:
-    """Read all keys of all databases."""
+    """Read and compare all keys of all databases."""
     found = KeyComparison()
     with Link(source, timeout=timeout) as one, Link(copy, timeout=timeout) as other:
         try:
@@ -84,11 +84,11 @@ def _compare_all(found: KeyComparison, one: Link, other: Link, tell: Tell) -> No
 
 
 def _databases(*links: Link) -> dict[int, list[int]]:
-    """Number of a database -> number of its keys on each server."""
+    """Return the number of keys on each server, by database."""
     found: dict[int, list[int]] = {}
     for link in links:
         text = link.call("INFO", "keyspace").decode()
-        if _SECTION not in text:  # a server that says OK to everything is not an empty server
+        if _SECTION not in text:  # a server that replies OK to everything is not an empty one
             raise ValueError(text[:_SAID])
         for line in text.splitlines():
             name, mark, facts = line.partition(":keys=")
@@ -111,7 +111,7 @@ class _Database:
                 tell()
 
     def _look_again(self, key: bytes) -> None:
-        """At a key that differed."""
+        """Read a key that differed once more, and record it if it still differs."""
         heads = self._heads([key])[0]
         differences = self._differences(key, heads)
         if differences:
@@ -119,7 +119,7 @@ class _Database:
             self._found.different.append(KeyDifference(self._db, key, kind, *differences))
 
     def _heads(self, keys: list[bytes]) -> list[tuple[tuple[bytes, int], tuple[bytes, int]]]:
-        """Type and end (wall milliseconds, -1 for none, -2 without the key) of each key at both ends."""
+        """Return type and expiry of each key on both servers: wall milliseconds, -1 for none, -2 for a missing key."""
         commands: list[Command] = [command for key in keys for command in (("TYPE", key), ("PEXPIRETIME", key))]
         for link in self._links:
             link.send(commands)
@@ -129,7 +129,7 @@ class _Database:
             for command, reply in zip(commands, replies, strict=True):
                 if command[0] == "TYPE":
                     link.accepted(reply, command)
-            # Redis before 7.0 does not report the moment; such a server's keys are taken to end when they should
+            # Redis before 7.0 does not report the expiry time, which then counts as equal
             ends = [None if isinstance(reply, ResponseError) else reply for reply in replies[1::2]]
             both.append(list(zip(replies[::2], ends, strict=True)))
         return list(zip(*both, strict=True))
@@ -137,7 +137,7 @@ class _Database:
     def _differences(
         self, key: bytes, kinds: tuple[tuple[bytes, int], tuple[bytes, int]]
     ) -> tuple[int, tuple[str, ...]] | None:
-        """The number of differences, and some of them in words; None for none."""
+        """Return the number of differences and the texts of some; None if there are none."""
         (kind, ends), (other, other_ends) = kinds
         if kind == other == b"none":
             return None
@@ -169,13 +169,13 @@ class _Database:
         except ChangedError as error:
             return 1, [str(error)]
         except RefusedError as error:
-            if error.code in {"ERR", "WRONGTYPE"}:  # it is gone, or another, since its type was asked for
+            if error.code in {"ERR", "WRONGTYPE"}:  # it was deleted or replaced since its type was read
                 return 1, [f"changed while it was read: {error}"]
             raise
         return found.count, found.texts
 
     def _value(self, key: bytes, kind: bytes) -> str | None:
-        """The first thing that differs, in words."""
+        """Return a text about the first difference; None if the values are equal."""
         pages = [_READS[kind](link, key) for link in self._links]
         at = 0
         while True:

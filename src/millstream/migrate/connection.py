@@ -1,4 +1,4 @@
-"""One connection to either end of a migration: commands out in batches, the server's own values back."""
+"""A connection to either server of a migration. It sends commands in batches and returns the raw replies."""
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ Command: TypeAlias = Sequence[Word]
 Reply: TypeAlias = Any
 
 TIMEOUT = 300.0
-"""Seconds until a server that says nothing counts as gone: a large DUMP or RENAME takes a while."""
+"""Seconds of silence after which a server counts as gone. A large DUMP or RENAME takes a while."""
 
 CONNECT_TIMEOUT = 10.0
 
@@ -47,17 +47,17 @@ _CODES = {
 
 
 def pack(command: Command) -> bytes:
-    """A command as it goes over the wire."""
+    """Return a command as it is sent to the server."""
     packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type]  # its stub wants each word of every type
     return packed
 
 
 class Link(AbstractContextManager["Link"]):
-    """A connection that is used by one thread and repeats nothing."""
+    """A connection that one thread uses and that repeats no command."""
 
     def __init__(self, url: str, *, db: int | None = None, timeout: float = TIMEOUT) -> None:
         self.name = without_password(url)
-        # It is a store in this process, without other clients that wait for an answer
+        # It is a store in this process, without other clients that wait for a reply
         self.is_own = url.startswith(("memory://", "file://"))
         self._client = sync_client(url, protocol=2, socket_timeout=timeout, socket_connect_timeout=CONNECT_TIMEOUT)
         try:
@@ -71,7 +71,7 @@ class Link(AbstractContextManager["Link"]):
             self.call("SELECT", db)
 
     def send(self, commands: Iterable[Command]) -> None:
-        """Send commands without waiting; :meth:`receive` takes their replies."""
+        """Send commands without waiting; :meth:`receive` reads their replies."""
         packed = [pack(command) for command in commands]
         self._owed += len(packed)
         try:
@@ -80,7 +80,7 @@ class Link(AbstractContextManager["Link"]):
             raise self._lost(error) from None
 
     def receive(self) -> Reply:
-        """The next reply that is owed; a refusal is a value of type ResponseError."""
+        """Return the next outstanding reply. An error reply is a value of type ResponseError."""
         assert self._owed, "nothing was asked"
         self._owed -= 1
         try:
@@ -93,17 +93,17 @@ class Link(AbstractContextManager["Link"]):
             raise self._lost(error) from None
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands, sent at once; refusals are values."""
+        """Send commands together and return their replies. Error replies are values."""
         self.send(commands)
         return [self.receive() for _ in commands]
 
     def call(self, *command: Word) -> Reply:
-        """The reply to one command."""
+        """Send one command and return its reply; raise an error for an error reply."""
         self.send([command])
         return self.accepted(self.receive(), command)
 
     def accepted(self, reply: Reply, command: Command) -> Reply:
-        """The reply itself."""
+        """Return the reply; raise an error if it is an error reply."""
         if not isinstance(reply, ResponseError):
             return reply
         text = refusal(reply)
@@ -112,7 +112,7 @@ class Link(AbstractContextManager["Link"]):
         raise RefusedError(f"{self.name} refused {_verb(command)}: {text}{advice}", code=code)
 
     def scan(self, pattern: str = "*") -> Iterator[list[bytes]]:
-        """The keys that match, a page at a time, each once."""
+        """Yield the keys that match, a page at a time, each key once."""
         cursor, seen = b"0", set()
         while True:
             cursor, page = self.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
@@ -127,7 +127,7 @@ class Link(AbstractContextManager["Link"]):
             self.receive()
 
     def close(self) -> None:
-        """Hang up; a store of this process is closed with everything on disk."""
+        """Close the connection. A store of this process is closed with everything on disk."""
         self._client.connection_pool.release(self._connection)
         self._client.close()
 
@@ -148,7 +148,7 @@ class Link(AbstractContextManager["Link"]):
 
 
 def same_place(one: Link, other: Link) -> bool:
-    """True if both ends are one database: a key created at one exists at the other."""
+    """Return True if both connections lead to one database: a key created at one exists at the other."""
     mark = b"millstream:moving:same-place:" + secrets.token_hex(8).encode()
     other.call("SET", mark, "1", "PX", 10_000)
     try:
@@ -158,13 +158,13 @@ def same_place(one: Link, other: Link) -> bool:
 
 
 def refusal(error: ResponseError) -> str:
-    """The server's text, with the code that redis-py's classes may have taken off."""
+    """Return the server's error text with its code, which redis-py's classes may have removed."""
     text = str(error)
     code = _CODES.get(type(error).__name__, "")
     return text if text.startswith(code) else f"{code} {text}"
 
 
 def _verb(command: Command) -> str:
-    """A command's name for messages."""
+    """Return a command's name for messages."""
     words = [word.decode() if isinstance(word, bytes) else str(word) for word in command[:1]]
     return words[0] if words else "a command"

@@ -1,12 +1,12 @@
-"""One stream copied: under a temporary name, compared with its source, renamed.
+"""Copying of one stream: it is copied under a temporary name, compared with its source, and renamed.
 
-A copy is made in one of two ways. DUMP and RESTORE carry everything at one moment, where the target takes the
-source's form and the stream is small enough to be one message. Commands carry all but the times of consumers and
-remembered messages, page by page.
+A copy is made in one of two ways. DUMP and RESTORE carry all facts of one moment, if the target accepts the source's
+format and the stream is small enough for one message. Otherwise commands carry the stream page by page, all but the
+times of consumers and remembered messages.
 
-A copy that is not whole is never visible: a stream has been compared before it gets its own name. A run that was killed
-leaves the temporary key, which the next run drops. Comparing :class:`Overview` before and after finds a stream that is
-written to meanwhile: added entries are fetched, and any other change makes the copy start again.
+An incomplete copy is never visible: a stream is compared before it gets its final name. A killed run leaves the
+temporary key, which the next run deletes. :class:`Overview` before and after reveals writes to the stream meanwhile.
+Added entries are copied too, and any other change makes the copy start again.
 """
 
 from collections import deque
@@ -25,49 +25,52 @@ from millstream.migrate.connection import Command, Link, Reply
 from millstream.migrate.errors import ChangedError, RefusedError, UnequalError
 
 TEMPORARY = b"millstream:moving:"
-"""Before the name of a stream, the name of its unfinished copy."""
+"""Prefix of the name of an unfinished copy, before the stream's name."""
 
 DUMP_BYTES = 8 << 20
-"""Streams above this size (by MEMORY USAGE) are copied by commands: RESTORE stops its server while it works."""
+"""Largest size for DUMP, by MEMORY USAGE. Larger streams are copied by commands, since RESTORE blocks its server."""
 
 OWN_DUMP_BYTES = 400 << 20
-"""The same between two stores of this process: one command carries no more than 512 MiB."""
+"""Largest size for DUMP between two stores of this process. One command carries at most 512 MiB."""
 
 ATTEMPTS = 3
-"""Times that a changing stream is copied again."""
+"""Number of attempts to copy a stream that keeps changing."""
 
 PAGES_AT_ONCE = 4
-"""Pages on their way to the target: a server that syncs its disk before it replies then syncs once for several."""
+"""Number of pages sent before the first reply is read.
+
+A server that syncs before it replies then syncs once for all.
+"""
 
 CATCH_UPS = 5
-"""Times in one attempt that entries added meanwhile are fetched."""
+"""Number of times that one attempt copies the entries added meanwhile."""
 
 Way = Literal["auto", "dump", "commands"]
 Tell = Callable[[str, int], None]
-"""Called with ``"copied"`` or ``"compared"`` and the number of this stream's entries so far."""
+"""Callback with ``"copied"`` or ``"compared"`` and the number of this stream's entries so far."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """The outcome for a stream that was copied."""
+    """The outcome for a copied stream."""
 
     way: str  # The way that carried it
     stream: read_stream.Overview  # The source as it was carried
-    losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold, in words
+    losses: list[str] = field(default_factory=list)  # Texts of facts that the target cannot hold
     behind: int = 0  # Entries that were added to the source meanwhile and are not in the copy
     lacks_times: bool = False  # Consumers were seen last when they were copied, not when they were seen
 
 
 @dataclass(slots=True)
 class Copier:
-    """Copies streams from one link to the other."""
+    """Copies streams from one connection to the other."""
 
     source: Link  # Read only
     target: Link  # Written to
     supports: TargetFeatures  # The target's abilities
-    way: Way = "auto"  # The way to copy; ``auto`` takes DUMP where it is taken and fits
-    check: bool = True  # Both sides are read again and compared
-    strict: bool = False  # Refuse where something would be lost
+    way: Way = "auto"  # The way to copy; ``auto`` uses DUMP if the target accepts it and it fits
+    check: bool = True  # Read both sides again and compare
+    strict: bool = False  # Refuse a stream with any loss
     tell: Tell = lambda _what, _done: None  # Called with progress, see :data:`Tell`
     takes_dumps: bool = True  # The target has not refused a payload yet
 
@@ -131,14 +134,14 @@ class Copier:
     # ------------------------------------------------------------------ DUMP and RESTORE
 
     def _restored(self, key: bytes, temporary: bytes) -> read_stream.Overview | None:
-        """The source as it was when it was dumped, if the target took the payload."""
+        """Copy the stream by DUMP and RESTORE. Return its overview at that moment, None if the target refused it."""
         reason, restored = self._restoring(key, temporary)
         if self.way == "dump" and restored is None:
             raise RefusedError(f"only DUMP and RESTORE were allowed, and {reason}", code="DUMP")
         return restored
 
     def _restoring(self, key: bytes, temporary: bytes) -> tuple[str, read_stream.Overview | None]:
-        """The same, or why not."""
+        """Try DUMP and RESTORE; return the reason of a failure, and the overview or None."""
         if self.way == "commands" or not self.takes_dumps:
             return "the target has refused a DUMP of the source", None
         if not self._fits(key):
@@ -153,7 +156,7 @@ class Copier:
         return "", seen
 
     def _dumped(self, key: bytes) -> tuple[read_stream.Overview, Reply]:
-        """The stream's overview and its payload, both of one moment."""
+        """Return the stream's overview and its payload, both of the same moment."""
         words: tuple[Command, ...] = (("MULTI",), read_stream.overview_command(key), ("DUMP", key), ("EXEC",))
         replies = self.source.ask(words)
         refused = next((reply for reply in replies[:3] if isinstance(reply, ResponseError)), None)
@@ -196,7 +199,7 @@ class Copier:
         return Copied("commands", now, lost, lacks_times=has_consumers)
 
     def _add(self, key: bytes, temporary: bytes, after: bytes, upto: bytes, done: int) -> None:
-        """Add entries; while the target adds one page, the source prepares the next."""
+        """Add entries. While the target adds one page, the source prepares the next."""
         waiting: deque[list[bytes]] = deque()
         for page in read_stream.Entries(self.source, key, after, upto):
             ids = [entry[0] for entry in page]
@@ -211,7 +214,7 @@ class Copier:
             self.tell("copied", done)
 
     def _added(self, ids: list[bytes]) -> int:
-        """Receive the target's confirmation of each id; their number."""
+        """Check the target's confirmation of each id; return their number."""
         for entry_id in ids:
             reply = self.target.accepted(self.target.receive(), ("XADD",))
             if reply != entry_id:
@@ -238,9 +241,9 @@ class Copier:
 
 
 def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:
-    """Commands in pieces whose replies fit into a socket's buffers.
+    """Split commands into batches whose replies fit into a socket's buffers.
 
-    Beyond that both ends would write and neither read.
+    With larger batches, both sides might write while neither reads.
     """
     waiting = iter(commands)
     while some := list(islice(waiting, 100)):
@@ -248,7 +251,7 @@ def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:
 
 
 def check_reply(command: Command, reply: Reply) -> None:
-    """Check the replies of XCLAIM and XNACK, which silently pass over missing entries."""
+    """Check the replies of XCLAIM and XNACK, which silently skip missing entries."""
     if command[0] == "XCLAIM":
         wanted: object = list(command[5 : command.index("TIME")])
     elif command[0] == "XNACK":
@@ -262,7 +265,7 @@ def check_reply(command: Command, reply: Reply) -> None:
 def missing_records(
     source: Link, key: bytes, stream: read_stream.Overview
 ) -> list[tuple[bytes, list[read_stream.PendingRecord]]]:
-    """Pending records whose entries are gone, by group; held in memory, since unacknowledged entries are few."""
+    """Return the pending records of deleted entries, by group. They are few, so memory is no concern."""
     found = []
     for group in stream.groups:
         missing: list[read_stream.PendingRecord] = []
@@ -282,7 +285,7 @@ def claims(
     missing: list[tuple[bytes, list[read_stream.PendingRecord]]],
     supports: TargetFeatures,
 ) -> Iterable[list[Command]]:
-    """The commands for pending records whose entries are there, a page at a time."""
+    """Yield the commands for pending records of existing entries, a page at a time."""
     absent: dict[bytes, set[bytes]] = {name: {record.id for record in some} for name, some in missing}
     for group in stream.groups:
         without = absent.get(group.name, set())
@@ -292,7 +295,7 @@ def claims(
 
 
 def _only_added(before: read_stream.Overview, after: read_stream.Overview) -> bool:
-    """True if the only change of a stream was entries added at its end."""
+    """Return True if the only change of a stream is entries added at its end."""
     more = after.length - before.length
     if more <= 0 or before.entries_added is None or after.entries_added is None:
         return False
@@ -301,7 +304,7 @@ def _only_added(before: read_stream.Overview, after: read_stream.Overview) -> bo
 
 
 def _changes(before: read_stream.Overview, after: read_stream.Overview) -> str:
-    """The differences, in words."""
+    """Return a text with the differences."""
     what = [
         name
         for name, one, other in (

@@ -1,4 +1,4 @@
-"""Errors of a migration, by their meaning for the other streams."""
+"""Errors of a migration, sorted by their consequence for the other streams."""
 
 from typing import ClassVar
 

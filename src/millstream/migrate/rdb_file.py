@@ -1,7 +1,7 @@
-"""RDB files of Redis, Valkey and ours: read into a store in memory, and written from one.
+"""RDB files of Redis, Valkey and Millstream: read into a store in memory, and written from one.
 
-Both ways the streams are copied as between any two servers, compared and reported one by one. Keys of other types come
-along only with files, by DUMP and RESTORE, and are compared too.
+In both directions the streams are copied as between any two servers, compared and reported one by one. Keys of other
+types are copied only to and from RDB files, by DUMP and RESTORE, and are compared too.
 """
 
 import time
@@ -33,10 +33,10 @@ from millstream.migrate.run import MigrationOptions, MigrationReport, Tell, move
 from millstream.texts import plural
 
 FORMATS = {"7.0": 10, "7.2": 11, "8.8": 14}
-"""The version of the file, by the oldest Redis that is to read it."""
+"""Version of the file, by the oldest Redis that must read it."""
 
 LARGEST = 500 * 1024 * 1024
-"""Bytes of a key's payload; RESTORE takes words of 512 MiB, and keeps them in one record."""
+"""Largest payload of a key in bytes. RESTORE accepts arguments of 512 MiB, and logs them in one record."""
 
 _CHUNK = 1 << 20
 # Keys per batch of commands
@@ -46,7 +46,7 @@ _SECONDS, _MESSAGES = 100, 100
 
 
 def rdb_path(source: str) -> Path | None:
-    """The file, if ``source`` is the path or URL of one that begins as RDB files do, or is called like one."""
+    """Return the file if ``source`` is the path or URL of an RDB file, by its first bytes or its suffix; else None."""
     path = Path(unquote(urlsplit(source).path)) if source.startswith("file://") else Path(source)
     try:
         with path.open("rb") as file:
@@ -62,7 +62,7 @@ def rdb_path(source: str) -> Path | None:
 def import_rdb(
     path: Path, db: int, target: Link, choices: MigrationOptions, tell: Tell, *, largest: int = LARGEST
 ) -> MigrationReport:
-    """Copy a file's content of one database."""
+    """Copy one database of a file to the target."""
     if not 0 <= db < DATABASES:
         raise MigrationError(f"database {db} of the file: there are {DATABASES}, from 0 on")
     with Link("memory://", db=db) as made:
@@ -84,7 +84,7 @@ def import_rdb(
 
 
 class _FileContent:
-    """The content of a file, as it is put into a store."""
+    """Loads the content of a file into a store."""
 
     def __init__(self, link: Link, db: int, choices: MigrationOptions, largest: int) -> None:
         self._link, self._db, self._largest = link, db, largest
@@ -94,7 +94,7 @@ class _FileContent:
         self.too_large: list[bytes] = []  # Keys of it that one RESTORE does not carry
 
     def load(self, pieces: Iterator[bytes]) -> None:
-        """Read all of it."""
+        """Read the whole file."""
         items = (item for item in read_file(pieces) if isinstance(item, RdbKey | NotHeld))
         restores = (self._restore(item) for item in items if self._is_wanted(item))
         wanted = (words for words in restores if words is not None)
@@ -141,7 +141,7 @@ def _carry_others(source: Link, target: Link, choices: MigrationOptions, report:
 
 
 def _value(reply: Any) -> Value | str:
-    """The payload from any server's answer to DUMP; or the reason that there is none."""
+    """Return the value in a server's reply to DUMP, or the reason that there is none."""
     if not isinstance(reply, bytes):
         return "it is gone" if reply is None else f"DUMP was refused: {refusal(reply)}"
     try:
@@ -153,7 +153,7 @@ def _value(reply: Any) -> Value | str:
 
 
 def _carry(source: Link, target: Link, key: bytes, value: Value, choices: MigrationOptions) -> str:
-    """Copy one key; why it is not at the target, empty if it is."""
+    """Copy one key. Return the reason that it is not at the target, empty if it is."""
     if choices.existing != "replace" and target.call("EXISTS", key):
         if choices.existing == "skip" or _is_there(target, key, value):
             return ""
@@ -177,7 +177,7 @@ def _is_there(target: Link, key: bytes, value: Value) -> bool:
 
 
 def _content(value: Value) -> Any:
-    """The content to compare: the order of hashes and sets has no meaning."""
+    """Return the content for comparison, in which hashes and sets have no order."""
     if isinstance(value, StringValue):
         return value.data
     if isinstance(value, HashValue):
@@ -193,7 +193,7 @@ def _content(value: Value) -> Any:
 
 
 def export_rdb(source: Link, path: Path, redis: str, choices: MigrationOptions, tell: Tell) -> MigrationReport:
-    """Write one database into a file that Redis starts from."""
+    """Write one database to a file that Redis can load."""
     if source.database >= DATABASES:
         raise MigrationError(f"database {source.database}: a file is written of those below {DATABASES}")
     with Link("memory://", db=source.database) as made:
@@ -209,7 +209,7 @@ def export_rdb(source: Link, path: Path, redis: str, choices: MigrationOptions, 
 
 
 def _note_losses(made: Link, redis: str, choices: MigrationOptions, report: MigrationReport) -> None:
-    """Note the losses: facts that the file's version cannot hold."""
+    """Record the facts that the file's version cannot hold."""
     for outcome in report.streams:
         if outcome.ok:
             outcome.losses += _losses(overview(made, outcome.key), FORMATS[redis])
@@ -235,7 +235,7 @@ def _losses(stream: Overview, version: int) -> list[str]:
 
 
 def _taken(made: Link, report: MigrationReport) -> Keyspace:
-    """The keyspace of the store, key by key out of it."""
+    """Return the keyspace of the store; move one key at a time to save memory."""
     space = Keyspace()
     base = space.databases[made.database]
     failed = {outcome.key for outcome in report.streams if not outcome.ok and outcome.state != "behind"}

@@ -1,8 +1,9 @@
-"""The parts of a stream, read from any server without changing it, in pieces of bounded size.
+"""Reading of a stream's parts from any server, in pieces of bounded size. It changes nothing.
 
-Entries come by XRANGE in pages whose COUNT follows the size of the pages before. Pending records come by XPENDING,
-which reports how long a record has been idle and not since when. So the same transaction asks for one record whose
-delivery time XINFO gave. The two together are the server's clock at that moment, to the millisecond.
+Entries are read by XRANGE in pages; their COUNT follows the size of the earlier pages. Pending records are read by
+XPENDING, which reports the idle time and not the delivery time. So the same transaction also reads one record with a
+delivery time known from XINFO, the *anchor*. Its delivery time plus its idle time is the server's clock, to the
+millisecond.
 
 Sources: https://redis.io/docs/latest/commands/xinfo-stream/, xpending/, xrange/
 """
@@ -19,19 +20,19 @@ from millstream.migrate.connection import Command, Link, Reply
 from millstream.migrate.errors import ChangedError
 
 PAGE_BYTES = 1 << 20
-"""Bytes of entries asked for at a time; one entry may be larger."""
+"""Size of one page of entries in bytes. A single entry may be larger."""
 
 PAGE_ENTRIES = 500
-"""Entries asked for at a time: small ones followed by ones of 1 MiB may fill a page once."""
+"""Largest number of entries in one page. After small entries, one page of 1 MiB entries may come."""
 
 PAGE_RECORDS = 1000
-"""Pending records asked for at a time; each is some 50 bytes of reply."""
+"""Number of pending records in one page; each takes about 50 bytes of reply."""
 
 UNKNOWN = -1
-"""A group's entries read, where the server says null."""
+"""Value of a group's "entries-read" if the server replies null."""
 
 Entry: TypeAlias = list[Reply]
-"""``[id, [field, value, ...]]``, as XRANGE replies it."""
+"""An entry as XRANGE returns it: ``[id, [field, value, ...]]``."""
 
 _FIRST_PAGE = 32
 _CLOCK_TRIES = 25  # times that a page of records is read until its times are consistent
@@ -59,7 +60,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A group, without its records."""
+    """A group, without its pending records."""
 
     name: bytes  # May be empty
     last_id: bytes  # Id of the entry delivered last
@@ -72,7 +73,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A stream without its entries and records. Two equal ones mean that nothing was written in between."""
+    """A stream without its entries and pending records. If two overviews are equal, nothing was written in between."""
 
     length: int  # Entries
     last_id: bytes  # Generated last
@@ -89,22 +90,22 @@ class Overview:
 
     @property
     def records(self) -> int:
-        """Pending records of all groups."""
+        """Number of pending records of all groups."""
         return sum(group.pending for group in self.groups)
 
 
 def overview(link: Link, key: bytes) -> Overview:
-    """Read it, in one command."""
+    """Read the overview of a stream, in one command."""
     return parse_overview(link.call(*overview_command(key)))
 
 
 def overview_command(key: bytes) -> Command:
-    """The command that asks for an overview."""
+    """Return the command that reads an overview."""
     return ("XINFO", "STREAM", key, "FULL", "COUNT", 1)
 
 
 def parse_overview(reply: Reply) -> Overview:
-    """The overview in the reply to :func:`overview_command`."""
+    """Return the overview from the reply to :func:`overview_command`."""
     found = _named(reply)
     deleted = found.get(b"max-deleted-entry-id")
     if deleted is not None:
@@ -148,7 +149,7 @@ def _group(row: dict[bytes, Reply]) -> GroupInfo:
 
 
 def deadline(link: Link, key: bytes) -> int | None:
-    """The time when the key expires, in wall milliseconds; None if it does not."""
+    """Return the time when the key expires, in wall milliseconds; None if it does not."""
     found = link.ask([("PEXPIRETIME", key)])[0]
     if isinstance(found, ResponseError):  # before Redis 7.0; not to the millisecond then
         left, (seconds, micros) = link.ask([("PTTL", key), ("TIME",)])
@@ -162,7 +163,7 @@ def deadline(link: Link, key: bytes) -> int | None:
 
 
 class Entries:
-    """The entries of a stream in order, a page at a time; the next page is asked for before this one is handed out."""
+    """The entries of a stream in order, a page at a time. The next page is requested before this one is returned."""
 
     def __init__(self, link: Link, key: bytes, after: bytes = b"", upto: bytes = b"+") -> None:
         self._link, self._key, self._upto = link, key, upto
@@ -186,20 +187,20 @@ class Entries:
 
 
 def size_of(entry: Entry) -> int:
-    """Bytes of an entry, with a little for its frame."""
+    """Return the size of an entry in bytes, with a small allowance for its frame."""
     return 32 + sum(map(len, entry[1])) + 8 * len(entry[1])
 
 
 def _next_count(page: list[Entry]) -> int:
-    """The number of entries for the next page, by the largest of the last few; it grows fourfold at most."""
+    """Return the number of entries for the next page, by the largest of the last eight; at most four times as many."""
     largest = max(map(size_of, page[-8:]))
     return max(1, min(PAGE_ENTRIES, PAGE_BYTES // largest, 4 * len(page)))
 
 
 def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
-    """The ids among these that the stream does not hold.
+    """Return the ids among these that the stream does not contain.
 
-    Asked one by one, since a range would read every entry in between; several in one round trip.
+    The ids are checked one by one, since a range would read every entry in between. One round trip checks several.
     """
     missing: list[bytes] = []
     count, at = 1, 0
@@ -219,7 +220,7 @@ def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
 
 
 def records(link: Link, key: bytes, group: GroupInfo, *, count: int = PAGE_RECORDS) -> Iterator[list[PendingRecord]]:
-    """A group's records by id, a page at a time."""
+    """Yield a group's pending records by id, a page at a time."""
     start = b"-"
     while group.pending:
         page = _page(link, key, group, start, count)
@@ -242,10 +243,10 @@ def _page(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) ->
 
 
 def _rows(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) -> tuple[list[Reply], int | None]:
-    """Rows of XPENDING and the clock they were made by; None if it cannot be known.
+    """Return rows of XPENDING and the server's clock at that moment; None if it cannot be determined.
 
-    The anchor is asked for before and after the page, in one transaction. If both answers are the same, the clock stood
-    still in between, and the anchor's delivery time plus its idle time is now.
+    The anchor is read before and after the page, in one transaction. If both replies are equal, the clock did not move
+    in between. Then it is the anchor's delivery time plus its idle time.
     """
     commands: list[Command] = [("XPENDING", key, group.name, start, "+", count)]
     anchor = group.anchor
@@ -272,7 +273,10 @@ def _record(row: Reply, now: int) -> PendingRecord:
 
 
 def _by_xinfo(link: Link, key: bytes, group: GroupInfo, wanted: set[bytes]) -> list[PendingRecord]:
-    """The same from XINFO, at any cost: delivery times in the future of the server's clock, or an odd anchor."""
+    """Return the same records from XINFO, at any cost.
+
+    This is for delivery times in the future of the server's clock, and for an unusable anchor.
+    """
     count = max(group.pending, 1)
     found = _named(link.call("XINFO", "STREAM", key, "FULL", "COUNT", count))
     for row in map(_named, found[b"groups"]):
@@ -292,11 +296,11 @@ def _by_xinfo(link: Link, key: bytes, group: GroupInfo, wanted: set[bytes]) -> l
 
 
 def as_id(text: bytes) -> tuple[int, int]:
-    """An id as two numbers, which sort as ids do."""
+    """Return an id as two numbers, which sort as ids do."""
     ms, _, seq = text.partition(b"-")
     return int(ms), int(seq)
 
 
 def ascending(ids: list[bytes]) -> bool:
-    """True if ids grow strictly, as a stream's do."""
+    """Return True if the ids strictly increase, as in a stream."""
     return all(as_id(one) < as_id(other) for one, other in pairwise(ids))

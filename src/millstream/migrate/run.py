@@ -1,4 +1,4 @@
-"""Many streams copied, each on its own: the list of them, the outcome of each, and other content."""
+"""Copying of many streams, each independently: their list, the outcome of each, and the other content."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ from millstream.texts import plural
 Existing = Literal["refuse", "replace", "skip"]
 State = Literal["copied", "equal", "skipped", "behind", "failed"]
 Tell = Callable[[str, int, int], None]
-"""Called with ``"copied"`` or ``"compared"``, the number of entries so far, and the number of all."""
+"""Callback with ``"copied"`` or ``"compared"``, the number of entries so far, and the number of all entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class MigrationOptions:
 
     # Patterns of keys, as SCAN takes them; none means all. A pattern without a stream is reported, and is a failure.
     patterns: Sequence[str] = ()
-    # The action for a key that is at the target already; ``refuse`` still accepts an equal stream
+    # The action for a key that exists at the target; ``refuse`` still accepts an equal stream
     existing: Existing = "refuse"
     way: Way = "auto"  # The way to copy, see :mod:`millstream.migrate.copy_stream`
     check: bool = True  # Read both sides again and compare
@@ -43,39 +43,39 @@ class StreamOutcome:
     """The outcome for one stream."""
 
     key: bytes  # The stream's key
-    # ``copied``; ``equal``: it was there already; ``skipped``: there was a key of that name and it was left alone;
-    # ``behind``: copied as it was, and entries were added since; ``failed``: nothing of it was left
+    # ``copied``; ``equal``: it existed already; ``skipped``: a key of that name existed and was left alone;
+    # ``behind``: copied, but entries were added since; ``failed``: nothing of it remains at the target
     state: State
     way: str = ""  # ``dump`` or ``commands``, empty if it was not copied
     entries: int = 0  # Number of entries in the copy
-    groups: int = 0  # The same
-    pending: int = 0  # The same
+    groups: int = 0  # Number of groups in the copy
+    pending: int = 0  # Number of pending records in the copy
     losses: list[str] = field(default_factory=list)  # Facts that the target cannot hold
     reason: str = ""  # The reason that it is neither copied nor equal
-    differences: list[str] = field(default_factory=list)  # The first that were found
+    differences: list[str] = field(default_factory=list)  # Texts of the first differences
 
     @property
     def ok(self) -> bool:
-        """The target has all of it."""
+        """True if the target has the whole stream."""
         return self.state in {"copied", "equal", "skipped"}
 
 
 @dataclass(slots=True)
 class MigrationReport:
-    """The outcome of all."""
+    """The outcome of a migration."""
 
     streams: list[StreamOutcome] = field(default_factory=list)  # Outcomes by key
     others: dict[str, int] = field(default_factory=dict)  # Keys of other types at the source, by type: not copied
     other_keys: list[bytes] = field(default_factory=list)  # Their names
     # Keys of other types that are at the target, by type: to and from RDB files
     carried: dict[str, int] = field(default_factory=dict)
-    # Keys of other types that should be there too, and why they are not
+    # Keys of other types that were not copied, with the reason
     left: list[tuple[bytes, str]] = field(default_factory=list)
-    # Content of an RDB file that we cannot hold: its kind, and the key, if it belongs to one
+    # Content of an RDB file that Millstream cannot hold: its kind, and its key, if any
     not_held: list[tuple[str, bytes | None]] = field(default_factory=list)
-    # Keys in other databases of the source, by database: not looked at
+    # Number of keys in other databases of the source, which were not read, by database
     elsewhere: dict[int, int] = field(default_factory=dict)
-    # Temporary keys at the target of a run that was killed, for streams that are not in this one
+    # Temporary keys at the target that a killed run left, for streams outside this run
     leftovers: list[bytes] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)  # Patterns that no stream matches, unless that is allowed
     # Path of a file that differs from its streams; it does not have its final name
@@ -84,15 +84,15 @@ class MigrationReport:
 
     @property
     def ok(self) -> bool:
-        """The target has all of all."""
+        """True if the target has everything."""
         return not self.unmatched and not self.left and all(outcome.ok for outcome in self.streams)
 
 
 def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], MigrationReport]:
-    """Keys of streams, sorted, and a report of what else was found.
+    """Return the keys of streams, sorted, and a report of the other content.
 
-    Types are asked key by key rather than by SCAN's TYPE, so that keys of other types can be counted and reported. A
-    user who moves a server must learn that they do not move.
+    Types are read key by key rather than by SCAN's TYPE, so that keys of other types can be counted and reported. A
+    user who moves a server must see that they are not copied.
     """
     keys: set[bytes] = set()
     others: set[bytes] = set()
@@ -119,14 +119,14 @@ def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], Mi
 
 
 def _elsewhere(link: Link) -> dict[int, int]:
-    """Numbers of keys in the other databases, by database; empty where the server does not say."""
+    """Return the number of keys in the other databases, by database; empty if the server does not report it."""
     text = link.ask([("INFO", "keyspace")])[0]
     found = re.findall(rb"^db(\d+):keys=(\d+)", text, re.MULTILINE) if isinstance(text, bytes) else []
     return {int(number): int(count) for number, count in found if int(number) != link.database}
 
 
 def move(source: Link, target: Link, choices: MigrationOptions, tell: Tell) -> MigrationReport:
-    """Copy every stream that was asked for."""
+    """Copy every chosen stream."""
     keys, report = find_streams(source, choices)
     report.leftovers = _leftovers(target, set(keys))
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
@@ -147,7 +147,7 @@ def _offset(tell: Tell, before: int, total: int, what: str, count: int) -> None:
 def to_file(
     source: Link, path: Path, form: Form, supports: TargetFeatures, choices: MigrationOptions, tell: Tell
 ) -> MigrationReport:
-    """Write every stream that was asked for into a file of commands."""
+    """Write every chosen stream to a file of commands."""
     keys, report = find_streams(source, choices)
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
     total, done = sum(lengths), 0
@@ -192,7 +192,7 @@ def _written(
 def _check_file(
     source: Link, part: Path, supports: TargetFeatures, report: MigrationReport, tell: Tell, total: int
 ) -> bool:
-    """Read the file back into a store in memory and compare; whether all that is in it is as it should be."""
+    """Read the file back into a store in memory and compare. Return True if all its content is right."""
     done, alike = 0, True
     with Link("memory://") as made:
         load(part, made)
@@ -223,7 +223,7 @@ def _leftovers(target: Link, ours: set[bytes]) -> list[bytes]:
 
 
 def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: MigrationReport) -> StreamOutcome:
-    """Copy one stream; an error that concerns it alone becomes its outcome."""
+    """Copy one stream. An error that concerns only this stream becomes its outcome."""
     try:
         there = choices.existing != "replace" and copier.target.call("EXISTS", key)
         if there and choices.existing == "skip":
@@ -260,7 +260,7 @@ def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
 
 
 def _existing(copier: Copier, key: bytes) -> StreamOutcome:
-    """A stream that is at the target already is fine if it is equal: an earlier run has copied it."""
+    """Compare a stream that exists at the target. An equal one is a success, since an earlier run copied it."""
     stream = overview(copier.source, key)
     sides = Side(copier.source, key), Side(copier.target, key)
     found = compare(*sides, stream, copier.supports, times=False, tell=lambda done: copier.tell("compared", done))
