@@ -1,4 +1,4 @@
-"""redis-py's asyncio connections over a channel: waiting is a future of the loop, woken from whichever thread."""
+"""redis-py's asyncio connections to a store. Reads wait on the event loop, and any thread may wake them."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from millstream.embedded.stores import Lease
 
 
 class Incoming(asyncio.StreamReader):
-    """The stream of replies redis-py's parser reads; bytes may be handed to it in any thread."""
+    """The stream of replies that redis-py's parser reads. Any thread may add bytes to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Incoming(asyncio.StreamReader):
         self.writer: Outgoing
 
     def take(self, data: bytes) -> None:
-        """The channel's sink."""
+        """Add bytes from the store's connection; empty bytes mean its end."""
         self._arrived.append(data)
         if threading.get_ident() == self._thread:
             self._pump()
@@ -44,7 +44,7 @@ class Incoming(asyncio.StreamReader):
                 self.feed_eof()  # too, so that a pool does not lend this connection out again
 
     async def read(self, n: int = -1) -> bytes:
-        """Read bytes as any stream does; bytes that are read no longer count as untaken."""
+        """Read bytes as any stream does, and record that the client took them."""
         data = await super().read(n)
         self.writer.taken()
         return data
@@ -59,7 +59,7 @@ class Outgoing:
 
     @property
     def reason(self) -> str:
-        """The reason that the connection was closed, if not by us."""
+        """Reason for the close of the connection; empty if the client closed it."""
         return self._channel.reason
 
     def taken(self) -> None:
@@ -67,7 +67,7 @@ class Outgoing:
         self._channel.taken()
 
     def writelines(self, chunks: Iterable[bytes]) -> None:
-        """Run commands; their replies come to the stream."""
+        """Run commands; their replies arrive in the stream."""
         if self._channel.closed:
             raise RedisConnectionError(self.reason or CLOSED)
         self._channel.send(b"".join(chunks))
@@ -77,19 +77,19 @@ class Outgoing:
         self.writelines([data])
 
     async def drain(self) -> None:
-        """Let other tasks run: a socket would, and a loop of commands must not keep the event loop to itself."""
+        """Let other tasks run, as a socket would: a loop of commands must not block the event loop."""
         await asyncio.sleep(0)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - a writer's signature
-        """The given default, since there is no socket."""
+        """Return the given default, since there is no socket."""
         return default
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     async def wait_closed(self) -> None:
-        """Return at once: it is closed as soon as it is hung up."""
+        """Return at once, since :meth:`close` closes immediately."""
 
 
 class AsyncStoreConnection(LeasedConnection, AbstractConnection):
@@ -105,9 +105,9 @@ class AsyncStorePool(LeasedPool, ConnectionPool):
     """A pool of redis-py's asyncio connections; see :class:`LeasedPool` for its arguments."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Hang up; with no connection left, let the store go. Used again, the pool opens it again.
+        """Close the connections and then release the store. A later use opens it again.
 
-        The last to let a directory go brings everything to the disk; a thread does it, since that may take a while.
+        The last release of a directory writes everything to disk. A thread does this, since it may take a while.
         """
         await super().disconnect(inuse_connections)
         if not inuse_connections:
@@ -119,5 +119,5 @@ class AsyncStorePool(LeasedPool, ConnectionPool):
 
 
 def async_pool(place: Place, **options: Any) -> AsyncStorePool:
-    """A pool for ``redis.asyncio.Redis.from_pool``."""
+    """Return a pool for ``redis.asyncio.Redis.from_pool``."""
     return AsyncStorePool(Lease(place), connection_class=AsyncStoreConnection, **{"db": place.db, **options})

@@ -1,8 +1,8 @@
 """A store of this process without redis-py: ``open_store(url)``, for programs that never move to a server.
 
-The commands take the same way through the node as all others: words in, a reply in bytes out once it may be shown. Only
-redis-py's work around them is saved. A call has a connection (a *line*) to itself while it runs. So threads may share a
-store, and a read that blocks does not stop the others. A line is kept for later calls.
+The commands pass through the node like all others: arguments in, a reply in bytes out as soon as it may be sent. Only
+redis-py's overhead is saved. Each call uses a connection (a *line*) of its own while it runs. So threads may share a
+store, and a blocking read does not stop other calls. A line is kept for later calls.
 """
 
 import os
@@ -22,7 +22,7 @@ from millstream.embedded.words import pack_words
 from millstream.errors import CommandError, ConfigError, Disconnected, UsageError
 
 Word: TypeAlias = str | bytes | int | float
-"""A word of a command; text is sent as UTF-8."""
+"""An argument of a command. Text is sent as UTF-8."""
 Entry: TypeAlias = tuple[AnyStr, dict[AnyStr, AnyStr]]
 """An entry's id and its fields."""
 
@@ -31,7 +31,7 @@ _ENDED = (
     "the connection of this call was ended, by SHUTDOWN or CLIENT KILL, so the command may have run or not; the store "
     "is open"
 )
-# Commands that change their connection, or answer other than once; a call here has whichever line is free
+# Commands that change their connection, or do not reply exactly once; a call uses any free line
 _OF_A_CONNECTION = frozenset(
     b"multi exec discard watch unwatch select hello auth reset quit monitor subscribe psubscribe ssubscribe "
     b"unsubscribe punsubscribe sunsubscribe".split()
@@ -43,17 +43,17 @@ def open_store(url: str = "memory://", *, text: Literal[False] = False) -> "Open
 @overload
 def open_store(url: str = "memory://", *, text: Literal[True]) -> "OpenStore[str]": ...
 def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]":
-    """A store of this process, without a redis-py client around it.
+    """Open a store of this process, without a redis-py client around it.
 
     For example::
 
         with millstream.open_store("file:///var/lib/orders", text=True) as store:
             store.xadd("orders", {"item": "tea"})
 
-    It is the same store that :func:`millstream.connect` gives clients of, and both may be used at once.
+    Clients of :func:`millstream.connect` use the same store, and both may be used at once.
 
     Args:
-        url: ``memory://`` for a store of its own, ``memory://NAME`` for one that all of this process share,
+        url: ``memory://`` for a private store, ``memory://NAME`` for one that the whole process shares,
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk).
         text: return replies as text instead of bytes. Bytes that are not UTF-8 become surrogates; a command turns
             these into the same bytes again.
@@ -71,7 +71,7 @@ def open_store(url: str = "memory://", *, text: bool = False) -> "OpenStore[Any]
 
 
 class _Line:
-    """One connection: a command out, its reply in."""
+    """One connection to the store: it sends a command and reads its reply."""
 
     __slots__ = ("__weakref__", "channel", "feed", "gets", "inbox", "run")
 
@@ -91,11 +91,11 @@ class _Line:
 
 
 class OpenStore(Generic[AnyStr]):
-    """A store of this process; :func:`open_store` makes it. Close it, with ``with`` or :meth:`close`.
+    """A store of this process, opened by :func:`open_store`. Close it with ``with`` or :meth:`close`.
 
-    Threads may share it: their commands run one at a time, in the thread that calls, and each sees all that was
-    answered before. Over ``file://`` a call returns when its effects are as safe as ``fsync`` asks. An error of a
-    command is a :class:`~millstream.errors.CommandError`; any call may also raise
+    Threads may share it. Their commands run one at a time, in the calling thread, and each sees the effects of all
+    earlier replies. Over ``file://`` a call returns when its effects are as safe as ``fsync`` requires. An error reply
+    raises :class:`~millstream.errors.CommandError`. Any call may also raise
 
     * ``Disconnected``: the store was closed meanwhile, its disk has failed, or the call's connection was ended
       (SHUTDOWN, CLIENT KILL), so that the command may have run or not;
@@ -104,7 +104,7 @@ class OpenStore(Generic[AnyStr]):
 
     Args:
         place: the store to open.
-        text: replies are text.
+        text: return replies as text.
     """
 
     def __init__(self, place: Place, *, text: bool) -> None:
@@ -124,7 +124,7 @@ class OpenStore(Generic[AnyStr]):
         self.close()
 
     def close(self) -> None:
-        """End all waits, and let the store go; the last to do so brings everything to the disk.
+        """End all waits and release the store. The last release writes everything to disk.
 
         Raises:
             StorageError: the disk failed at the last write.
@@ -143,15 +143,15 @@ class OpenStore(Generic[AnyStr]):
     # ------------------------------------------------------------------ any command
 
     def execute(self, *words: Word) -> Any:
-        """Run a command; its reply as Python's own types, maps as ``dict``.
+        """Run a command and return its reply as Python types, maps as ``dict``.
 
         Args:
-            words: ``"XTRIM", "orders", "MAXLEN", 1000``, and so on. Not those that are about a connection (``MULTI``,
-                ``SELECT``, ``SUBSCRIBE``): :func:`millstream.connect` gives one.
+            words: ``"XTRIM", "orders", "MAXLEN", 1000``, and so on. Commands that change their connection (``MULTI``,
+                ``SELECT``, ``SUBSCRIBE``) are refused: use :func:`millstream.connect` for these.
 
         Raises:
-            CommandError: it was refused; the text is Redis's.
-            UsageError: it is about a connection; or no word, or one that is neither text nor bytes nor a number.
+            CommandError: the command was refused; the text is Redis's.
+            UsageError: the command changes its connection, has no argument, or has one of an unsupported type.
         """
         if not words:
             raise UsageError("a command needs at least one word")
@@ -209,17 +209,17 @@ class OpenStore(Generic[AnyStr]):
         maxlen: int | None = None,
         approximate: bool = True,
     ) -> AnyStr:
-        """Add an entry; its id.
+        """Add an entry and return its id.
 
         Args:
-            key: of the stream, which is made if it is not there.
-            fields: names and values, at least one.
-            id: ``*`` for one made of the time.
+            key: key of the stream, which is created if it does not exist.
+            fields: names and values, at least one pair.
+            id: ``*`` for an id made from the time.
             maxlen: trim the stream to this many entries.
-            approximate: leave some more, which is faster; False for exactly as many.
+            approximate: keep a few more entries, which is faster; False for exactly as many.
 
         Raises:
-            CommandError: there is something else at the key, or the id is not above the last one.
+            CommandError: the key has another type, or the id is not above the last one.
         """
         words: list[Word] = ["XADD", key, id]
         if maxlen is not None:
@@ -230,25 +230,25 @@ class OpenStore(Generic[AnyStr]):
         return reply
 
     def xlen(self, key: Word) -> int:
-        """The number of a stream's entries; 0 where there is none.
+        """Return the number of entries in a stream; 0 if the key does not exist.
 
         Raises:
-            CommandError: there is something else at the key.
+            CommandError: the key has another type.
         """
         length: int = self._run(("XLEN", key))
         return length
 
     def xrange(self, key: Word, start: Word = "-", end: Word = "+", count: int | None = None) -> list[Entry[AnyStr]]:
-        """Entries in their order.
+        """Return entries in order.
 
         Args:
-            key: of the stream.
-            start: from this id on; ``(5-1`` for ids above it.
-            end: up to this id.
-            count: the most entries.
+            key: key of the stream.
+            start: first id; ``(5-1`` for the ids above it.
+            end: last id.
+            count: largest number of entries.
 
         Raises:
-            CommandError: there is something else at the key, or an id is not one.
+            CommandError: the key has another type, or an id is invalid.
         """
         words: tuple[Word, ...] = ("XRANGE", key, start, end)
         return _entries(self._run(words if count is None else (*words, "COUNT", count)) or ())  # null for a COUNT of 0
@@ -256,15 +256,15 @@ class OpenStore(Generic[AnyStr]):
     def xread(
         self, streams: Mapping[Any, Word], count: int | None = None, block: int | None = None
     ) -> dict[AnyStr, list[Entry[AnyStr]]]:
-        """Entries above an id, of each stream that has some.
+        """Return the entries above an id, by stream; streams without such entries are left out.
 
         Args:
-            streams: keys, and the id above which to read; ``$`` for what is added from now on.
-            count: the most entries of each.
-            block: milliseconds to wait for a first one, 0 for ever; other threads go on.
+            streams: keys, each with the id above which to read; ``$`` for entries added from now on.
+            count: largest number of entries of each stream.
+            block: milliseconds to wait for a first entry, 0 for no limit; other threads are not blocked.
 
         Raises:
-            CommandError: there is something else at a key, or an id is not one.
+            CommandError: a key has another type, or an id is invalid.
         """
         return self._read(["XREAD"], streams, count, block)
 
@@ -278,19 +278,19 @@ class OpenStore(Generic[AnyStr]):
         *,
         noack: bool = False,
     ) -> dict[AnyStr, list[Entry[AnyStr]]]:
-        """Entries for a consumer of a group, of each stream that has some.
+        """Return entries for a consumer of a group, by stream; streams without entries are left out.
 
         Args:
-            group: of each of the streams.
-            consumer: its name.
+            group: group of each of the streams.
+            consumer: name of the consumer.
             streams: keys, each with ``>`` for entries that the group has not read, or with an id for the consumer's
                 pending entries above it. A pending entry that was deleted has no fields.
-            count: the most entries of each.
-            block: milliseconds to wait for a first one, 0 for ever; other threads go on.
-            noack: do not keep them as pending.
+            count: largest number of entries of each stream.
+            block: milliseconds to wait for a first entry, 0 for no limit; other threads are not blocked.
+            noack: do not add the entries to the pending list.
 
         Raises:
-            CommandError: there is no such stream or group.
+            CommandError: a stream or the group does not exist.
         """
         words: list[Word] = ["XREADGROUP", "GROUP", group, consumer]
         if noack:
@@ -313,15 +313,15 @@ class OpenStore(Generic[AnyStr]):
         return found
 
     def xack(self, key: Word, group: Word, *ids: Word) -> int:
-        """Acknowledge entries; the number of them that were pending.
+        """Acknowledge entries and return the number of those that were pending.
 
         Args:
-            key: of the stream.
-            group: which has read them.
-            ids: theirs.
+            key: key of the stream.
+            group: group that has read the entries.
+            ids: ids of the entries.
 
         Raises:
-            CommandError: an id is not one, or none is given.
+            CommandError: an id is invalid, or none is given.
         """
         acknowledged: int = self._run(("XACK", key, group, *ids))
         return acknowledged
@@ -339,7 +339,7 @@ def _entries(rows: Sequence[Any]) -> list[Any]:
 
 
 def _as_sent(word: Word) -> Word:
-    """One word of a command that hiredis does not pack: of a reply's text the surrogates are bytes again."""
+    """Return one argument as hiredis can pack it. Surrogates in a reply's text become the original bytes again."""
     try:
         sent = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
         pack_words((sent,))

@@ -1,12 +1,12 @@
-"""Locks that the garbage collector may run into.
+"""Locks that are safe when the garbage collector closes a client.
 
-redis-py closes connections and pools from ``__del__``, which Python may call at any allocation. This thread may
-then be inside a command of the same store, or of another one. Closing must not take a lock then, nor wait, or the
-thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`, and puts off such
-closing until it has left the outermost. A thread that others wait for while they close (the background thread of a
-store) leaves such work to them altogether.
+redis-py closes connections and pools from ``__del__``, which Python may call at any allocation. The thread may then be
+inside a command of the same store, or of another one. Closing must then neither take a lock nor wait, or the thread
+would wait for itself. So each thread records whether it is inside a :class:`Guard`, and postpones such closing until it
+has left the outermost one. Other threads wait for the background thread of a store when they close it, so that thread
+leaves all such work to them.
 
-Every command passes a guard, so it is made of what the interpreter has in C: a lock that knows its owner.
+Every command passes a guard, so it uses a lock that the interpreter implements in C.
 """
 
 import threading
@@ -27,7 +27,7 @@ _mine: dict[int, Callable[[], bool]] = {}
 
 
 class _Here(threading.local):
-    """This thread's state."""
+    """The state of this thread."""
 
     is_helper = False
 
@@ -36,16 +36,16 @@ _here = _Here()
 
 
 class _PutOff:
-    """Work to be done later."""
+    """Postponed jobs."""
 
     __slots__ = ("left_over", "own", "starting")
 
     def __init__(self) -> None:
-        # Jobs by the number of the thread that does them when it has left the outermost guard
+        # Jobs by the id of the thread that runs them after it has left the outermost guard
         self.own: dict[int, deque[Job]] = {}
-        # Jobs that helpers put off, for the next other thread that leaves a guard
+        # Jobs that helpers postponed, for the next other thread that leaves a guard
         self.left_over: deque[Job] = deque()
-        # Helpers with a thread that may run already, but is not known as one yet
+        # Helpers whose thread may already run, but is not registered yet
         self.starting: set[threading.Thread] = set()
 
 
@@ -53,12 +53,12 @@ late = _PutOff()
 
 
 class Guard:
-    """A lock; inside it :func:`outside` puts off its jobs. One thread cannot take it while it has it."""
+    """A lock inside which :func:`outside` postpones its jobs. A thread cannot take it twice."""
 
     __slots__ = ("is_mine", "lock")
 
     def __init__(self) -> None:
-        # The lock itself, for a caller that cannot afford two calls: it asks :attr:`is_mine` first, and looks at
+        # The lock itself, for a caller that must save two calls: it checks :attr:`is_mine` first, and
         # :data:`late` after leaving
         self.lock = threading.RLock()
         # True if this thread has it
@@ -84,7 +84,10 @@ def _is_inside() -> bool:
 
 
 def outside(job: Job) -> None:
-    """Call ``job`` now, or as soon as this thread, or another if this is a helper, has left every guard."""
+    """Call ``job`` now, or when the thread has left every guard.
+
+    A helper thread leaves the job to the next other thread that leaves a guard.
+    """
     if _here.is_helper or late.starting:
         late.left_over.append(job)
     elif _is_inside():
@@ -94,10 +97,10 @@ def outside(job: Job) -> None:
 
 
 class Helper(threading.Thread):
-    """A thread that others wait for when they close; it may be started from inside a guard.
+    """A thread that other threads wait for when they close a store. It may be started from inside a guard.
 
-    ``start`` waits for the new thread. The collector may run in the new thread before it is known as a helper. A job
-    that takes the starter's guard would then never end, so all jobs are put off until it is known.
+    ``start`` waits for the new thread. The garbage collector may run in the new thread before it is registered as a
+    helper. A job that takes the starter's guard would then never end, so all jobs are postponed until it is registered.
     """
 
     def start(self) -> None:
@@ -110,21 +113,21 @@ class Helper(threading.Thread):
             raise
 
     def run(self) -> None:
-        """The target."""
+        """Register this thread as a helper, then run its target."""
         _here.is_helper = True
         late.starting.discard(self)
         super().run()
 
 
 def forget_guards() -> None:
-    """Forget the guards in a forked child: the threads that may be inside one are not here."""
+    """Forget the guards in a forked child, which lacks the threads that may be inside one."""
     _mine.clear()
     late.own.clear()
     late.starting.clear()
 
 
 def catch_up() -> None:
-    """Do the work that was put off; failures are logged."""
+    """Run the postponed jobs; failures are logged."""
     if _here.is_helper or _is_inside():
         return
     for jobs in (late.own.pop(threading.get_ident(), None), late.left_over):
@@ -135,5 +138,5 @@ def catch_up() -> None:
                 break
             try:
                 job()
-            except Exception:  # the kind of this thread has nothing to do with it
+            except Exception:  # the job is not part of this thread's own call
                 log.exception("closing a dropped client failed")

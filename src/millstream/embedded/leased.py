@@ -1,6 +1,6 @@
-"""The common part of redis-py's two kinds of connection and of pool here: the lease of a store in place of a host.
+"""Common part of the blocking and asyncio connections and pools: they hold the lease of a store instead of a host.
 
-Mixed in before redis-py's own class, since its constructors ask for a host and a port where these have a lease.
+These classes come before redis-py's own among the bases, since redis-py's constructors expect a host and a port.
 """
 
 import weakref
@@ -9,15 +9,15 @@ from typing import Any
 from millstream.embedded.stores import Lease, finalizer
 
 CLOSED = "Connection closed by server."
-"""redis-py's text when a server hangs up; applications look for it."""
+"""redis-py's text for a connection that the server closed. Applications check for it."""
 
 
 class LeasedConnection:
     """A connection to a store of this process.
 
     Args:
-        lease: of the store.
-        options: those of redis-py's connections.
+        lease: lease of the store.
+        options: options of redis-py's connections.
     """
 
     host = "embedded"  # with the port, the name in redis-py's metrics
@@ -29,11 +29,11 @@ class LeasedConnection:
         super().__init__(**options)
 
     def repr_pieces(self) -> list[tuple[str, Any]]:
-        """The pieces of redis-py's ``repr``."""
+        """Return the pieces of redis-py's ``repr``."""
         return [("url", self._lease.place.url), ("db", self.db)]
 
     def get_resolved_ip(self) -> None:
-        """Return no address: redis-py would look up the name of the host by DNS for each connection."""
+        """Return no address. Otherwise redis-py would resolve the host name by DNS for each connection."""
         return
 
     def _host_error(self) -> str:
@@ -44,16 +44,16 @@ _NO_LIMIT = 2**31
 
 
 class LeasedPool:
-    """A pool of connections to one store; it holds the store open until it is closed.
+    """A pool of connections to one store. It keeps the store open until it is closed.
 
     Args:
-        lease: of the store; the pool gives it up.
-        options: those of redis-py's pools and connections, ``connection_class`` among them.
+        lease: lease of the store, which the pool releases.
+        options: options of redis-py's pools and connections, including ``connection_class``.
     """
 
     def __init__(self, lease: Lease, **options: Any) -> None:
         self._lease = lease
         self._finish = weakref.finalize(self, finalizer(lease))
-        self._finish.atexit = False  # the stores see to that
+        self._finish.atexit = False  # the stores do that
         # A connection within this process costs no socket: only the user sets a limit
         super().__init__(**{"max_connections": _NO_LIMIT, **options, "lease": lease})

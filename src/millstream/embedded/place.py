@@ -2,11 +2,11 @@
 
 ::
 
-    memory://            a store of one client's own (and of its pool's connections)
-    memory://orders      the store called "orders", shared by all users of the name in this process
+    memory://            a private store of one client (and of its pool's connections)
+    memory://orders      the store "orders", shared by all users of that name in this process
     file:///var/orders   the data directory /var/orders
 
-``?db=3`` chooses a database, ``?fsync=everysec`` when a directory's writes are brought to the disk.
+``?db=3`` selects a database. ``?fsync=everysec`` selects the times at which a directory's writes are synced to disk.
 """
 
 from dataclasses import dataclass, field
@@ -24,27 +24,27 @@ SCHEMES = ("memory://", "file://")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place that a URL names; see the module's text."""
+    """The store that a URL names, with its options."""
 
     url: str = field(repr=False)  # URL as given, for messages
     name: str | None  # The name of a store in memory, empty for a private one; None for a directory
     directory: Path | None  # Absolute, links resolved; None for memory
-    fsync: "Fsync | None"  # The mode asked for; None if the URL leaves it open
+    fsync: "Fsync | None"  # The sync mode; None if the URL does not name one
     db: int  # Database to begin with
 
     @property
     def is_private(self) -> bool:
-        """True if no other URL can name it."""
+        """True if no other URL can name the store."""
         return self.name == ""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Equal for URLs that mean the same store; of no meaning for a private one."""
+        """Key of the store, equal for all URLs of the same store; without meaning for a private one."""
         return ("memory", self.name or "") if self.directory is None else ("file", str(self.directory))
 
 
 def parse_place(url: str) -> Place:
-    """Read a URL."""
+    """Parse a URL."""
     try:
         parts = urlsplit(url)
     except ValueError:  # its text quotes the URL

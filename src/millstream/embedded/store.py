@@ -1,14 +1,13 @@
 """A store: one node, the guard around it, its connections, its log, and a background thread for the other work.
 
-The callers' threads run the commands, one at a time inside the guard. The background thread does the rest, and is
-started when there is work for it. It carries out the steps of the group commit that wait for the disk, lets out the
-replies that waited for them, and wakes reads whose time is up. :mod:`millstream.node.durability.group_commit` decides
-when to write and which replies may go out, as for the server; the thread that ran the commands carries out the quick
-steps.
+The callers' threads run the commands, one at a time inside the guard. The background thread does all other work, and is
+started when there is some. It carries out the slow steps of the group commit, releases the replies that wait for them,
+and wakes reads at their timeout. :mod:`millstream.node.durability.group_commit` decides about writes and about replies
+that may be sent, as for the server. The thread that ran the commands carries out the quick steps.
 
-A disk that fails ends it: every connection is cut, without a reply that was not covered, and says why. A disk that is
-full does not: further writes are refused (:mod:`millstream.node.durability.disk_guard`), and the background thread
-tries again what the log kept.
+If the disk fails, the store ends: every connection is closed with the reason, and replies whose writes are not durable
+are dropped. If the disk is only full, the store continues: further writes are refused
+(:mod:`millstream.node.durability.disk_guard`), and the background thread retries the writes that the log kept.
 """
 
 import contextlib
@@ -63,26 +62,27 @@ TOO_MANY = "ERR max number of clients reached"
 # The address that clients see as their own and the server's: there is neither host nor port.
 _ADDRESS = "embedded:0"
 
-# Bytes of a command, or a few, that are looked at before the reader has them; it keeps that many as they are
+# Size in bytes below which input is run directly, before the reader gets it
 _SHORT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Durable:
-    """The additional parts of a store in a directory."""
+    """The additional parts of a store with a directory."""
 
     log: Log  # The log of the records
     disk_guard: DiskGuard  # True if the disk takes writes
     rewriter: Rewriter  # Makes the log smaller
     commit: GroupCommit  # The writes and syncs that are due
-    recovered: int  # Records that were there at the start
+    recovered: int  # Number of records that were read at the start
 
 
 class Channel:
-    """One connection of a store: bytes of commands in, bytes of replies out, in order, none before its barrier.
+    """One connection of a store: it takes the bytes of commands and returns the bytes of replies, in order.
 
-    The counterpart of the server's connection without a network: the caller's own thread runs the commands as it sends
-    them. The store calls everything but :meth:`send`, :meth:`taken` and :meth:`close`, inside its guard.
+    No reply is sent before the log has reached its barrier. A channel is the counterpart of the server's connection
+    without a network: the caller's own thread runs the commands as it sends them. The store calls all methods except
+    :meth:`send`, :meth:`taken` and :meth:`close`, inside its guard.
     """
 
     __slots__ = ("_ending", "_held", "_out", "_reader", "_sink", "_store", "_untaken", "closed", "reason", "session")
@@ -97,20 +97,20 @@ class Channel:
         self._ending = False
         self.session = session  # The session as given
         self.closed = False  # No bytes come or go any more
-        self.reason = ""  # The reason for the close, in words; empty if the client closed it or asked for that
+        self.reason = ""  # Text of the reason for the close; empty if the client closed or ended it
 
     # ------------------------------------------------------------------ the client's calls
 
     def send(self, data: bytes) -> None:
-        """Run the commands in ``data``; their replies go to the sink, now or later."""
+        """Run the commands in ``data``; the sink receives their replies, now or later."""
         self._store.run(self, data, self._sink)
 
     def taken(self) -> None:
-        """Note that the client has read the bytes that the sink was given."""
+        """Record that the client has read the bytes that the sink received."""
         self._untaken = 0
 
     def close(self) -> None:
-        """Hang up for the client: its waits and watches are forgotten."""
+        """Close the connection for the client and end its waits and watches."""
         if not self.closed:
             outside(lambda: self._store.hang_up(self))
 
@@ -120,8 +120,8 @@ class Channel:
         """Take bytes from the client and run the complete commands.
 
         Returns:
-            The replies, if all of it was plain commands: these end no wait and no connection, publish nothing and make
-            nothing due. They are empty where they wait for the log; None where anything else was done.
+            The replies, if all commands were plain: these end no wait and no connection, publish nothing and make
+            nothing due. Empty bytes if the replies wait for the log; None for any other command.
         """
         if self.closed or self._ending:
             return None
@@ -153,7 +153,7 @@ class Channel:
         return None
 
     def _run_plain(self) -> "PlainRun":
-        """Run the plain commands that are next."""
+        """Run the plain commands at the start of the buffer."""
         store = self._store
         try:
             return store.node.batches.take(self.session, self._reader, store.clock.wall_time())
@@ -162,7 +162,7 @@ class Channel:
             return NOTHING
 
     def _take(self, run: "PlainRun") -> None:
-        """Keep the replies of plain commands, and serve clients that waited for the changed keys."""
+        """Store the replies of plain commands, and serve clients that waited for the changed keys."""
         store = self._store
         if run.commands:
             self.put([run.replies], store.node.journal.position)
@@ -174,7 +174,7 @@ class Channel:
             store.empty_outbox()
 
     def run(self) -> None:
-        """Run the commands that are here, until one waits."""
+        """Run the buffered commands until one waits."""
         store, session, reader = self._store, self.session, self._reader
         while not (self.closed or self._ending or session.blocked):
             if reader.chunk:
@@ -210,12 +210,15 @@ class Channel:
             return None
 
     def put(self, buffers: "list[Buffer]", barrier: int) -> None:
-        """Keep a reply until it is flushed, or until the log has reached the barrier; never past an earlier one."""
+        """Store a reply until the next flush, or until the log has reached its barrier.
+
+        The order of replies is kept.
+        """
         if not self._held.hold(buffers, barrier):
             self._out += buffers
 
     def deliver(self, outcome: "Outcome") -> None:
-        """A reply or a message that another connection's command, or the passing of time, has brought about."""
+        """Take a reply or message that the command of another connection or the passing of time has caused."""
         self._ending = self._ending or self.session.closing
         if outcome.buffers:
             self.put(outcome.buffers, outcome.barrier)
@@ -228,12 +231,12 @@ class Channel:
         self.flush()
 
     def release(self) -> None:
-        """Let out the replies that waited for the log, which has come further."""
+        """Send the replies that waited for the log, which has advanced."""
         self._out += self._held.take()
         self.flush()
 
     def flush(self) -> None:
-        """Deliver the replies that are ready; close after the last one if the connection ends."""
+        """Send the replies that are ready. Close the connection after the last one if it is ending."""
         if self._out and not self.closed:
             out, self._out = self._out, []
             self._sink(b"".join(out))
@@ -241,7 +244,7 @@ class Channel:
             self._store.forget(self)
 
     def end(self, reason: str) -> None:
-        """No more: tell the client, showing nothing that still waits."""
+        """Close the connection, drop the replies that still wait, and notify the client."""
         if not self.closed:
             self.closed = True
             self.reason = reason
@@ -251,21 +254,21 @@ class Channel:
 
 
 class Store:
-    """See the module's text.
+    """One node with its guard, connections and log.
 
     Args:
         place: the store to open.
-        clock: the source of time; one turned by hand is followed only when :meth:`tick` is called.
-        disk: the real one by default.
+        clock: the source of time; a manual clock has an effect only when :meth:`tick` is called.
+        disk: the real disk by default.
 
     Attributes:
-        place: as given.
-        clock: as given.
-        fsync: when writes are brought to the disk.
-        node: the state.
-        gate: the bound up to which replies may go, and the clients that wait for more.
-        failure: why the disk failed, or None.
-        forked: this is a child's copy of its parent's store.
+        place: the argument.
+        clock: the argument, or the system's clock.
+        fsync: the sync mode: ``always``, ``everysec`` or ``no``.
+        node: the node, which has all data.
+        gate: the log position up to which replies may be sent, and the connections that wait for more.
+        failure: the error of the disk, or None.
+        forked: True in a forked child, whose copy of the parent's store is unusable.
 
     Raises:
         StorageError: the data directory is locked, damaged or not usable.
@@ -281,7 +284,7 @@ class Store:
         self._guard = Guard()
         self._lock, self._is_mine = self._guard.lock, self._guard.is_mine
         self._channels: dict[int, Channel] = {}  # by session id
-        self._again: list[Channel] = []  # their wait is over, so commands they sent since may run
+        self._again: list[Channel] = []  # channels whose wait is over, so that their later commands may run
         self._durable: _Durable | None = None
         self._thread: threading.Thread | None = None  # the background thread, from when there is work for it
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: stop
@@ -315,7 +318,7 @@ class Store:
         return node
 
     def _look_at_disk(self) -> None:
-        """Look at the free space before a write; if it is too little, look again even without a caller."""
+        """Check the free space before the first write. If it is too small, check again without a caller."""
         with self._guard:
             self._commit()
             if self._durable is not None and self._durable.commit.next_due() is not None:
@@ -345,10 +348,10 @@ class Store:
     # ------------------------------------------------------------------ what connections call
 
     def connect(self, sink: Sink) -> Channel:
-        """A new connection.
+        """Return a new connection.
 
         Args:
-            sink: see :class:`Channel`.
+            sink: function that receives the replies' bytes; see :class:`Channel`.
 
         Raises:
             UsageError: in a forked child.
@@ -369,22 +372,22 @@ class Store:
         return channel
 
     def run(self, channel: Channel, data: bytes, sink: Sink | None) -> bytes | None:
-        """Run the commands a client sends.
+        """Run the commands that a client sends.
 
         Args:
-            channel: the client's.
+            channel: the client's connection.
             data: the client's bytes.
-            sink: for the result of :meth:`Channel.feed`, which is returned too.
+            sink: function that receives the result of :meth:`Channel.feed`, which is also returned.
 
         Raises:
-            UsageError: in a forked child, or by a signal's handler inside a call of this very thread.
+            UsageError: in a forked child, or in a signal handler during a call of the same thread.
         """
         if self.forked:
             self._check_process()
         if self._is_mine():
             raise UsageError(INSIDE)
         try:
-            with self._lock:  # the guard's own lock: two calls more would cost much, compared with a plain command
+            with self._lock:  # the guard's own lock: it saves two calls, which matter beside a plain command
                 try:
                     replies = channel.feed(data)
                     if replies is None:
@@ -403,14 +406,14 @@ class Store:
         return replies
 
     def hang_up(self, channel: Channel) -> None:
-        """The client is gone."""
+        """Remove the connection of a client that has closed it."""
         if self.forked:
             return
         with self._guard:
             self.forget(channel)
 
     def tick(self) -> None:
-        """Do the work that is due by the clock; called by the background thread, or by the owner of a clock by hand."""
+        """Do the work that is due by the clock. The background thread calls this, or the owner of a manual clock."""
         with self._guard:
             self._tick()
 
@@ -424,7 +427,7 @@ class Store:
     # ------------------------------------------------------------------ inside the guard, called by channels
 
     def empty_outbox(self) -> None:
-        """Hand the node's replies and messages to the connections they are for."""
+        """Pass the node's replies and messages to their connections."""
         outbox = self.node.outbox
         while outbox:
             pending, outbox[:] = outbox[:], []
@@ -435,12 +438,12 @@ class Store:
                     self._again.append(channel)
 
     def forget(self, channel: Channel) -> None:
-        """A connection ends, as its client wishes."""
+        """Close a connection at its client's request."""
         channel.end("")
         self._drop(channel)
 
     def cut(self, channel: Channel, reason: str) -> None:
-        """End a connection because of its client's action."""
+        """Close a connection because of its client's behaviour, and log the reason."""
         log.warning("closing client %d of %s: %s", channel.session.id, self.place.url, reason)
         channel.end(reason)
         self._drop(channel)
@@ -452,7 +455,7 @@ class Store:
     # ------------------------------------------------------------------ after commands
 
     def _settle(self) -> None:
-        """Do the work after commands have run, except the replies to their senders."""
+        """Do the work that follows commands, except the replies to their senders."""
         self.empty_outbox()
         while self._again:
             again, self._again = self._again, []
@@ -467,7 +470,7 @@ class Store:
         self._set_alarm(self._next_due())
 
     def _settle_writes(self, kept: _Durable) -> None:
-        """Write and settle the records that were logged."""
+        """Write and settle the logged records."""
         if self._commit() is not None:
             self._wake()
         if self.failure is None:
@@ -475,7 +478,7 @@ class Store:
         self._set_alarm(kept.commit.next_due())
 
     def _commit(self) -> CommitStep | None:
-        """Carry out the steps of the group commit that are quick; the next one if it waits for the disk."""
+        """Carry out the quick steps of the group commit. Return the next step if it waits for the disk, else None."""
         kept = self._durable
         if kept is None:
             return None
@@ -485,21 +488,21 @@ class Store:
         return step
 
     def _take_in(self, commit: GroupCommit, report: Report) -> None:
-        """Let out the replies that waited for a step, or say that it failed."""
+        """Send the replies that waited for a step, or report its failure."""
         if commit.done(report, time.monotonic()):
             self.gate.open()
         if commit.failure is not None:
             self.fail(commit.failure)
 
     def _next_due(self) -> float | None:
-        """Monotonic seconds at which there is something to do that no command brings about; None for never."""
+        """Return the next time of due work, in monotonic seconds; None if there is none."""
         node = None if isinstance(self.clock, ManualClock) else self.node.next_deadline(self._now())
         commit = None if self._durable is None else self._durable.commit.next_due()
         moments = [moment for moment in (node and node / 1000, commit) if moment is not None]
         return min(moments) if moments else None
 
     def _set_alarm(self, due: float | None) -> None:
-        """Wake the background thread if it would sleep past the moment of its next work."""
+        """Wake the background thread if it would sleep past its next work."""
         if due is not None and (self._alarm is None or due < self._alarm):
             self._wake()
 
@@ -513,7 +516,7 @@ class Store:
             self._thread.start()
 
     def fail(self, error: StorageError) -> None:
-        """Show no more replies: the disk failed. If it is only full, hold back the refused writes."""
+        """Send no more replies, since the disk failed. If it is only full, keep the refused writes for a retry."""
         if self._durable is not None:
             self._durable.commit.fail(error, time.monotonic())
             if isinstance(error, DiskFullError):
@@ -531,7 +534,7 @@ class Store:
     # ------------------------------------------------------------------ the background thread
 
     def _work(self, wakes: queue.SimpleQueue[bool]) -> None:
-        """The thread's life: until :meth:`close`."""
+        """Run the background thread until :meth:`close`."""
         while True:
             with contextlib.suppress(queue.Empty):
                 if wakes.get(timeout=self._sleep(wakes)):
@@ -546,15 +549,15 @@ class Store:
                 self._perform(step, self._durable)
 
     def _sleep(self, wakes: queue.SimpleQueue[bool]) -> float | None:
-        """Seconds until there is something to do unasked; None for never."""
+        """Return the seconds until the next due work; None for an unlimited sleep."""
         with self._guard:
-            if wakes is not self._wakes:  # closing; the word to stop is in the queue
+            if wakes is not self._wakes:  # closing; the stop message is in the queue
                 return None
             self._alarm = self._next_due()
             return None if self._alarm is None else max(self._alarm - time.monotonic(), 0.0)
 
     def _perform(self, step: CommitStep, kept: _Durable) -> None:
-        """Write or sync outside the guard, so that commands go on meanwhile."""
+        """Write or sync outside the guard, so that commands can run meanwhile."""
         report = perform_safely(step, kept.log, kept.disk_guard)
         with self._guard:
             self._take_in(kept.commit, report)
@@ -575,12 +578,12 @@ class Store:
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Cut every connection, bring everything to the disk and let the directory go.
+        """Close every connection, write everything to disk and release the directory.
 
-        A store in memory keeps its data, and goes on if it is used again.
+        A store in memory keeps its data and can be used again.
 
         Raises:
-            StorageError: the disk failed now.
+            StorageError: the disk failed during the close.
         """
         if self.forked:
             return
@@ -601,7 +604,7 @@ class Store:
             self._durable.log.close()
 
     def abandon(self) -> None:
-        """Hold on to nothing of the parent's in a forked child, and write nothing."""
+        """Release the parent's resources in a forked child, and write nothing."""
         self.forked = True
         if self._durable is not None:
             self._durable.rewriter.abandon()

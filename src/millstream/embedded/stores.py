@@ -1,7 +1,7 @@
-"""The stores that are open in this process, and their leases.
+"""The open stores of this process, and their leases.
 
-A store is opened by the first *lease* on it and closed when the last is given up; a pool of redis-py's connections has
-one. At the end of the process all are closed in order; a forked child holds none of its parent's.
+The first *lease* opens a store, and the last release closes it. A pool of redis-py's connections has one lease. At the
+end of the process all stores are closed in order; a forked child has no lease on its parent's stores.
 """
 
 import atexit
@@ -38,7 +38,7 @@ _process = _Process()
 
 
 class Lease:
-    """The right to use the store of a place, from :meth:`store` to :meth:`give_up`."""
+    """The right to use the store of a place, until :meth:`give_up`."""
 
     def __init__(self, place: "Place", *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.place = place
@@ -49,7 +49,10 @@ class Lease:
         self._take(is_first=True)
 
     def store(self) -> Store:
-        """The store, opened again if the lease was given up: a closed redis-py client may be used on."""
+        """Return the store.
+
+        If the lease was released, take it again, since a closed redis-py client may be used again.
+        """
         if not self._held:
             self._take(is_first=False)
         assert self._store is not None
@@ -86,7 +89,7 @@ class Lease:
         return store
 
     def give_up(self) -> None:
-        """Use it no more; a second call does nothing. The last to give a store up closes it."""
+        """Release the lease; a second call does nothing. The last release closes the store."""
         outside(self._give_up)
 
     def _give_up(self) -> None:
@@ -110,7 +113,7 @@ class Lease:
 
 
 def _close_all() -> None:
-    """At the end of the process."""
+    """Close all stores at the end of the process."""
     catch_up()
     with _process.guard:
         _process.shared.clear()
@@ -122,7 +125,7 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    """Abandon the parent's stores in a forked child: another thread may have held any of their locks at the fork."""
+    """Abandon the parent's stores in a forked child, since another thread may have held their locks at the fork."""
     global _process
     forget_guards()
     stores, _process = list(_process.open), _Process()
@@ -136,7 +139,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def finalizer(lease: Lease) -> Callable[[], None]:
-    """The cleanup for a pool that is gone without a close; not a method of the pool, or it would never be gone."""
+    """Return a cleanup for a pool that was never closed.
+
+    It is not a method of the pool, since the reference would keep the pool alive.
+    """
 
     def finish() -> None:
         try:

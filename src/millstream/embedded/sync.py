@@ -1,9 +1,9 @@
-"""redis-py's blocking connections over a channel: its own packing, parsing, pools and pipelines, and no socket.
+"""redis-py's blocking connections to a store, with its packing, parsing, pools and pipelines, but no socket.
 
-redis-py's pool does much around a command that serves a network: it asks a socket whether it is still good, and offers
-numbers to a collector of metrics. For users without these, :class:`StorePool` lends a connection that is ready without
-it. Retries, a cache, credentials that are renewed, listeners and metrics take redis-py's own way, if a user has set
-them up. So does every connection that is new, closed or has something to read.
+Around each command, redis-py's pool does work that only a network needs: it checks the socket, and passes figures to a
+metrics collector. For users without these needs, :class:`StorePool` lends a ready connection directly. If a user has
+set up retries, a cache, renewed credentials, listeners or metrics, the pool uses redis-py's own code. It also does so
+for every connection that is new, closed or has unread data.
 """
 
 import io
@@ -36,7 +36,7 @@ else:
 
 _VALUES = frozenset({bytes, str, int, float, bool, dict, set, type(None)})
 _PUSH = ord(">")
-# Options of a pool that ask for more of redis-py than a command's way to a store has
+# Options of a pool that only redis-py's own code supports
 _ELABORATE = frozenset(
     {"cache", "cache_config", "credential_provider", "event_dispatcher", "retry_on_error", "retry_on_timeout"}
 )
@@ -45,15 +45,15 @@ _NO_DESCRIPTOR = "an embedded connection has no file descriptor"
 
 
 class Pipe:
-    """A socket as redis-py's connections and parsers need it, over a channel of a store.
+    """Replacement for a socket in redis-py's connections and parsers, backed by a channel of a store.
 
     Args:
-        lease: of the store.
-        timeout: seconds a read may take; None for ever.
+        lease: lease of the store.
+        timeout: seconds that a read may take; None for no limit.
 
     Raises:
         UsageError: the store cannot be used; see :class:`Lease`.
-        StorageError: the same.
+        StorageError: the store cannot be used; see :class:`Lease`.
     """
 
     def __init__(self, lease: Lease, timeout: float | None) -> None:
@@ -74,11 +74,14 @@ class Pipe:
         self._run(self._channel, data if type(data) is bytes else bytes(memoryview(data)), self._put)
 
     def is_quiet(self) -> bool:
-        """True if it is open and there is nothing to read, in the process that opened it."""
+        """Return True if the pipe is open, has nothing to read, and is used by the process that opened it."""
         return not (self._held or self._channel.closed or self._store.forked) and self._inbox.empty()
 
     def next(self) -> bytes | None:
-        """Replies that are here, from the begin of one on; None if there are none, or if it is a message or the end."""
+        """Return the available bytes, which begin with a reply.
+
+        The result is None if there are none, at the end, or if a push message comes first.
+        """
         if self._held or self._at_end or self._inbox.empty():
             return None
         data = self._inbox.get()
@@ -89,15 +92,15 @@ class Pipe:
         return data
 
     def settimeout(self, seconds: float | None) -> None:
-        """Seconds a read may take from now on; None for ever."""
+        """Set the seconds that a read may take; None for no limit."""
         self._timeout = seconds
 
     def recv(self, size: int) -> bytes:
-        """At least one byte, at most ``size``.
+        """Return at least one byte, at most ``size``.
 
         Raises:
-            TimeoutError: none came in time.
-            RedisConnectionError: none will come; the text says why, where there is a reason.
+            TimeoutError: no byte came in time.
+            RedisConnectionError: the connection is closed; the text is the reason, if known.
         """
         if not self.wait(self._timeout):
             raise TimeoutError("timed out")
@@ -106,13 +109,13 @@ class Pipe:
         return data
 
     def recv_into(self, buffer: bytearray) -> int:
-        """As :meth:`recv`, into a buffer; the number of bytes."""
+        """Read as :meth:`recv` does, into a buffer; return the number of bytes."""
         data = self.recv(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def wait(self, seconds: float | None) -> bool:
-        """True if a read would return something within the time.
+        """Return True if a read would return something within the time.
 
         Raises:
             RedisConnectionError: the connection is closed.
@@ -123,7 +126,7 @@ class Pipe:
         return ready
 
     def _wait(self, seconds: float | None) -> bool:
-        """True if bytes, or the end, have come."""
+        """Return True if bytes, or the end of the connection, have come within the time."""
         if self._held or self._at_end:
             return True
         try:
@@ -137,17 +140,17 @@ class Pipe:
         return True
 
     def pending(self) -> bool:
-        """True if bytes are here: redis-py asks this first, as of a TLS socket, before it polls; before each command.
+        """Return True if bytes are available. redis-py calls this before each command, as on a TLS socket.
 
         Raises:
-            UnsupportedOperation: none are here: redis-py would poll next, which :meth:`fileno` refuses.
+            UnsupportedOperation: there are none; redis-py would poll next, which :meth:`fileno` refuses.
         """
         if self._held:
             return True
         raise io.UnsupportedOperation(_NO_DESCRIPTOR)
 
     def fileno(self) -> int:
-        """Refuse: there is none to poll; redis-py asks when its parser has found nothing in its own buffer.
+        """Raise an error: there is no descriptor to poll. redis-py calls this if its parser's buffer is empty.
 
         Raises:
             UnsupportedOperation: always.
@@ -155,15 +158,15 @@ class Pipe:
         raise io.UnsupportedOperation(_NO_DESCRIPTOR)
 
     def getpeername(self) -> str:
-        """The peer's name, as of a unix socket: empty."""
+        """Return the empty name of a peer, as a unix socket does."""
         return ""
 
     def shutdown(self, how: int) -> None:  # noqa: ARG002 - a socket's signature
-        """Shut the pipe; see :meth:`close`."""
+        """Close the pipe; see :meth:`close`."""
         self._channel.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
 
@@ -176,11 +179,11 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         self._packs_itself = type(packer) is HiredisRespSerializer and not self.health_check_interval
 
     def _reader(self) -> Any:
-        """redis-py's hiredis reader; None while it is closed, or has another parser."""
+        """Return redis-py's hiredis reader; None if the connection is closed or has another parser."""
         return getattr(self._parser, "_reader", None)
 
     def is_ready(self) -> bool:
-        """True if a command may be sent, and the next thing to be read will be its reply."""
+        """Return True if a command may be sent and its reply will be the next data to read."""
         pipe = cast("Pipe | None", self._sock)
         if pipe is None or not pipe.is_quiet() or self.should_reconnect():  # type: ignore[no-untyped-call]  # redis-py's gap
             return False
@@ -188,7 +191,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         return reader is not None and not reader.has_data()
 
     def send_command(self, *args: Any, **options: Any) -> None:
-        """Pack and run a command, with fewer calls than redis-py's where its name is one plain word."""
+        """Pack and run a command. If its name is one plain word, this makes fewer calls than redis-py."""
         pipe: Any = self._sock
         name = args[0]
         if pipe is None or not self._packs_itself or type(name) is not str or not name.isalpha():
@@ -206,7 +209,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
             raise
 
     def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:
-        """The next reply, with fewer calls than redis-py's where it is here and nothing but a reply."""
+        """Return the next reply. If it is available and no message, this makes fewer calls than redis-py."""
         pipe, reader = cast("Pipe | None", self._sock), self._reader()
         if disable_decoding or options or pipe is None or reader is None or self.health_check_interval:
             return super().read_response(disable_decoding, **options)
@@ -219,11 +222,11 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         try:
             return self._unusual(reply)
         finally:
-            del reply  # or an error, its traceback and this frame were a cycle
+            del reply  # otherwise an error, its traceback and this frame would be a cycle
 
     def _unusual(self, reply: Any) -> Any:
-        """Handle a reply that is not a value, or not whole, as redis-py does."""
-        if type(reply) is object:  # its word for that
+        """Handle an error or an incomplete reply, as redis-py does."""
+        if type(reply) is object:  # hiredis's mark for an incomplete reply
             return super().read_response()
         error = reply[0] if isinstance(reply, list) and reply else reply
         try:
@@ -240,7 +243,7 @@ class StoreConnection(LeasedConnection, AbstractConnection):
         return cast("socket.socket", Pipe(self._lease, self.socket_timeout))
 
     def can_read(self, timeout: float | None = 0) -> bool:
-        """True if a reply or a message can be read within ``timeout`` seconds (None: for ever)."""
+        """Return True if a reply or a message can be read within ``timeout`` seconds (None: no limit)."""
         if self._sock is None:
             self.connect()  # type: ignore[no-untyped-call]  # redis-py's gap
         try:
@@ -259,18 +262,18 @@ class StorePool(LeasedPool, ConnectionPool):
         self._is_simple = not any(options.get(name) for name in _ELABORATE) and _is_once(options.get("retry"))
 
     def disconnect(self, inuse_connections: bool = True) -> None:
-        """Hang up; with no connection left, let the store go. Used again, the pool opens it again."""
+        """Close the connections and then release the store. A later use opens it again."""
         super().disconnect(inuse_connections)
         if inuse_connections:
             self._lease.give_up()
 
     def set_retry(self, retry: Any) -> None:
-        """Set the retry for connections that fail from now on."""
+        """Set the retry policy for connections that fail from now on."""
         self._is_simple = self._is_simple and _is_once(retry)
         super().set_retry(retry)
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
-        """An idle connection that is ready, without redis-py's counts; else one by its own way."""
+        """Return a ready idle connection without redis-py's metrics, or a connection by redis-py's own code."""
         if self._is_simple and not _is_observed():
             with self._lock:
                 idle = self._available_connections
@@ -281,8 +284,8 @@ class StorePool(LeasedPool, ConnectionPool):
         return super().get_connection(*args, **options)
 
     def release(self, connection: Any) -> None:
-        """Take back a connection, without redis-py's counts where nothing asks for them."""
-        # By redis-py's way too: a connection that must be made again, or was made by the parent of a fork
+        """Take back a connection, without redis-py's metrics if they are off."""
+        # redis-py's code also handles a connection that must reconnect, or belongs to the parent of a fork
         by_the_book = not self._is_simple or _is_observed() or connection.should_reconnect()
         if by_the_book or self.pid != connection.pid:
             super().release(connection)
@@ -294,12 +297,12 @@ class StorePool(LeasedPool, ConnectionPool):
 
 
 def _is_once(retry: Any) -> bool:
-    """True if nothing is tried again."""
+    """Return True if the policy never retries."""
     return retry is None or (type(retry) is Retry and retry.get_retries() == 0)
 
 
 def sync_store(place: Place, **options: Any) -> redis.Redis:
-    """A client.
+    """Return a client of the store.
 
     Raises:
         MillstreamError: the store cannot be opened; see :class:`Lease`.

@@ -1,4 +1,4 @@
-"""Words as the bytes of a command, as a client sends them."""
+"""Encoding of a command's arguments to the bytes that a client sends."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +12,7 @@ _pack = cast("Callable[[tuple[Any, ...]], bytes]", pack_command)
 
 
 def py_pack_words(words: tuple[Any, ...]) -> bytes:
-    """A command."""
+    """Return the bytes of a command."""
     return _pack(words)
 
 
