@@ -1,1 +1,1 @@
-"""Names of other libraries on our behaviour, so that a program can be moved by its imports first."""
+"""The API names of other libraries with Millstream's behaviour. A program can first be moved by its imports alone."""

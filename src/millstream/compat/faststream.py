@@ -1,11 +1,11 @@
-"""FastStream's names for stream subscribers, on our worker.
+"""FastStream's names for stream subscribers, on Millstream's worker.
 
 ::
 
     from millstream.compat.faststream import AckPolicy, FastStream, Logger, NackMessage, RedisBroker, StreamSub
 
-These names take the same arguments and do what FastStream's documents say. Missing features raise at once: lists,
-channels, requests and replies, routers, own parsers and decoders, a stream read without a group.
+These names take the same arguments and behave as FastStream documents. Missing features raise an error at once: lists,
+channels, requests and replies, routers, custom parsers and decoders, a stream read without a group.
 docs/from-faststream.md names every other difference.
 """
 
@@ -52,27 +52,27 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class AckMessage(Exception):  # noqa: N818 - FastStream's name
-    """Raise it: the entry is done, even if work was left."""
+    """Raised by a handler to acknowledge the entry, even if work remains."""
 
 
 class RedisStreamMessage(StreamMessage):
-    """FastStream's message of a stream: ours, with its names.
+    """FastStream's stream message: Millstream's message with FastStream's names.
 
-    ``ack``, ``nack`` and ``reject`` take its arguments (``redis=``, ``group=``) and need none of them.
+    ``ack``, ``nack`` and ``reject`` accept FastStream's arguments (``redis=``, ``group=``) and ignore them.
     """
 
     __slots__ = ()
 
     @property
     def body(self) -> bytes:
-        """The published payload, as bytes; of an entry of plain fields these as JSON."""
+        """The published payload as bytes. For an entry of plain fields, its fields as JSON."""
         flat = self.raw
         if len(flat) == 2:
             return envelope.parse(flat[1]).body if flat[0] == envelope.FIELD else flat[1]
         return json.dumps(as_text(self.fields), default=repr).encode()
 
     async def decode(self) -> Any:
-        """The published payload: its JSON's value, text, or bytes."""
+        """Return the published payload: the value of its JSON, text, or bytes."""
         content = unwrap(self.raw)
         return as_text(content) if isinstance(content, Mapping) else lenient(content)
 
@@ -83,17 +83,17 @@ class RedisStreamMessage(StreamMessage):
 
     @property
     def correlation_id(self) -> str:
-        """The header of that name; the entry's id where there is none."""
+        """The correlation id from the headers; without one, the entry's id."""
         return self.headers.get("correlation_id", self.id)
 
     @property
     def content_type(self) -> str | None:
-        """The header of that name, if there is one."""
+        """The content type from the headers, or None."""
         return self.headers.get("content-type")
 
     @property
     def raw_message(self) -> dict[str, Any]:
-        """The delivery as FastStream has it: stream, ids, earlier deliveries of each, fields."""
+        """The delivery in FastStream's form: stream, ids, number of earlier deliveries of each, fields."""
         return {
             "type": "stream",
             "channel": self.stream,
@@ -103,11 +103,11 @@ class RedisStreamMessage(StreamMessage):
         }
 
     def ack(self, **_: Any) -> Awaitable[None]:
-        """Ack the entry, as :meth:`millstream.Message.ack` does."""
+        """Acknowledge the entry, as :meth:`millstream.Message.ack` does."""
         return super().ack()
 
     def nack(self, delay: float | str | None = None, **_: Any) -> Awaitable[None]:
-        """Give the entry back, as :meth:`millstream.Message.nack` does."""
+        """Return the entry for another delivery, as :meth:`millstream.Message.nack` does."""
         return super().nack(delay)
 
     def reject(self, reason: str = "", **_: Any) -> Awaitable[None]:
@@ -116,11 +116,11 @@ class RedisStreamMessage(StreamMessage):
 
 
 class AckPolicy(Enum):
-    """The meaning of a handler's end for its entry.
+    """The outcome of an entry when its handler ends.
 
-    ``REJECT_ON_ERROR``, FastStream's default, puts a failed entry into the dead-letter stream at once;
-    ``NACK_ON_ERROR`` retries it with growing delays; ``ACK`` acks it, failed or not; ``ACK_FIRST`` acks before the run;
-    ``MANUAL`` leaves it to the handler.
+    ``REJECT_ON_ERROR``, FastStream's default, moves a failed entry to the dead-letter stream at once. ``NACK_ON_ERROR``
+    retries it with growing delays. ``ACK`` acknowledges it even after a failure. ``ACK_FIRST`` acknowledges it before
+    the handler runs. ``MANUAL`` leaves it to the handler.
     """
 
     ACK_FIRST = "ack_first"
@@ -134,8 +134,9 @@ class AckPolicy(Enum):
 class StreamSub:
     """FastStream's description of a stream.
 
-    ``min_idle_time`` and ``claim_min_idle_time`` mean the same: such a subscriber claims, and reads new entries too.
-    ``last_id`` is where a group that is not there yet begins; its default is the end of the stream, as there.
+    ``min_idle_time`` and ``claim_min_idle_time`` mean the same: the subscriber claims idle entries, and reads new ones
+    too. ``last_id`` is the start of a group that does not exist yet. Its default is the end of the stream, as in
+    FastStream.
     """
 
     stream: str
@@ -151,7 +152,7 @@ class StreamSub:
     claim_min_idle_time: int | None = None
 
     def ours(self) -> OurSub:
-        """The same as our StreamSub.
+        """Return the equal StreamSub of Millstream.
 
         Raises:
             ConfigError: it has no group.
@@ -174,7 +175,7 @@ class StreamSub:
 
 
 class _Policy(Middleware):
-    """The parts of FastStream's exceptions and policies that our outcomes do not have."""
+    """Middleware for FastStream's exceptions and policies that Millstream's outcomes lack."""
 
     def __init__(self, policy: AckPolicy) -> None:
         self._policy = policy
@@ -206,14 +207,14 @@ class _Policy(Middleware):
 
 
 class RedisBroker:
-    """FastStream's broker, as far as streams go: an :class:`App` with other names.
+    """FastStream's broker for streams: an :class:`App` with other names.
 
     Args:
-        url: of the server; as for :class:`App` when None.
-        app: the app to register with, instead of one of its own.
+        url: URL of the server; None as for :class:`App`.
+        app: the app to register handlers with, instead of a new one.
 
     Attributes:
-        app: ours; everything it can do may be used as well.
+        app: Millstream's app, with all its features.
     """
 
     def __init__(self, url: str | None = None, *, app: App | None = None) -> None:
@@ -232,10 +233,10 @@ class RedisBroker:
 
         Args:
             stream: the stream to read.
-            ack_policy: the meaning of the function's end.
+            ack_policy: the outcome of an entry when the function ends.
             no_ack: as in the StreamSub.
-            max_workers: most runs at the same time.
-            retry: ours; the schedule of ``NACK_ON_ERROR``.
+            max_workers: largest number of runs at the same time.
+            retry: Millstream's retry schedule for ``NACK_ON_ERROR``.
 
         Raises:
             ConfigError: the stream has no group.
@@ -256,7 +257,7 @@ class RedisBroker:
         )
 
     def publisher(self, *, stream: StreamSub | str) -> Publisher:
-        """A publisher: a decorator that publishes a handler's result, and an object to call."""
+        """Return a publisher: a decorator that publishes a handler's result, and an object to call."""
         if isinstance(stream, str):
             return self.app.publisher(stream, headers={})
         return self.app.publisher(stream.stream, maxlen=stream.maxlen, headers={})
@@ -269,8 +270,8 @@ class RedisBroker:
         Args:
             message: the content, see :meth:`millstream.App.publish`.
             stream: key of the stream.
-            maxlen: the stream is trimmed to about this many entries.
-            headers: of the envelope.
+            maxlen: trim the stream to about this many entries.
+            headers: headers of the envelope.
         """
         return await self.app.publish(stream, message, maxlen=maxlen, headers=dict(headers or {}))
 
@@ -278,9 +279,9 @@ class RedisBroker:
         """Add many entries in one round trip and return their ids.
 
         Args:
-            messages: their contents.
+            messages: the contents.
             stream: key of the stream.
-            headers: of every envelope.
+            headers: headers of every envelope.
         """
         return list(await self.app.publish_batch(stream, messages, headers=dict(headers or {})))
 
@@ -294,5 +295,5 @@ class RedisBroker:
 
 
 def FastStream(broker: RedisBroker) -> App:  # noqa: N802 - FastStream's name
-    """FastStream's application: our app, run by ``millstream run module:app`` as the other by ``faststream run``."""
+    """Return the app. ``millstream run module:app`` runs it as ``faststream run`` runs FastStream's application."""
     return broker.app

@@ -1,5 +1,5 @@
-"""Dashboards for Grafana and rules for Prometheus, made to be written into a folder and loaded from there.
+"""Dashboards for Grafana and rules for Prometheus, which a command writes to a folder.
 
-``grafana`` makes the JSON of a dashboard, ``boards`` has the panels of each, and ``catalogue`` names every file.
-Nothing here asks a server. The exporters define the metrics, and tests compare both.
+``grafana`` makes the JSON of a dashboard, ``boards`` has the panels of each, and ``catalogue`` names every file. This
+part connects to no server. The exporters define the metrics, and tests compare both.
 """

@@ -1,4 +1,4 @@
-"""The dashboards, as ``boards.toml`` describes them. Pure."""
+"""The dashboards, as ``boards.toml`` describes them."""
 
 import tomllib
 from typing import Any

@@ -1,4 +1,4 @@
-"""The files: the name, the purpose and the text of each, and writing them all."""
+"""The catalogue of dashboard and rules files: the name, purpose and text of each, and their writing."""
 
 import os
 from collections.abc import Callable
@@ -34,10 +34,10 @@ class FileThereError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class MonitoringFile:
-    """One file."""
+    """One dashboard or rules file."""
 
     name: str  # Its name on the command line
-    file: str  # Its place below the folder it is written to
+    file: str  # Its path below the target folder
     tool: str  # The tool that loads it
     about: str  # Its purpose, in one line
     text: Callable[[], str]  # Makes its text
@@ -62,7 +62,7 @@ FILES: tuple[MonitoringFile, ...] = (
 
 
 def find(name: str) -> MonitoringFile:
-    """The file of that name."""
+    """Return the file with this name."""
     for each in FILES:
         if each.name == name:
             return each
@@ -70,7 +70,7 @@ def find(name: str) -> MonitoringFile:
 
 
 def write_all(folder: Path, *, force: bool) -> list[Path]:
-    """Write every file below a folder, which is made if need be; those that were not there as they are now."""
+    """Write every file below a folder, which is created if needed; return the paths of the changed files."""
     texts = {folder / each.file: each.text().encode() for each in FILES}
     if links := sorted({str(place) for path in texts for place in (path, path.parent) if place.is_symlink()}):
         raise FileThereError(
@@ -93,4 +93,4 @@ def write_all(folder: Path, *, force: bool) -> list[Path]:
 
 
 def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)  # one that was put there meanwhile
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)  # a link that was created meanwhile

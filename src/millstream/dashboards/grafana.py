@@ -1,7 +1,7 @@
-"""The JSON that Grafana imports, made of a short description of each panel. Pure.
+"""The JSON that Grafana imports, made from a short description of each panel.
 
-Queries go to the data source that the dashboard's first variable names, so that one file fits every installation.
-Panels stand two in a row and are numbered in their order: the same description gives the same bytes.
+Queries use the data source that the dashboard's first variable selects, so one file fits every installation. Panels are
+placed two in a row and numbered in order: the same description gives the same bytes.
 
 Source: https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SCHEMA_VERSION = 39
-"""Version of Grafana 11; later ones bring a dashboard up to date as they load it."""
+"""Schema version of Grafana 11. Later versions upgrade a dashboard on loading."""
 
 _WIDTH, _HEIGHT, _COLUMNS = 12, 8, 2
 _CHOICE = {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus", "hide": 0}
@@ -36,7 +36,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a dashboard: the values of one label."""
+    """A selection at the top of a dashboard: the values of one label."""
 
     name: str  # Name of the variable and of the label
     metric: str  # PromQL with series that have that label; may use variables that come before it
@@ -46,7 +46,7 @@ class Variable:
 class Dashboard:
     """One dashboard."""
 
-    uid: str  # Grafana's name of it, the target of links; never changes
+    uid: str  # Its id in Grafana, the target of links; never changes
     title: str  # The title that people see
     text: str  # The question that it answers
     variables: Sequence[Variable]  # Variables in addition to the data source
@@ -54,12 +54,12 @@ class Dashboard:
 
 
 def rendered(dashboard: Dashboard) -> str:
-    """The file's text."""
+    """Return the text of the dashboard's file."""
     return json.dumps(model(dashboard), indent=2) + "\n"
 
 
 def model(dashboard: Dashboard) -> dict[str, Any]:
-    """The dashboard as Grafana stores it."""
+    """Return the dashboard in Grafana's JSON model."""
     return {
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -132,7 +132,7 @@ def _panel(panel: Panel, place: int) -> dict[str, Any]:
 
 
 def _target(panel: Panel, at: int, query: str, legend: str) -> dict[str, Any]:
-    """One query of a panel."""
+    """Return one query of a panel in Grafana's JSON model."""
     return {
         "refId": chr(ord("A") + at),
         "datasource": _SOURCE,

@@ -1,4 +1,4 @@
-"""The pipelines of an app at work: one Spark driver for all of them, each query watched and started again by itself.
+"""The running pipelines of an app: one Spark driver for all of them, each query watched and restarted independently.
 
-``driver`` is the process, ``runner`` keeps one query going, ``health`` answers the health endpoint.
+``driver`` is the process, ``runner`` keeps one query running, ``health`` serves the health endpoint.
 """

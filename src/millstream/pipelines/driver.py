@@ -1,10 +1,10 @@
 """The driver of an app's pipelines under ``millstream run``: ``python -m millstream.pipelines.driver module:app``.
 
-One driver runs them all: each would need seconds to start and most of a gigabyte of memory, and they share the cores
-anyway. It reports its queries' state to the server (``millstream spark ls``). It ends on request, or when all of them
-have come to their end.
+One driver runs all pipelines. A driver for each would need seconds to start and almost a gigabyte of memory, and they
+share the cores anyway. The driver reports its queries' state to the server (``millstream spark ls``). It ends on
+request, or when all queries have ended.
 
-SIGTERM lets the running batches end, for as long as the app's grace; a second one ends the process at once.
+SIGTERM lets the running batches end within the app's grace time; a second one ends the process at once.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 log = logger("millstream.pipelines")
 
 _LOOK = 0.2
-"""Seconds between two looks at the queries."""
+"""Seconds between two checks of the queries."""
 
 
 def main(target: str) -> int:
-    """Find the app and run its pipelines; the exit code."""
+    """Import the app and run its pipelines; return the exit code."""
     app = prepared(target)
     if app is None:
         return EXIT_CONFIG
@@ -56,7 +56,7 @@ def main(target: str) -> int:
 
 
 def check(app: App) -> None:
-    """Raise an error that would come later anyway, before seconds are spent on Spark's start."""
+    """Raise the errors of the configuration now, before Spark's start, which takes seconds."""
     try:
         problem = millstream.spark.java_problem()
     except ModuleNotFoundError as error:
@@ -85,7 +85,7 @@ def _check_sink(app: App, pipeline: Pipeline) -> None:
 
 
 def run(app: App, confs: dict[str, str]) -> int:
-    """Run every pipeline until the stop, or until all have ended; the exit code."""
+    """Run every pipeline until the stop request, or until all have ended; return the exit code."""
     from millstream.pipelines.runner import PipelineRunner  # noqa: PLC0415 - needs PySpark
 
     _let_workers_import()
@@ -107,16 +107,17 @@ def run(app: App, confs: dict[str, str]) -> int:
 
 
 def _let_workers_import() -> None:
-    """Spark's Python workers get the functions of the app's module by its name, so they look where we do."""
+    """Let Spark's Python workers import the app's module, from the same directory as this process."""
     here = str(Path(os.environ.get("MILLSTREAM_APP_DIR") or "").resolve())
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{here}{os.pathsep}{path}" if path else here
 
 
 def _ended_by_signal() -> threading.Event:
-    """An event, set by SIGTERM, Ctrl-C, or the starter's end; ``Ending`` ends the process at once.
+    """Return an event that SIGTERM, Ctrl-C, or the end of the starting process sets.
 
-    After Spark's start, which has its own idea of Ctrl-C. Before, a signal just ends the process: nothing is under way.
+    ``Ending`` ends the process at once after a repeated signal. Call this after Spark's start, which installs its own
+    handler for Ctrl-C. Before that, a signal simply ends the process, since nothing is running.
     """
     ended, ending = threading.Event(), Ending()
 
@@ -140,7 +141,7 @@ def _ended_by_signal() -> threading.Event:
 
 @contextlib.contextmanager
 def _endpoint(board: PipelineHealth) -> Iterator[None]:
-    """``/healthz``, ``/readyz`` and ``/metrics`` where the environment says, on a loop in a thread of its own."""
+    """Serve ``/healthz``, ``/readyz`` and ``/metrics`` in a thread, at the address from the environment, if any."""
     host, colon, port = os.environ.get("MILLSTREAM_HEALTH", "").rpartition(":")
     if not colon:
         yield
@@ -160,7 +161,7 @@ def _endpoint(board: PipelineHealth) -> Iterator[None]:
 
 
 def _look_after(runners: "Sequence[PipelineRunner]", ended: threading.Event) -> None:
-    """Keep the queries going until asked to end, or until none is left."""
+    """Watch and restart the queries until the stop request, or until none is left."""
     while True:
         for runner in runners:
             runner.look(time.monotonic())
@@ -169,7 +170,7 @@ def _look_after(runners: "Sequence[PipelineRunner]", ended: threading.Event) -> 
 
 
 def _stop(runners: "Sequence[PipelineRunner]", grace: float) -> None:
-    """Stop all that run, within one grace time."""
+    """Stop all running queries within one grace time."""
     deadline = time.monotonic() + grace
     threads = [threading.Thread(target=runner.stop, args=(deadline,)) for runner in runners]
     for thread in threads:

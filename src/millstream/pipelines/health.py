@@ -1,6 +1,6 @@
-"""Health and metrics of the process that runs pipelines: each query's progress, and its batches' figures.
+"""Health and metrics of the process that runs pipelines: each query's progress, and the figures of its batches.
 
-:mod:`millstream.worker.monitoring.health` asks it in place of an app.
+:mod:`millstream.worker.monitoring.health` reads it in place of an app.
 """
 
 import time
@@ -23,13 +23,14 @@ _GAUGES = {
     "millstream_pipeline_last_batch_seconds": ("batch_ms", 1000),
     "millstream_pipeline_rows_per_second": ("rows_per_second", 1),
 }
-"""Gauge -> the field of a query's record (``millstream.spark.monitoring.store``), and the divisor to its unit."""
+"""Gauge -> the field of a query's record (``millstream.spark.monitoring.store``), and the divisor for its unit."""
 
 
 class PipelineProgress(PartProgress):
-    """The progress of one pipeline: ``idle_ms`` since Spark last reported it, and what it is doing.
+    """The progress of one pipeline: its state, and ``idle_ms`` since Spark last reported progress.
 
-    That is ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started).
+    The state is ``running``, ``waiting`` (for a restart after a failure), ``done``, or ``failed`` (it could not be
+    started).
     """
 
     __slots__ = ()
@@ -39,7 +40,7 @@ class PipelineProgress(PartProgress):
 
 @dataclass
 class PipelineHealth:
-    """The pipelines of a process, as they are watched."""
+    """The health of a process's pipelines."""
 
     _runners: "Sequence[PipelineRunner]"
     _facts: Callable[[], Mapping[str, Mapping[str, Any]]]
@@ -52,11 +53,11 @@ class PipelineHealth:
 
     @property
     def state(self) -> str:
-        """``running`` or ``stopping``."""
+        """State of the process: ``running`` or ``stopping``."""
         return "stopping" if self._stopping() else "running"
 
     def progress(self) -> list[PipelineProgress]:
-        """The progress of each pipeline."""
+        """Return the progress of each pipeline."""
         facts, now = self._facts(), time.time() * 1000
         return [
             PipelineProgress(
@@ -68,7 +69,7 @@ class PipelineHealth:
         ]
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:  # noqa: ARG002 - no groups
-        """The answer to a Prometheus scrape, and its content type; pipelines have no consumers."""
+        """Return the reply to a Prometheus scrape, and its content type. Pipelines have no consumers."""
         need()
         return expose(self._families(), accept)
 

@@ -1,8 +1,8 @@
-"""One pipeline at work: its query is started, started again when it dies, and stopped in order.
+"""One running pipeline: its query is started, restarted after a failure, and stopped in order.
 
-Some causes of a query's death mend themselves (the server is away, a stream is not there yet), and some need a hand
-(data that the function cannot take). From outside the two look the same, so the query is started again in any case,
-ever more slowly. A failure before the query runs is the declaration's fault and is not tried again.
+Some failures end by themselves (the server is down, a stream does not exist yet), and others need a person (data that
+the function cannot process). Both look the same from outside, so the query is always restarted, with growing delays. A
+failure before the query runs is a mistake in the declaration and is not retried.
 """
 
 import time
@@ -21,13 +21,13 @@ State = Literal["running", "waiting", "done", "failed"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 _GOOD_AFTER = 60.0
-"""Seconds a query must live for its next failure to count as a first one."""
+"""Seconds of running after which the next failure counts as the first."""
 
 _POLL = 0.05
 
 
 class PipelineRunner:
-    """Keeps one pipeline going."""
+    """Keeps one pipeline running."""
 
     def __init__(self, pipeline: Pipeline, spark: Any) -> None:
         self.pipeline, self._spark = pipeline, spark
@@ -35,13 +35,13 @@ class PipelineRunner:
         # even be started)
         self.state: State = "waiting"
         self.restarts = 0  # Number of restarts
-        self.error: str | None = None  # The cause of its last death
+        self.error: str | None = None  # The cause of the last failure
         self._query: Any = None
         self._due = self._started = 0.0
         self._pause = FIRST_PAUSE
 
     def look(self, now: float) -> None:
-        """Start the query if it is time, and see whether it has ended."""
+        """Start the query if it is due, and check if it has ended."""
         if self.state == "waiting" and now >= self._due:
             self._start(now)
         elif self.state == "running" and not self._query.isActive:
@@ -76,10 +76,10 @@ class PipelineRunner:
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def stop(self, deadline: float) -> None:
-        """Stop after the batch that is running, or at the deadline in the midst of it.
+        """Stop after the running batch, or in the middle of it at the deadline.
 
-        Spark has no such call, so we stop when it is between two batches or has just finished one. One that has begun
-        meanwhile is broken off and run again from the checkpoint at the next start, as after a crash.
+        Spark has no such call, so the query is stopped between two batches or just after one. A batch that has begun
+        meanwhile is aborted and run again from the checkpoint at the next start, as after a crash.
         """
         if self.state != "running":
             return
@@ -96,6 +96,6 @@ class PipelineRunner:
 
 
 def _batch(query: Any) -> int | None:
-    """The number of the last batch that was finished in this run."""
+    """Return the number of the last finished batch of this run."""
     progress = query.lastProgress
     return None if progress is None else int(progress["batchId"])

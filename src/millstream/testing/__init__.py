@@ -1,26 +1,26 @@
-"""Fixtures for tests of programs that use streams: no server to install, no socket where none is wanted, no sleeping.
+"""Pytest fixtures for programs that use streams: no installed server, no unneeded socket, no sleeping.
 
-Switch them on in your ``conftest.py``::
+Enable them in your ``conftest.py``::
 
     pytest_plugins = ["millstream.testing"]
 
 ``millstream_clock``
-    a clock turned by hand; ``advance(60_000)`` lets a minute pass for whoever is connected to ``millstream_url``: reads
-    that wait that long time out, idle times grow, keys expire.
+    a manual clock. ``advance(60_000)`` lets a minute pass for every client of ``millstream_url``: blocking reads of
+    that length time out, idle times grow, keys expire.
 ``millstream_url``
-    ``memory://...``, an empty store of this test's own on that clock. Give it to the program under test:
+    ``memory://...``, an empty store on that clock, private to the test. Pass it to the program under test:
     ``millstream.connect(url)``, ``millstream.connect_async(url)``, ``App(url)``.
 ``millstream_memory``
-    a client of it (text, not bytes).
+    a client of that store (text, not bytes).
 ``millstream_worker``
     ``async with millstream_worker(app) as broker:`` runs an ``App`` on that store and that clock, with
     ``await broker.run_until_idle()`` and ``await broker.advance(10)``; see ``millstream.worker.testing``.
 ``millstream_server``
-    a server in a thread, listening at a free port (``millstream_server.url``), on a data directory of this test's own;
-    its time is the system's.
+    a server in a thread, listening on a free port (``millstream_server.url``), on a data directory private to the
+    test; it uses the system's clock.
 ``millstream_any_url``
-    runs the test three times: over memory, over a data directory in this process, over a server. All three go by the
-    system's time.
+    runs the test three times: on memory, on a data directory in this process, on a server. All three use the
+    system's clock.
 """
 
 import functools
@@ -58,40 +58,40 @@ WorkerUnderTest = Callable[..., AbstractAsyncContextManager[Broker]]
 
 @pytest.fixture
 def millstream_clock() -> Clock:
-    """The time of ``millstream_url``; it moves only when the test says so."""
+    """The clock of ``millstream_url``; it moves only by the test's calls."""
     return Clock()
 
 
 @pytest.fixture
 def millstream_url(millstream_clock: Clock) -> Iterator[str]:
-    """An empty store in memory that whoever is given the URL shares; gone after the test."""
+    """The URL of an empty store in memory, shared by all clients of the URL and removed after the test."""
     with manual_store(millstream_clock) as url:
         yield url
 
 
 @pytest.fixture
 def millstream_memory(millstream_url: str) -> Iterator[redis.Redis]:
-    """A client of ``millstream_url`` with text for replies."""
+    """A client of ``millstream_url`` that returns text."""
     with sync_client(millstream_url, decode_responses=True, encoding_errors="surrogateescape") as client:
         yield client
 
 
 @pytest.fixture
 def millstream_worker(millstream_url: str, millstream_clock: Clock) -> WorkerUnderTest:
-    """Runs an app on ``millstream_url``, by ``millstream_clock``."""
+    """Runs an app on ``millstream_url`` with ``millstream_clock``."""
     return functools.partial(run, url=millstream_url, clock=millstream_clock)
 
 
 @pytest.fixture
 def millstream_server(tmp_path: Path) -> Iterator[ServerThread]:
-    """A server of this test's own, fsync always, stopped after it."""
+    """A server for one test, with fsync always; it is stopped after the test."""
     with ServerThread(tmp_path / "millstream-server") as server:
         yield server
 
 
 @pytest.fixture(params=["memory", "file", "server"])
 def millstream_any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty store in memory, of one on disk in this process, and of a server: one test, three times."""
+    """The URL of an empty store: in memory, on disk in this process, and on a server. The test runs three times."""
     if request.param == "server":
         with ServerThread(tmp_path / "millstream-server") as server:
             yield server.url
