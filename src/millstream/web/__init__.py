@@ -1,1 +1,1 @@
-"""The console in a browser: pages over :mod:`millstream.ops`."""
+"""The browser console: pages that show the facts of :mod:`millstream.ops`."""

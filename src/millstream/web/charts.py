@@ -1,7 +1,7 @@
-"""Drawings as SVG: classes instead of colours, so that the stylesheet's light and dark hold. Pure.
+"""Charts as SVG. They use CSS classes instead of colours, so the stylesheet's light and dark themes apply.
 
-The first half (frame, words, grid, axis of time) knows nothing of the console: the demo's page and the benches draw
-with it too. No drawing of the console has style attributes, which its content policy forbids.
+The first half (frame, text, grid, time axis) does not depend on the console: the demo's page and the benchmarks use it
+too. No chart of the console has style attributes, since its content security policy forbids them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,19 +14,19 @@ from rich.cells import cell_len
 from millstream.ops.watching.history import TrendPoint
 from millstream.scales import Scale, short, ticks
 
-#: The room of one letter in the words of an axis, which are figures and units.
+#: Width of one character in the labels of an axis, which are figures and units.
 _FIGURE = 7.5
 _BROAD = frozenset("MWmw@%&—…")
 
 Point = tuple[float, float]
-"""A time in milliseconds and a value; or two places on the paper."""
+"""A time in milliseconds and a value, or two coordinates in the drawing."""
 
 #: Seconds between the ticks of a time axis.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 
 
 def frame(width: float, height: float, body: Iterable[str], label: str, kind: str) -> Markup:
-    """A drawing with a text for people who cannot see it."""
+    """Return an SVG drawing with a label for screen readers."""
     inside = "".join(body)
     return Markup(  # noqa: S704 - made of numbers and of escaped words, here and by those who call
         f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
@@ -35,13 +35,13 @@ def frame(width: float, height: float, body: Iterable[str], label: str, kind: st
 
 
 def words(x: float, y: float, text: str, kind: str = "tick", anchor: str = "start", style: str = "") -> str:
-    """Words at a place."""
+    """Return a text at a position."""
     css = f' style="{style}"' if style else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{css}>{escape(text)}</text>'
 
 
 def grid(across: Scale, up: Scale, marks: Iterable[tuple[float, str]]) -> Iterator[str]:
-    """Lines across at these values, each with its text; drawn first, so that all else lies above."""
+    """Yield a horizontal line for each value, with its label. Draw it first, so that all else lies above."""
     for value, mark in marks:
         y = up(value)
         yield f'<line x1="{across.start}" x2="{across.end}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
@@ -49,7 +49,7 @@ def grid(across: Scale, up: Scale, marks: Iterable[tuple[float, str]]) -> Iterat
 
 
 def fitted(text: str, room: float) -> str:
-    """A name as far as it has room on the paper, in the bold letters of the drawings."""
+    """Return a name shortened to the given width, in the bold font of the charts."""
     used, at = 0.0, 0
     for count, letter in enumerate(text, 1):
         used += 14.5 if letter in _BROAD or cell_len(letter) > 1 else 9.2
@@ -59,18 +59,21 @@ def fitted(text: str, room: float) -> str:
 
 
 def below(x: float, y: float, text: str, width: float) -> str:
-    """Words below a place of an axis; near an edge of the paper they are moved so that none of them is cut off."""
+    """Return a label below a position of an axis.
+
+    Near an edge of the drawing it is moved so that none of it is cut off.
+    """
     half = len(text) * _FIGURE / 2
     return words(min(max(x, half), width - half), y, text, anchor="middle")
 
 
 def path(points: Sequence[Point]) -> str:
-    """Places as the ``points`` of a polyline or polygon."""
+    """Return positions as the ``points`` of a polyline or polygon."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 def time_ticks(low_ms: float, high_ms: float, count: int = 6) -> list[tuple[float, str]]:
-    """Round moments between two, with the words for each, in UTC."""
+    """Return round times between two times, with their labels in UTC."""
     span = max((high_ms - low_ms) / 1000, 0.001)
     step = next((step for step in _STEPS if step * count >= span), _STEPS[-1])
     while span / step > 3 * count:  # years and more
@@ -81,7 +84,7 @@ def time_ticks(low_ms: float, high_ms: float, count: int = 6) -> list[tuple[floa
 
 
 def clock(at_ms: float, form: str = "%H:%M:%S") -> str:
-    """A moment in UTC; one that no calendar has is shown as its number."""
+    """Return a time in UTC. A time that no calendar has is shown as its number."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -92,16 +95,16 @@ _WIDTH = 1100.0
 _SPARK_WIDTH, _SPARK_HEIGHT = 96.0, 22.0
 _TREND_HEIGHT, _TREND_LEFT, _TREND_RIGHT, _TREND_TOP, _TREND_BOTTOM = 190.0, 46.0, 12.0, 12.0, 24.0
 _ROW, _TOP, _LEFT, _RIGHT = 26.0, 8.0, 190.0, 12.0
-"""Sizes in the drawing of groups: a row's height, the first row's place, the margins."""
+"""Sizes in the drawing of groups: a row's height, the first row's position, the margins."""
 
 
 def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Markup:
-    """A line of the last values; nothing where there are less than two of them."""
+    """Return a small line of the last values; empty for fewer than two."""
     if len(points) < 2:
         return Markup("")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across = Scale(min(xs), max(xs), 1, _SPARK_WIDTH - 3)
-    # zero is in it, so that a steady value does not look like a rise; all zero lies at the bottom
+    # the range includes zero, so that a steady value does not look like a rise
     up = Scale(min(0.0, *ys), max(ys) or 1, _SPARK_HEIGHT - 2, 3)
     placed = [(across(x), up(y)) for x, y in points]
     base = up(min(0.0, *ys))
@@ -116,7 +119,7 @@ def sparkline(points: Sequence[Point], label: str, *, hot: bool = False) -> Mark
 
 
 def trend(moments: Sequence[TrendPoint], label: str, *, spans: bool = False) -> Markup:
-    """A value over time with its axes, and bounds while it was unknown; empty for fewer than two readings."""
+    """Return a value over time with axes, and its bounds while it was unknown; empty for fewer than two readings."""
     if len(moments) < 2:
         return Markup("")
     high = max(max(moment.most, moment.value or 0) for moment in moments)
@@ -141,14 +144,14 @@ def trend(moments: Sequence[TrendPoint], label: str, *, spans: bool = False) -> 
 
 
 def _mark(value: float, *, spans: bool) -> str:
-    """A value of the upward axis; from a second on, a length of time is in seconds."""
+    """Return the label of a value on the vertical axis. Durations of a second or more are in seconds."""
     if not spans:
         return short(value)
     return f"{value / 1000:,.12g} s" if value >= 1000 else f"{value:g} ms"
 
 
 def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
-    """Neighbours that are all known or all unknown; a run of unknowns begins at the last known one."""
+    """Yield runs of neighbours that are all known or all unknown."""
     run: list[TrendPoint] = []
     for moment in moments:
         if run and (run[-1].value is None) != (moment.value is None):
@@ -161,18 +164,18 @@ def _runs(moments: Sequence[TrendPoint]) -> Iterable[list[TrendPoint]]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The progress of one group."""
+    """The progress of one group in a stream."""
 
     name: str  # Name for people
-    delivered_ms: int | None  # Its position; None where it was delivered nothing that is there
-    # Time at which the oldest pending entry was added; None without one, or where that is not known
+    delivered_ms: int | None  # Time of the last delivered entry; None if no present entry was delivered
+    # Time at which the oldest pending entry was added; None if there is none or it is unknown
     pending_ms: int | None
-    words: str  # The same in words, for people who cannot see it
-    hot: bool = False  # It needs a person
+    words: str  # The same as text for screen readers
+    hot: bool = False  # It needs attention
 
 
 def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int = 0) -> Markup:
-    """The groups of a stream on one axis of time, from its oldest entry to its newest."""
+    """Return the groups of a stream on one time axis, from its oldest entry to its newest."""
     across = Scale(first_ms, max(last_ms, first_ms + 1), _LEFT, _WIDTH - _RIGHT)
     body: list[str] = []
     for index, one in enumerate(standings):
@@ -190,7 +193,7 @@ def ground(standings: Sequence[Standing], first_ms: int, last_ms: int, more: int
 
 
 def _row(one: Standing, y: float, across: Scale) -> list[str]:
-    """One group: a track for the whole stream, filled as far as it was delivered."""
+    """Return one group: a track for the whole stream, filled up to the group's position."""
     middle, wide = y + _ROW / 2, across.end - across.start
     body = [
         words(_LEFT - 12, middle + 4, fitted(one.name, _LEFT - 12), "name", "end"),
@@ -212,5 +215,5 @@ def _row(one: Standing, y: float, across: Scale) -> list[str]:
 
 
 def _inside(across: Scale, at_ms: int) -> float:
-    """The place of a time; of one outside the axis, the end it lies beyond."""
+    """Return the position of a time; a time outside the axis is moved to the nearer end."""
     return min(max(across(at_ms), across.start), across.end)

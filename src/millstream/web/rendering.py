@@ -1,4 +1,4 @@
-"""From a page to the sent bytes: HTML, the same as JSON, or the part of it that changes. Everything is escaped."""
+"""Conversion of a page to bytes: the whole HTML, its JSON, or the part that changes. Everything is escaped."""
 
 import hashlib
 import json
@@ -25,11 +25,11 @@ FILES = {
     "console.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-"""Everything a page loads, with its type."""
+"""Every file that a page loads, with its type."""
 
-_REST = b'<div id="notice"'  # where the part of a page begins that is not of the bar
+_REST = b'<div id="notice"'  # the start of the part after the bar
 _COMMANDS = 40  # raw commands that a page shows
-_LONG = 400  # letters of one of them
+_LONG = 400  # characters of one command
 
 _WORDS = ("name", "brief", "lines", "count", "rate", "span", "ago", "idle", "micros", "size")  # filters by these names
 
@@ -42,12 +42,14 @@ SECTIONS = (
     ("/archive", "Archive", "a"),
     ("/server", "Server", "s"),
 )
-"""The pages that every page leads to, and the key that follows ``g`` to get there; the archive and schedules only where
-there are some."""
+"""The pages in the navigation, each with the key that follows ``g``.
+
+The archive and schedules are shown only if there are some.
+"""
 
 
 def moment(milliseconds: int | None) -> Markup:
-    """A time in UTC, to the second; all of it is in what a pointer shows."""
+    """Return a time in UTC, to the second. Its tooltip has the milliseconds."""
     if milliseconds is None:
         return escape(words.DASH)
     whole = time_text(milliseconds)
@@ -60,24 +62,24 @@ def moment(milliseconds: int | None) -> Markup:
 
 @cache
 def button(action: str) -> str:
-    """The label of a button for an action or its verb."""
+    """Return the label of an action's button."""
     return re.sub(r"\brm$", "delete", action).capitalize()
 
 
 def static(name: str) -> bytes:
-    """A file of ours."""
+    """Return a static file of the console."""
     return (STATIC / name).read_bytes()
 
 
 @cache
 def version(name: str) -> str:
-    """A text for a file's address that changes with the file, which may then be cached for ever."""
+    """Return a version text for a file's address. It changes with the file, so browsers may cache the file for ever."""
     return hashlib.sha256(static(name)).hexdigest()[:12]
 
 
 @cache
 def environment() -> Environment:
-    """The templates; everything that is not marked as made by us is escaped, and a name that is missing is an error."""
+    """Return the template environment. It escapes all values but own markup, and a missing name is an error."""
     made = Environment(
         loader=PackageLoader("millstream.web"),
         autoescape=True,
@@ -95,22 +97,22 @@ def environment() -> Environment:
 
 
 def prepare() -> None:
-    """Compile the templates, so that the first viewer need not wait for it."""
+    """Compile the templates, so that the first request need not wait for it."""
     for name in environment().list_templates():
         environment().get_template(name)
 
 
 def html(page: WebPage, asked: Asked) -> bytes:
-    """The whole page.
+    """Return the whole page.
 
-    Names are shown without half characters; one that was missed must not fail the page.
+    Names are shown without halves of surrogate pairs; a remaining half must not fail the page.
     """
     text = environment().get_template(f"{page.name}.html").render(_context(page, asked, whole=True))
     return text.encode(errors="backslashreplace")
 
 
 def beginning(asked: Asked) -> bytes:
-    """The beginning of a page that waits for its facts: the bar and a notice."""
+    """Return the beginning of a page that waits for its facts: the bar and a notice."""
     named = asked.words.get("group") or asked.words.get("key") or asked.words.get("id")
     title = next((title for path, title, _ in SECTIONS if path == asked.path), "Millstream")
     page = WebPage(
@@ -122,20 +124,20 @@ def beginning(asked: Asked) -> bytes:
 
 
 def rest(page: WebPage, asked: Asked) -> bytes:
-    """The part of a page that comes after :func:`beginning`."""
+    """Return the part of a page after :func:`beginning`."""
     whole = html(page, asked)
     return whole[whole.index(_REST) :]
 
 
 def inner(page: WebPage, asked: Asked) -> str:
-    """The content of its ``main``: the part that is refreshed."""
+    """Return the content of the page's ``main`` element, the part that is refreshed."""
     template = environment().get_template(f"{page.name}.html")
     context = template.new_context(_context(page, asked, whole=False))
     return "".join(template.blocks["content"](context))
 
 
 def twin(page: WebPage, asked: Asked) -> str:
-    """The facts as JSON."""
+    """Return the facts as JSON."""
     whole = {
         "page": page.name,
         "server": asked.watch.server.address,
@@ -150,12 +152,12 @@ def twin(page: WebPage, asked: Asked) -> str:
 
 
 def event(kind: str, facts: dict[str, Any]) -> bytes:
-    """A server-sent event."""
+    """Return the bytes of a server-sent event."""
     return f"event: {kind}\ndata: {json.dumps(facts)}\n\n".encode()
 
 
 def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
-    """The values that the templates may use."""
+    """Return the values that the templates may use."""
     context = {
         "page": page,
         "asked": asked,
@@ -185,7 +187,7 @@ def _context(page: WebPage, asked: Asked, *, whole: bool) -> dict[str, Any]:
 
 
 def _missing(asked: Asked) -> set[str]:
-    """The pages that have nothing to show."""
+    """Return the paths of pages without content."""
     archive = set() if asked.settings.archive is not None else {"/archive"}
     return archive if asked.path == "/schedules" or asked.watch.recurring else archive | {"/schedules"}
 

@@ -1,4 +1,4 @@
-"""The settings of the console: its servers, the users that may enter, and the permission to change."""
+"""The settings of the console: its servers, the permitted users, and the permission to change."""
 
 import hashlib
 import ipaddress
@@ -13,14 +13,14 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules of admission."""
+    """The rules for access to the console."""
 
-    # Names a browser may call the console by, in addition to numbers of addresses and ``localhost``; lower case
+    # Host names of the console in addition to IP addresses and ``localhost``; lower case
     hosts: frozenset[str] = frozenset()
     password: bytes | None = None  # Its digest (:func:`digest`); None for none
-    # The header in which a proxy names the user it has let in, lower case; None for none
+    # The header with the user that a proxy has authenticated, lower case; None for none
     user_header: str | None = None
-    # Networks of the proxies whose word on that counts
+    # Networks of the trusted proxies
     proxies: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("::1"))
 
     @property
@@ -29,7 +29,10 @@ class Access:
         return self.password is not None or self.user_header is not None
 
     def is_proxy(self, peer: str) -> bool:
-        """True if an address is that of a proxy whose word counts; an IPv4 address may be written as an IPv6 one."""
+        """Return True if the address is that of a trusted proxy.
+
+        An IPv4 address may be written as an IPv6 one.
+        """
         try:
             found = ipaddress.ip_address(peer)
         except ValueError:
@@ -41,15 +44,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """All of it."""
+    """All settings of the console."""
 
     servers: tuple[ConsoleServer, ...]  # Servers, at least one
-    access: Access = Access()  # Rules of admission
-    allow_changes: bool = False  # True if buttons that change something are there and obeyed
-    archive: Path | str | None = None  # Place of an archive of the streams; None for none
+    access: Access = Access()  # Rules for access
+    allow_changes: bool = False  # True if the console may make changes
+    archive: Path | str | None = None  # Location of an archive of the streams; None for none
     base: str = ""  # Path below which a proxy shows the console, such as ``/millstream``; empty for the root
 
 
 def digest(password: str) -> bytes:
-    """The stored form of a password: enough to recognize it, in the same time for every guess."""
+    """Return the stored form of a password. Comparing digests takes the same time for every guess."""
     return hashlib.sha256(password.encode(errors="surrogateescape")).digest()

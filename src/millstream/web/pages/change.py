@@ -1,4 +1,4 @@
-"""The pages of a change: its form and preview, its outcome, a job at work."""
+"""The pages of a change: its form and preview, its outcome, and a change in progress."""
 
 import time
 from dataclasses import asdict, replace
@@ -20,14 +20,14 @@ from millstream.web.pages.common import command_line
 from millstream.web.pages.correction import correction_page
 
 PATIENCE = 2.0
-"""Seconds after which a change that is under way has a page of its own."""
+"""Seconds after which a change in progress gets a page of its own."""
 
-_SHOWN = 20  # raw commands, and entries that were left alone
+_SHOWN = 20  # raw commands, and unchanged entries, that are shown
 _ADDING = ("stream add", "dead retry", "dead edit")
 
 
 async def change_page(asked: Asked) -> WebPage:
-    """The preview of a change; of a correction that is not written yet, the form to write it."""
+    """Return the preview of a change. For a correction that is not written yet, return the form to write it."""
     action = _action(asked)
     if action.name == "dead edit" and "document" not in asked.words:
         return await correction_page(asked)
@@ -37,9 +37,9 @@ async def change_page(asked: Asked) -> WebPage:
 
 
 async def make_change(asked: Asked) -> WebPage:
-    """Make the change that was previewed; or show its preview again, where the change would be different by now.
+    """Make the change that was previewed. If the change would differ by now, show its preview again.
 
-    A form without a digest asks for the preview: a form that is too long for an address comes this way.
+    A form without a digest requests the preview. It is sent in this way if it is too long for an address.
     """
     action = _action(asked)
     if not asked.settings.allow_changes:
@@ -55,7 +55,7 @@ async def make_change(asked: Asked) -> WebPage:
 
 
 async def correct_letter(asked: Asked) -> WebPage:
-    """Preview the change of an edited letter, or show its text again with the fault in it."""
+    """Preview the change of an edited dead letter, or show its text again with the error in it."""
     if asked.settings.allow_changes:
         page = await correction_page(asked)
         if page.facts["problem"] or "document" not in asked.words:
@@ -65,32 +65,32 @@ async def correct_letter(asked: Asked) -> WebPage:
 
 
 def result_page(asked: Asked, job: ChangeJob) -> WebPage:
-    """The page that says what became of a change."""
+    """Return the page with the outcome of a change."""
     assert job.outcome is not None
     return _result(asked, BY_NAME[job.prepared.plan.action], job, job.outcome)
 
 
 def _who(asked: Asked) -> str:
-    """The user's name, as far as the console knows it."""
+    """Return the user's name, if the console knows it."""
     return asked.user or "a user of the console"
 
 
 async def _planned(asked: Asked, action: Action, line: Line) -> Prepared:
-    """The change of a form; its words come back with the facts that were looked up, and confirm this exact plan."""
+    """Plan the change of a form. Its parameters return with the facts that were read, and confirm this exact plan."""
     words = {word.name: word for word in action.words if word.form}
     texts = {
         name: text
         for name, text in asked.words.items()
-        if name in words and (text or words[name].flag or words[name].required)  # others were left empty
+        if name in words and (text or words[name].flag or words[name].required)  # the others are empty
     }
     try:
         return await prepare(action, line, texts, kept=True, who=_who(asked))
-    except UsageError as error:  # a word of the form
+    except UsageError as error:  # an invalid field of the form
         raise ChangeRefusedError(str(error)) from None
 
 
 def _form(found: Prepared) -> dict[str, str]:
-    """The words of the form that asks for a change again."""
+    """Return the fields of the form that requests the change again."""
     return {"do": found.plan.action, **found.texts}
 
 
@@ -104,7 +104,7 @@ def _action(asked: Asked) -> Action:
 
 
 def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved: bool = False) -> WebPage:
-    """The page that shows what would happen."""
+    """Return the page with the effect of a planned change."""
     plan, words = found.plan, _form(found)
     view = {
         **_view(asked, action, plan),
@@ -124,7 +124,7 @@ def _preview(asked: Asked, action: Action, found: Prepared, *, at_ms: int, moved
 
 
 def _result(asked: Asked, action: Action, job: ChangeJob, outcome: ChangeOutcome) -> WebPage:
-    """The page that says what became of a change."""
+    """Return the page with the outcome of a change."""
     plan = job.prepared.plan
     left = [result for result in outcome.results if result.became not in {"done", "late"}]
     facts: Facts = {
@@ -157,7 +157,7 @@ def _page(asked: Asked, plan: ChangePlan, facts: Facts, view: dict[str, Any], at
 
 
 def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
-    """The address of the preview of undoing a change; empty where there is none."""
+    """Return the address of the preview for undoing a change; empty if it cannot be undone."""
     if not outcome.done:
         return ""
     kept = plan.undo.by_audit and outcome.written
@@ -167,7 +167,7 @@ def _undo_form(asked: Asked, plan: ChangePlan, outcome: ChangeOutcome) -> str:
 
 
 def _view(asked: Asked, action: Action, plan: ChangePlan) -> dict[str, Any]:
-    """The page's view of a plan, before and after."""
+    """Return the template values of a plan, for the preview and for the result."""
     return {
         "action": action,
         "plan": plan,
@@ -178,7 +178,7 @@ def _view(asked: Asked, action: Action, plan: ChangePlan) -> dict[str, Any]:
 
 
 def _back(asked: Asked, action: Action, plan: ChangePlan) -> str:
-    """The page that a change is about."""
+    """Return the address of the page with the changed object."""
     if action.noun == "dead":
         return asked.link("/dead", key=asked.words.get("key", plan.stream))
     if action.noun == "schedule":
@@ -210,7 +210,7 @@ def _now() -> int:
 
 
 async def job_page(asked: Asked) -> WebPage:
-    """A change that was confirmed."""
+    """Return the page of a confirmed change, in progress or finished."""
     job = _job(asked)
     if job.outcome is not None:
         return result_page(asked, job)
@@ -231,7 +231,7 @@ async def job_page(asked: Asked) -> WebPage:
 
 
 async def stop_job(asked: Asked) -> WebPage:
-    """Interrupt a change; it ends after the part that is under way."""
+    """Interrupt a change; it ends after the part in progress."""
     if not asked.settings.allow_changes:
         raise ChangeRefusedError("the console is read-only: start it with --allow-changes")
     job = _job(asked)

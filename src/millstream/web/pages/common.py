@@ -1,4 +1,4 @@
-"""Parts of several pages: rows of groups, findings, the standings drawn over a stream."""
+"""Common parts of several pages: rows of groups, findings, and the positions of readers in a stream."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ from millstream.web.page import Asked
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in a table."""
+    """A group as a table row."""
 
     group: GroupStatus  # Status as it was read
-    rate: GroupRate | None  # Its rates of late
-    spark: Markup  # Its lag as a drawing
+    rate: GroupRate | None  # Its recent rates
+    spark: Markup  # Chart of its lag
     late: bool  # Its oldest unread entry is old
-    stuck: bool  # Its oldest entry in hand is old, or in no consumer's hands
+    stuck: bool  # Its oldest pending entry is old, or has no consumer
 
 
 def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: int) -> GroupRow:
-    """A group as a row."""
+    """Return a group as a table row."""
     late, stuck = is_late(group, now_ms), is_stuck(group, now_ms)
     moments = asked.watch.history.lags(group.stream, group.name)
     points = [(moment.at_ms, moment.most) for moment in moments]
@@ -41,7 +41,7 @@ def group_row(asked: Asked, group: GroupStatus, rate: GroupRate | None, now_ms: 
 
 
 def trend_words(moments: list[TrendPoint]) -> str:
-    """A trend in words, for people who cannot see it."""
+    """Return a trend as text for screen readers."""
     if len(moments) < 2:
         return ""
     first, last = moments[0], moments[-1]
@@ -50,14 +50,14 @@ def trend_words(moments: list[TrendPoint]) -> str:
 
 
 async def closed_actions(asked: Asked, key: str) -> dict[str, str]:
-    """Action -> why it is not open: the console is read-only, or the server's user may not."""
+    """Return the unavailable actions with the reason: the console is read-only, or the user lacks the right."""
     if not asked.settings.allow_changes:
         return {action.name: "the console is read-only: start it with --allow-changes" for action in ACTIONS}
     return await refused_actions(asked.watch, key)
 
 
 def command_line(asked: Asked, does: str, *names: str, options: Iterable[str] = ()) -> list[str]:
-    """The command line that shows the same, for this server."""
+    """Return the command line that shows the same facts of this server."""
     return asked.watch.server.command_line(*command_words(does, *names, options=options)[1:])
 
 
@@ -66,16 +66,16 @@ class ShownAdvice:
     """A finding as a page shows it."""
 
     advice: Advice  # The finding
-    href: str  # The page it is about
-    place: str  # Its group and stream, in words
-    evidence: str  # The facts that say so, in words
-    remedy: str  # The command line that helps; empty where there is none
-    raw: str  # The command of the server; empty where there is none, or a command line
-    form: str = ""  # Address of the preview of the remedy; empty where that is not a change, or the console makes none
+    href: str  # Address of the page with its subject
+    place: str  # Its group and stream as text
+    evidence: str  # The facts behind it as text
+    remedy: str  # The command line of the remedy; empty if there is none
+    raw: str  # The server command of the remedy; empty if there is none, or a command line
+    form: str = ""  # Address of the remedy's preview; empty if it is not a change, or the console is read-only
 
 
 def findings(asked: Asked, found: Sequence[Case], besides: Sequence[Advice] = ()) -> list[ShownAdvice]:
-    """The findings about them, the most important first."""
+    """Return the findings about these cases, the most important first."""
     return [_finding(asked, advice) for advice in advice_on(found, besides)]
 
 
@@ -88,7 +88,7 @@ def _finding(asked: Asked, advice: Advice) -> ShownAdvice:
 
 
 def _href(asked: Asked, advice: Advice) -> str:
-    """The page that a finding is about."""
+    """Return the address of the page with the subject of a finding."""
     if advice.query is not None:
         return asked.link("/query", id=advice.query[0])
     if advice.server is not None:
@@ -99,17 +99,17 @@ def _href(asked: Asked, advice: Advice) -> str:
 
 
 def kinds(shown: Sequence[ShownAdvice]) -> list[list[ShownAdvice]]:
-    """Findings of one kind together, as :func:`by_kind` has them."""
+    """Return the findings grouped by kind, in the order of :func:`by_kind`."""
     pages = {id(one.advice): one for one in shown}
     return [[pages[id(advice)] for advice in kind] for kind in by_kind([one.advice for one in shown])]
 
 
 MOST_DRAWN = 20
-"""Most rows of a drawing; the number of the others is written below them."""
+"""Largest number of rows in a chart. The number of further rows is shown below."""
 
 
 def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
-    """A group."""
+    """Return the progress of a group."""
     pending = group.oldest_pending.id
     delayed = f", {count(group.delayed)} of them delayed" if group.delayed else ""
     lag = f"{count(group.lag.entries)} behind" if group.lag.known else "lag unknown"
@@ -122,7 +122,7 @@ def group_standing(group: GroupStatus, now_ms: int, *, stuck: bool) -> Standing:
 
 
 def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:
-    """The queries that read a stream by themselves, or should."""
+    """Return the progress of the Spark queries that read a stream without a group."""
     found = []
     for query, place in queries.readers(stream):
         lag = "lag unknown" if place.behind is None else f"{count(place.behind)} behind"
@@ -132,7 +132,7 @@ def query_standings(queries: QueriesSeen, stream: str) -> list[Standing]:
 
 
 def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[Standing]:
-    """The place up to which a stream is archived."""
+    """Return the position up to which a stream is archived."""
     return [
         Standing("archive", milliseconds(one.upto) or None, None, f"{count(one.waiting)} not archived")
         for one in archived
@@ -141,7 +141,7 @@ def archive_standings(archived: Iterable[ArchivedStream], stream: str) -> list[S
 
 
 def standings_drawn(stream: StreamStatus, standings: Sequence[Standing]) -> Markup:
-    """The drawing; nothing for a stream without entries, or without readers."""
+    """Return the chart of all readers; empty for a stream without entries or without readers."""
     if not standings or stream.first_entry_id is None or stream.last_entry_id is None:
         return Markup("")
     first_ms, last_ms = milliseconds(stream.first_entry_id), milliseconds(stream.last_entry_id)

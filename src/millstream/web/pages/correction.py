@@ -1,4 +1,4 @@
-"""The correction of a dead letter: its entry as a document that can be changed."""
+"""The correction of a dead letter: its entry as an editable document."""
 
 from millstream.client.dead_letter.letter import dead_key
 from millstream.errors import UsageError
@@ -9,11 +9,11 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 
 LARGEST = 200_000
-"""Characters of a document that can be corrected on a page; the shell takes any."""
+"""Largest size of a document that a page can edit, in characters. The command line has no limit."""
 
 
 async def correction_page(asked: Asked) -> WebPage:
-    """The entry of a letter as a document that can be changed, or an edited one with its fault."""
+    """Return the page with the entry of a letter as an editable document, or an edited one with its error."""
     key, line = asked.word("key"), asked.watch.line
     try:
         one, before = await reading.editable(line, key, asked.entry_id("ids"))

@@ -1,4 +1,4 @@
-"""Dead letters: which streams have some, and of one of them the letters, by what they died of."""
+"""Dead letters: the streams with dead letters, and the letters of one stream, grouped by error."""
 
 from dataclasses import dataclass, replace
 
@@ -11,20 +11,20 @@ from millstream.web.page import Asked, WebPage, form_word
 from millstream.web.pages.common import closed_actions, command_line
 
 _LISTED = 50
-_STREAMS = 500  # most streams, by key
+_STREAMS = 500  # largest number of streams, by key
 
 
 @dataclass(frozen=True, slots=True)
 class LetterRow:
-    """A letter in the table."""
+    """A dead letter as a table row."""
 
     id: str  # Id in the dead-letter stream
-    letter: DeadLetter | None  # The letter's own record; None where another program wrote the entry
+    letter: DeadLetter | None  # The letter's record; None if another program wrote the entry
     fields: list[Shown]  # Fields of the entry that died
 
 
 async def dead_page(asked: Asked) -> WebPage:
-    """The dead-letter streams, or the letters of the one that ``key`` names."""
+    """Return the page of all dead-letter streams, or of the letters in the stream ``key``."""
     if "key" in asked.words:
         return await _letters_page(asked, asked.words["key"])
     reading = await asked.watch.read("letters", letter_streams)
@@ -39,13 +39,13 @@ async def dead_page(asked: Asked) -> WebPage:
         "unknown": seen.why,
     }
     view = {"seen": seen, "streams": seen.streams[:_STREAMS], "now": reading.at_ms}
-    if len(seen.streams) == 1:  # a person who follows the link wants the letters, and need not choose the only stream
+    if len(seen.streams) == 1:  # the user wants the letters, and need not select the only stream
         return replace(await _letters_page(asked, seen.streams[0].key), facts={"page": "dead", **facts})
     return WebPage("dead", "Dead letters", facts, view, [command_line(asked, "dead ls")], **WebPage.source(reading))
 
 
 async def _letters_page(asked: Asked, key: str) -> WebPage:
-    """The letters of one stream."""
+    """Return the page with the letters of one stream."""
     reading = await asked.watch.read(("dead", key), lambda line: read_letters(line, key))
     letters, length = reading.value
     every = error_classes(letters)
@@ -86,7 +86,7 @@ async def _letters_page(asked: Asked, key: str) -> WebPage:
 
 
 def _class_words(key: str, one: ErrorClass) -> list[tuple[str, str]]:
-    """The words of a form that choose the letters of a class."""
+    """Return the form fields that select the letters of an error class."""
     given = {"key": key, "reason": one.reason, "error": one.error, "group": one.group}
     return [form_word(name, value) for name, value in given.items() if value]
 

@@ -1,4 +1,4 @@
-"""The entries that a page of a stream shows: their window, the conditions on them, and the way to the next page."""
+"""The entries that a stream's page shows: the range, the filters, and the links to the next page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,30 +16,30 @@ from millstream.ops.words import EntryView
 from millstream.web.page import NoPageError
 
 LOOKED_AT = 5_000
-"""Entries that are looked at for one page."""
+"""Largest number of entries read for one page."""
 
 VOLUME = 8 << 20
-"""Bytes of entries that are looked at for one page, about."""
+"""Approximate size of the entries read for one page, in bytes."""
 
 KINDS = ("jsonl", "csv")
-"""Files in which the entries of a page can be had."""
+"""File formats in which the entries of a page can be downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntrySearch:
-    """The choice of entries in the window, as it was typed."""
+    """The filters for entries, as the user typed them."""
 
     where: str = ""  # A condition; empty for none
-    grep: str = ""  # A text that has to be in a name or a value; empty for none
+    grep: str = ""  # A text that a name or a value must contain; empty for none
 
     @property
     def choice(self) -> EntryChoice:
-        """The same, to be asked with each entry."""
+        """The filters in compiled form, to apply to each entry."""
         return choice_of(None, (self.where,) if self.where else (), (self.grep,) if self.grep else ())
 
     @property
     def words(self) -> list[str]:
-        """The same as options of the shell."""
+        """The filters as options of the command line."""
         return [
             word for name, value in (("--where", self.where), ("--grep", self.grep)) if value for word in (name, value)
         ]
@@ -50,13 +50,13 @@ class FoundEntries:
     """The entries of a page."""
 
     entries: tuple[EntryView, ...]  # Entries in the order they are shown
-    looked_at: int  # Number of entries that were looked at
-    last: str | None  # Id of the last of these, in the order they were looked at; None where there was none
-    further: bool  # There are more, in the direction they were looked at
+    looked_at: int  # Number of entries that were read
+    last: str | None  # Id of the last entry read; None if there was none
+    further: bool  # There are more in the direction of reading
 
 
 def filters(words: Mapping[str, str]) -> EntrySearch:
-    """The conditions in the words of an address."""
+    """Return the filters from the parameters of an address."""
     found = EntrySearch(words.get("where", "").strip(), words.get("grep", ""))
     try:
         _ = found.choice
@@ -67,29 +67,29 @@ def filters(words: Mapping[str, str]) -> EntrySearch:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A page of entries."""
+    """The range of entries for one page."""
 
-    low: str  # The least id, as XRANGE takes it
-    high: str  # The greatest one
-    newest_first: bool  # The order they are shown in
-    rising: bool  # The order they are read in: towards newer ones
-    count: int  # Most entries shown
-    at_edge: bool  # Nothing was left out before the first one shown: it is the newest (or oldest) of the range
+    low: str  # The lowest id, as XRANGE takes it
+    high: str  # The highest id
+    newest_first: bool  # The newest entry is shown first
+    rising: bool  # The entries are read from older to newer ones
+    count: int  # Largest number of entries shown
+    at_edge: bool  # The first entry shown is the newest (or oldest) of the range
 
     def command(self, key: str) -> Command:
-        """The command that reads it, and one entry more, to know if there are any."""
+        """Return the command that reads the entries and one more, which shows if there are further ones."""
         if self.rising:
             return ("XRANGE", key, self.low, self.high, "COUNT", self.count + 1)
         return ("XREVRANGE", key, self.high, self.low, "COUNT", self.count + 1)
 
     @property
     def onwards(self) -> bool:
-        """True if it is read in the order it is shown."""
+        """True if the entries are read in the order in which they are shown."""
         return self.rising != self.newest_first
 
 
 async def read_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
-    """The entries of a page."""
+    """Return the entries of a page."""
     if sought == EntrySearch():
         (reply,) = await calls(line, [wanted.command(key)])
         rows = checked(reply, key)
@@ -105,13 +105,13 @@ async def read_entries(line: Line, key: str, wanted: Window, sought: EntrySearch
 
 
 async def listed_entries(line: Line, key: str, wanted: Window, sought: EntrySearch) -> FoundEntries:
-    """The same without the rest of long values: the kept part of a reading must not be as large as they are."""
+    """Return the entries of a page with long values shortened, so that a cached reading stays small."""
     found = await read_entries(line, key, wanted, sought)
     return replace(found, entries=tuple(map(light, found.entries)))
 
 
 def paging(found: FoundEntries, wanted: Window) -> dict[str, Any]:
-    """The words of the addresses of the pages before and after this one; None where there is none."""
+    """Return the parameters of the first and the next page's addresses; None if there is no such page."""
     back, on = ("after", "before") if wanted.newest_first else ("before", "after")
     nowhere = {"before": None, "after": None}
     ends = [view.id for view in found.entries] or ([found.last] if found.last else [])
@@ -123,15 +123,18 @@ def paging(found: FoundEntries, wanted: Window) -> dict[str, Any]:
 
 
 ENTRIES, MOST = 50, 500
-"""Entries of a page, and at most."""
+"""Default and largest number of entries on a page."""
 
 
 def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
-    """The window for the words of an address: ``from``, ``to``, ``order``, and ``before`` or ``after`` an id."""
+    """Return the range from the parameters of an address:
+
+    ``from``, ``to``, ``order``, and ``before`` or ``after`` an id.
+    """
     low = _bound("from", words.get("from", ""), now_ms, "-")
     high = _bound("to", words.get("to", ""), now_ms, "+")
     newest_first = words.get("order") != "oldest"
-    if after := words.get("after"):  # further on in time
+    if after := words.get("after"):  # towards newer entries
         return Window(f"({_id('after', after)}", high, newest_first, True, count, at_edge=False)
     if before := words.get("before"):
         return Window(low, f"({_id('before', before)}", newest_first, False, count, at_edge=False)
@@ -139,7 +142,7 @@ def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
 
 
 def _bound(name: str, text: str, now_ms: int, usual: str) -> str:
-    """An id of a range; a time means all entries of its millisecond."""
+    """Return one end of a range of ids. A time covers all entries of its millisecond."""
     text = text.strip()
     if not text or text == usual:
         return usual
@@ -158,7 +161,7 @@ def _id(name: str, text: str) -> str:
 
 
 def _is_id(text: str) -> bool:
-    """True if it is ``milliseconds-number``; a number alone is a time."""
+    """Return True for ``milliseconds-number``. A number alone is a time."""
     left, dash, right = text.partition("-")
     if not (dash and left.isascii() and left.isdigit() and right.isascii() and right.isdigit() and len(text) < 42):
         return False

@@ -18,7 +18,7 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 
 _STATES = {"passed": "done"}
-"""The word of the JSON twin, which keeps it."""
+"""State -> its word in the JSON facts, which must not change."""
 _HELD = ("consumer", "idle_ms", "due_in_ms", "deliveries")  # Facts of an entry that is pending
 
 
@@ -33,7 +33,7 @@ class EntrySeen:
 
 
 async def entry_page(asked: Asked) -> WebPage:
-    """An entry."""
+    """Return the page of an entry."""
     key, entry = asked.word("key"), asked.entry_id("id")
     reading = await asked.watch.read(("entry", key, entry), lambda line: _read(line, key, entry))
     found, stands, job = reading.value.found, reading.value.found.standings, reading.value.job

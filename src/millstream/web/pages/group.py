@@ -1,4 +1,4 @@
-"""One group: its lag or the reason why it is unknown, the trend, its consumers, and pending entries with payloads."""
+"""One group: its lag or the reason that it is unknown, the trend, its consumers, and pending entries with payloads."""
 
 import shlex
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from millstream.web.pages.common import closed_actions, command_line, findings, 
 from millstream.worker.registry import protocol
 
 ENTRIES, MOST = 50, 500
-"""Pending entries of a page, and at most."""
+"""Default and largest number of pending entries on a page."""
 
 Sort: TypeAlias = Literal["id", "idle", "deliveries"]
 
@@ -38,7 +38,7 @@ _SORTS: tuple[Sort, ...] = ("id", "idle", "deliveries")
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A pending entry in the table."""
+    """A pending entry as a table row."""
 
     entry: PendingEntry
     fields: list[Shown] | None
@@ -47,7 +47,7 @@ class PendingRow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """A consumer in the table."""
+    """A consumer as a table row."""
 
     consumer: ConsumerStatus  # Status as it was read
     worker: WorkerStatus | None  # It belongs to; None where none that is alive says so
@@ -57,7 +57,7 @@ class ConsumerRow:
 
 
 async def group_page(asked: Asked) -> WebPage:
-    """A group."""
+    """Return the page of a group."""
     key, group_name = asked.word("key"), asked.word("group")
     choice = _choice(asked)
     sort: Sort = next((each for each in _SORTS if each == asked.words.get("sort")), "id")
@@ -116,7 +116,7 @@ async def group_page(asked: Asked) -> WebPage:
 
 
 def _choice(asked: Asked) -> PendingChoice | None:
-    """The pending entries that the address asks for; None for all."""
+    """Return the filter for pending entries from the address; None for all."""
     try:
         found = choice_of({name: text for name, text in asked.words.items() if text})  # others were left empty
     except UsageError as error:
@@ -125,14 +125,14 @@ def _choice(asked: Asked) -> PendingChoice | None:
 
 
 def _options(asked: Asked, sort: str) -> list[str]:
-    """The same choice as options of the shell."""
+    """Return the filter as options of the command line."""
     return ["--payload", *(["--sort", sort] if sort != "id" else []), *choice_options(asked.words)]
 
 
 def _consumer_row(
     consumer: ConsumerStatus, workers: WorkersSeen | None, every: Sequence[ConsumerStatus]
 ) -> ConsumerRow:
-    """A consumer, and what its worker says."""
+    """Return a consumer with the report of its worker."""
     others = [one for one in every if one.reads and one.name != consumer.name and one.name.isprintable()]
     other = min(others, key=lambda one: one.idle_ms).name if others else ""
     where = (consumer.stream, consumer.group)
@@ -142,7 +142,7 @@ def _consumer_row(
 
 
 def _payload(entry: PendingEntry) -> list[Facts] | None:
-    """The fields of a pending entry in the JSON; None where they were not read."""
+    """Return the fields of a pending entry for the JSON; None if they were not read."""
     return None if entry.entry is None else payload_facts(EntryPayload(entry.entry.fields))
 
 

@@ -16,7 +16,7 @@ _LETTERS = 160  # characters of a slow command
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """A command in the table of costs; ``share`` is its part of all the time, in percent."""
+    """A command in the table of costs. ``share`` is its share of the total time, in percent."""
 
     cost: CommandCost
     share: float
@@ -24,14 +24,14 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True)
 class SlowRow:
-    """A slow command in the table."""
+    """A slow command as a table row."""
 
     slow: SlowCommand
     line: str
 
 
 async def health_page(asked: Asked) -> WebPage:
-    """The server, or each node of a cluster."""
+    """Return the page of the server, or of each node of a cluster."""
     reading = await asked.watch.read("server", server)
     nodes = reading.value
     facts: Facts = {"servers": [_facts(node) for node in nodes]}

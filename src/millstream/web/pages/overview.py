@@ -1,4 +1,4 @@
-"""The first page, with all streams and the problems; and the search by name."""
+"""The first page, with all streams and problems, and the search by name."""
 
 from dataclasses import asdict, dataclass
 
@@ -17,12 +17,12 @@ from millstream.web.pages.common import GroupRow, command_line, findings, group_
 from millstream.web.pages.schedules import note_recurring
 
 STREAMS = 100
-"""Streams of one page."""
+"""Number of streams on one page."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """A stream in the table."""
+    """A stream as a table row."""
 
     stream: StreamStatus  # Status as it was read
     groups: list[GroupRow]  # Its groups
@@ -32,7 +32,7 @@ class StreamRow:
 
 
 async def overview_page(asked: Asked) -> WebPage:
-    """All streams."""
+    """Return the page of all streams."""
     reading = await questions.everything(asked.watch)
     layouts = await questions.layouts_reading(asked.watch, reading.value)
     parts, parts_done = reading.value, questions.rates_of(reading)
@@ -94,7 +94,7 @@ _MOST = 100
 
 
 async def search_page(asked: Asked) -> WebPage:
-    """The names that fit the words of ``q``; of consumers only those that hold entries."""
+    """Return the page with the names that match ``q``. It finds only consumers that hold entries."""
     wanted = asked.words.get("q", "")
     reading = await questions.everything(asked.watch)
     every = search(reading.value, wanted)

@@ -1,4 +1,4 @@
-"""Recurring schedules of the server, and the schedules of one stream, which its page has."""
+"""The page of recurring schedules, and the schedules of one stream for its page."""
 
 from millstream.client.later.recurring import KEY
 from millstream.client.line import Line
@@ -11,13 +11,13 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 
 FIRST = 10
-"""Schedules that the page of a stream shows."""
+"""Number of schedules on a stream's page."""
 
-_MOST = 100  # recurring schedules of the page
+_MOST = 100  # recurring schedules shown on the page
 
 
 async def scheduled(line: Line, key: str) -> StreamSchedules:
-    """The first schedules of a stream; a refusal as the reason for telling nothing."""
+    """Return the first schedules of a stream. If the server refuses, return its reason instead."""
     try:
         return await read_schedules(line, key, FIRST)
     except NotReadableError as error:
@@ -25,7 +25,7 @@ async def scheduled(line: Line, key: str) -> StreamSchedules:
 
 
 async def note_recurring(asked: Asked) -> None:
-    """Note if there are recurring schedules, for the links of all pages; none where the server does not tell."""
+    """Record if there are recurring schedules, for the links of all pages. If the server refuses, there are none."""
 
     async def count(line: Line) -> int:
         (found,) = await calls(line.near(KEY), [("HLEN", KEY)])
@@ -35,7 +35,7 @@ async def note_recurring(asked: Asked) -> None:
 
 
 async def schedules_page(asked: Asked) -> WebPage:
-    """All recurring schedules."""
+    """Return the page of all recurring schedules."""
     reading = await asked.watch.read("schedules", lambda line: read_recurring(line, _MOST))
     seen = reading.value
     asked.watch.recurring = seen.found

@@ -1,4 +1,4 @@
-"""The pages of Spark: all queries, one query, one archive."""
+"""The Spark pages: all queries, one query, one archive."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ from millstream.web.page import Asked, NoPageError, WebPage
 from millstream.web.pages.common import command_line, group_standing, query_standings, standings_drawn
 
 MOST = 200
-"""Queries on the page."""
+"""Largest number of queries on the page."""
 
 _STREAMS = 8  # most streams that are drawn
 _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
@@ -25,7 +25,7 @@ _WORST_FIRST = {"failed": 0, "gone": 1, "running": 2, "stopped": 3}
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """A query in the table."""
+    """A query as a table row."""
 
     query: QueryStatus  # Status from its driver
     spark: Markup  # Rows a second, drawn
@@ -35,14 +35,14 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class StreamDrawn:
-    """A stream with all its readers."""
+    """A stream with the chart of all its readers."""
 
     stream: StreamStatus
     ground: Markup
 
 
 async def queries_page(asked: Asked) -> WebPage:
-    """All queries that reported to this server."""
+    """Return the page of all queries that reported to this server."""
     reading = await all_queries(asked.watch)
     seen = reading.value
     lost = seen.lost
@@ -64,12 +64,12 @@ async def queries_page(asked: Asked) -> WebPage:
 
 
 def query_facts(query: QueryStatus) -> dict[str, object]:
-    """A query in the JSON, under the names that the shell has."""
+    """Return a query for the JSON, under the names that the command line uses."""
     return asdict(query)
 
 
 def streams_drawn(live: StreamsSeen, queries: QueriesSeen) -> list[StreamDrawn]:
-    """Each stream with its groups and queries on one axis."""
+    """Return each stream with its groups and queries on one axis."""
     found = []
     for stream in live.streams:
         standings = query_standings(queries, stream.key)
@@ -87,7 +87,7 @@ def _row(query: QueryStatus, *, lost: bool) -> QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """A phase of the last batch; ``share`` is its part of the whole, in percent."""
+    """A phase of the last batch. ``share`` is its share of the batch's time, in percent."""
 
     name: str
     ms: int
@@ -95,7 +95,7 @@ class PhaseRow:
 
 
 async def query_page(asked: Asked) -> WebPage:
-    """A query."""
+    """Return the page of a query."""
     wanted = asked.word("id")
     reading = await all_queries(asked.watch)
     seen = reading.value
@@ -122,13 +122,13 @@ def _phases(query: QueryStatus) -> list[PhaseRow]:
 
 
 def _drawn(points: Iterable[tuple[float, float | None]], label: str, *, spans: bool = False) -> Markup:
-    """A figure of the last batches."""
+    """Return the chart of one figure over the last batches."""
     known = [TrendPoint(at, value, value, value) for at, value in points if value is not None]
     return trend(known, label, spans=spans) if any(one.most for one in known) else Markup("")
 
 
 async def archive_page(asked: Asked) -> WebPage:
-    """The archive that the console was started with."""
+    """Return the page of the archive that the console was started with."""
     path = asked.settings.archive
     if path is None:
         raise NoPageError("this console was started without an archive: start it with --archive DIR")

@@ -1,4 +1,4 @@
-"""One stream: the position of each group in it, and its entries, by id and time, in either order, live."""
+"""One stream: the position of each group in it, and its entries by id and time, in either order, live."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _ACTIONS = (*(one for one in ACTIONS if one.noun == "stream"), BY_NAME["group cr
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """An entry in the table."""
+    """An entry as a table row."""
 
     id: str
     at_ms: int
@@ -32,7 +32,7 @@ class EntryRow:
 
 
 async def stream_page(asked: Asked) -> WebPage:
-    """The page of a stream."""
+    """Return the page of a stream."""
     key = asked.word("key")
     now_ms = asked.watch.line.wall_time()
     wanted, sought = window(asked.words, now_ms, asked.count("count", ENTRIES, MOST)), filters(asked.words)
@@ -105,7 +105,7 @@ async def stream_page(asked: Asked) -> WebPage:
 
 
 def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:
-    """One partition."""
+    """Return the facts of one partition."""
     owners = {group.name: parted.owners.get((part.key, group.name)) for group in part.groups}
     return {
         "key": part.key,
@@ -127,12 +127,12 @@ def _partition(parted: PartitionedStream, part: StreamStatus) -> Facts:
 
 
 def _here(asked: Asked) -> dict[str, str]:
-    """The words of this page's address."""
+    """Return the parameters of this page's address, without the server."""
     return {name: value for name, value in asked.words.items() if name != "server"}
 
 
 def _pinned(views: Sequence[EntryView], wanted: Window) -> dict[str, str | None]:
-    """The words of an address that shows these entries whenever it is followed; none where there are no entries."""
+    """Return the parameters of a lasting link to exactly these entries; empty if there are none."""
     if not views:
         return {}
     first, last = (views[-1].id, views[0].id) if wanted.newest_first else (views[0].id, views[-1].id)

@@ -1,4 +1,4 @@
-"""Workers with their entries in hand and the times of these, workers that vanished, and paused handlers."""
+"""Workers with their running entries and their times, workers that vanished, and paused handlers."""
 
 from dataclasses import asdict
 
@@ -14,11 +14,11 @@ from millstream.web.page import Asked, WebPage
 from millstream.web.pages.common import closed_actions, command_line
 from millstream.worker.registry import protocol
 
-_MOST_LIMITS = 100  # limits of the page
+_MOST_LIMITS = 100  # limits shown on the page
 
 
 async def workers_page(asked: Asked) -> WebPage:
-    """All workers."""
+    """Return the page of all workers."""
     reading = await asked.watch.read("workers", read_workers)
     every = reading.value
     seen = within(every)
@@ -46,7 +46,7 @@ async def workers_page(asked: Asked) -> WebPage:
 
 
 async def _limits(line: Line) -> LimitsSeen:
-    """The limits; none where the server refuses to read them, since the rest of the page is there."""
+    """Return the limits; none if the server refuses to read them, so that the page can show everything else."""
     try:
         return await read_limits(line, _MOST_LIMITS)
     except Disconnected:

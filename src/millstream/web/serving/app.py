@@ -1,4 +1,4 @@
-"""The web application: the page of each path, and errors as pages."""
+"""The web application: it maps paths to pages, and errors to error pages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,14 +38,14 @@ from millstream.worker.registry.lookup import NotThereError
 
 Maker: TypeAlias = Callable[[Asked], Awaitable[WebPage]]
 
-_FORM = 1 << 20  # bytes of a form: an entry that was corrected is in one
-AT_ONCE = 0.1  # seconds after which a page is begun before all of it is known; its status is 200 then
+_FORM = 1 << 20  # bytes of a form, which may contain a corrected entry
+AT_ONCE = 0.1  # seconds after which the beginning of a page is sent before its facts are known; its status is then 200
 _HTML = "text/html; charset=utf-8"
 _FOREVER = "public, max-age=31536000, immutable"
 
 
 def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIApp:
-    """The application, guarded."""
+    """Return the application behind its :class:`WebGuard`."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -68,7 +68,7 @@ def console_app(settings: ConsoleSettings, watches: list[ServerWatch]) -> ASGIAp
 
 
 def _below(base: str, app: ASGIApp) -> ASGIApp:
-    """The application below a path, whether the proxy in front of it removes that path or sends it on."""
+    """Return the application below a base path. The proxy in front may remove that path or keep it."""
 
     async def without_base(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
@@ -80,7 +80,7 @@ def _below(base: str, app: ASGIApp) -> ASGIApp:
 
 
 class _Form:
-    """One page in its three forms."""
+    """One page in its three formats: HTML, JSON and live events."""
 
     def __init__(
         self, path: str, maker: Maker, settings: ConsoleSettings, watches: list[ServerWatch], live: LivePages
@@ -92,7 +92,7 @@ class _Form:
         self._live = live
 
     async def page(self, request: Request) -> Response:
-        """Answer with a page as HTML, or as the events that keep it live."""
+        """Return a page as HTML, or as the events that keep it live."""
         asked = self._asked(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return LiveResponse(self._live, lambda: self._made(asked), asked)
@@ -105,7 +105,7 @@ class _Form:
         return Response(rendering.html(page, asked), page.status, headers, _HTML)
 
     async def posted(self, request: Request) -> Response:
-        """The answer to a form that changes something."""
+        """Return the response to a form that changes something."""
         body = b""
         try:
             async for piece in request.stream():
@@ -121,13 +121,13 @@ class _Form:
         return Response(rendering.html(page, asked), page.status, media_type=_HTML)
 
     async def twin(self, request: Request) -> Response:
-        """Answer with a page as JSON."""
+        """Return a page as JSON."""
         asked = self._asked(request)
         page = await self._made(asked)
         return Response(rendering.twin(page, asked), page.status, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
-        """The entries of a page as a file, or the page that says why there is none."""
+        """Return the entries of a page as a file, or a page with the reason of a failure."""
         asked = self._asked(request)
         try:
             with asked.watch.replies():
@@ -137,7 +137,7 @@ class _Form:
             return Response(rendering.html(page, asked), page.status, media_type=_HTML)
 
     async def lost(self, request: Request, _: Exception) -> Response:
-        """An address that no page has."""
+        """Return the response for an address without a page."""
         try:
             return await self.page(request)
         except AddressError as error:  # a handler's own errors have no handler
@@ -161,7 +161,7 @@ class _Form:
         )
 
     async def _made(self, asked: Asked) -> WebPage:
-        """The page, or the one that says why there is none."""
+        """Return the page, or an error page."""
         try:
             with asked.watch.replies():
                 return await self._maker(asked)
@@ -170,7 +170,7 @@ class _Form:
 
 
 def refusal(error: MillstreamError, asked: Asked) -> WebPage:
-    """The page for a request that was refused."""
+    """Return the error page for a refused request."""
     if isinstance(error, NoPageError | NotReadableError | NotThereError | TargetMissingError):
         return trouble("Not found", str(error), 404)
     if isinstance(error, Disconnected | AccessDenied | WrongReplyError):
@@ -181,7 +181,7 @@ def refusal(error: MillstreamError, asked: Asked) -> WebPage:
 
 
 async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterator[bytes]:
-    """A page that takes long: a browser shows how it begins, and the rest as soon as the server has answered."""
+    """Yield a slow page in two parts: its beginning at once, all else when the server has replied."""
     yield rendering.beginning(asked)
     page = await making
     try:
@@ -192,7 +192,7 @@ async def _in_two(making: "asyncio.Task[WebPage]", asked: Asked) -> AsyncIterato
 
 
 def _back(asked: Asked) -> str | None:
-    """The page that has the form of a change; None where that is not known."""
+    """Return the address of the page with the form of a change; None if it is not known."""
     key, group = asked.words.get("key"), asked.words.get("group")
     if key is None:
         return None
@@ -202,7 +202,7 @@ def _back(asked: Asked) -> str | None:
 
 
 def trouble(title: str, words: str, status: int, back: str | None = None) -> WebPage:
-    """The page for what cannot be shown."""
+    """Return an error page."""
     shown = {"words": words, "back": back}
     return WebPage("trouble", title, {"error": words}, shown, live=status == 502, status=status)
 
@@ -240,7 +240,7 @@ PAGES = {
     "/job": job_page,
     "/search": search_page,
 }
-"""Path -> what makes the page."""
+"""Path -> function that makes the page."""
 
 POSTED = {"/change": make_change, "/correction": correct_letter, "/job": stop_job}
-"""Path -> what does what a form asks for."""
+"""Path -> function that carries out a form."""

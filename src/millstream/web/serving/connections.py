@@ -1,4 +1,4 @@
-"""A browser's connection that does not wait for ever: neither for a request, nor for a client that reads nothing."""
+"""Browser connections with time limits, for requests that do not arrive and for clients that do not read."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,63 +6,66 @@ from collections.abc import Iterable
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 PATIENCE = 20.0
-"""Seconds in which an awaited request comes whole, and in which a client takes a part of its answer; slower clients are
-hung up on.
+"""Seconds in which a request must arrive completely, and in which a client must read a part of its response.
+
+Slower connections are closed.
 """
 
 MOST = 512
-"""Most connections at a time. At this number, one that only waits for a request makes room for a new one; if there is
-none, requests are answered 503.
+"""Largest number of connections.
+
+At this number, a connection that only waits for a request is closed for a new one. If there is none, the response to a
+request is 503.
 """
 
 
 class BrowserConnection(H11Protocol):
-    """Uvicorn's connection: the data for a client that takes none of it is dropped, with the connection."""
+    """Uvicorn's connection with time limits. It closes if the client reads none of the data for it."""
 
-    _asking: asyncio.TimerHandle | None = None  # while a request is awaited, or is not whole
-    _unread = 0  # bytes of the answer before it that were to be sent then
+    _asking: asyncio.TimerHandle | None = None  # set while a request is incomplete or has not come
+    _unread = 0  # unsent bytes of the previous response at that time
     _watch: asyncio.TimerHandle | None = None
-    _left = 0  # bytes to be sent, at the last look
+    _left = 0  # unsent bytes at the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
-        """Await the request of a new client."""
+        """Start to wait for the request of a new client."""
         if len(self.connections) >= MOST:
             _make_room(self.connections)
         super().connection_made(transport)
         self._await_request()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request, or the whole."""
+        """Receive a request or a part of one."""
         super().data_received(data)
         self._await_request()
 
     def on_response_complete(self) -> None:
-        """The next request may come."""
+        """Start to wait for the next request."""
         super().on_response_complete()
         self._await_request()
 
     def pause_writing(self) -> None:
-        """The other side reads more slowly than we write."""
+        """Watch a client that reads more slowly than the console writes."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
         self._wait()
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """Stop watching a client that has read its data."""
         self._stop()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop all timers of a closed connection."""
         self._stop()
         self._stop_asking()
         super().connection_lost(exc)
 
     def hang_up(self) -> None:
-        """Let go of it, and of its place."""
+        """Abort the connection and free its place."""
         self._stop_asking()
         self.connections.discard(self)
-        self.transport.abort()  # to close it would be to wait for it
+        self.transport.abort()  # close() would wait for the client
 
     def _await_request(self) -> None:
         if str(self.conn.their_state) not in {"IDLE", "SEND_BODY"}:
@@ -72,7 +75,7 @@ class BrowserConnection(H11Protocol):
             self._asking = self.loop.call_later(PATIENCE, self._no_request)
 
     def _no_request(self) -> None:
-        """Hang up if no request came, unless the client may still be reading the answer before it."""
+        """Close if no request came, unless the client may still be reading the previous response."""
         self._asking = None
         if 0 < self.transport.get_write_buffer_size() < self._unread:
             self._await_request()
@@ -102,14 +105,14 @@ class BrowserConnection(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """A time that is earlier the longer a request is awaited; None where one is under way, or its answer."""
+        """Sort key: the lower, the longer the wait for a request. None during a request or its response."""
         if self._asking is None or self.transport.get_write_buffer_size():
             return None
         return self._asking.when()
 
 
 def _make_room(connections: Iterable[object]) -> None:
-    """Hang up on the connection that has been awaited longest: a new one is likelier to send a request."""
+    """Close the connection that has waited longest for a request: a new one is likelier to send one."""
     ours = (each for each in connections if isinstance(each, BrowserConnection))
     waiting = {each: since for each in ours if (since := each.waits_since) is not None}
     if waiting:

@@ -1,4 +1,4 @@
-"""The entries of a page as a file, JSON lines or CSV, with the fields and the forms that the shell gives them."""
+"""The entries of a page as a file, JSON lines or CSV, with the same fields and formats as the command line's."""
 
 import csv
 import io
@@ -14,13 +14,13 @@ from millstream.web.page import Asked
 from millstream.web.pages.entries import ENTRIES, MOST, filters, read_entries, window
 
 LARGEST = 32 << 20
-"""Bytes of entries that a file may have."""
+"""Largest size of the entries in a file, in bytes."""
 
 _TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
 
 async def entries_file(asked: Asked, kind: str) -> Response:
-    """The entries that the page of a stream shows, whole."""
+    """Return the entries that the page of a stream shows, with whole values."""
     key, sought = asked.word("key"), filters(asked.words)
     wanted = window(asked.words, asked.watch.line.wall_time(), asked.count("count", ENTRIES, MOST))
     await last_ids(asked.watch.line, [key])  # XRANGE says that a missing stream is empty
@@ -42,7 +42,7 @@ def _lines(entries: tuple[EntryView, ...]) -> str:
 
 
 def _csv(entries: tuple[EntryView, ...]) -> str:
-    """The entries as CSV, as the shell's: without the column of repeated values."""
+    """Return the entries in the command line's CSV, without the column of repeated values."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS[:-1])

@@ -1,14 +1,14 @@
-"""The requests that get in, and the headers of every answer. A stranger's page must not get further than this.
+"""Checks of every request, and the headers of every response. They stop the pages of other sites.
 
-A browser is on this machine, so pages of others reach the console as easily as its user does:
+A browser runs on this machine, so pages of other sites can reach the console as easily as its user can:
 
-- A name of the attacker's own may lead to 127.0.0.1 (DNS rebinding): only known names in ``Host`` are answered.
-- A page elsewhere may send forms and ask for images: a change needs an ``Origin`` that is this console. Only
-  whole pages (a link that was followed) may be asked for from elsewhere. ``Sec-Fetch-Site`` says so where the browser
-  sends it; another port of this machine is elsewhere, too.
-- A page elsewhere may show ours in a frame: it must not (``frame-ancestors``).
-- Strangers may write into a stream: its content is escaped, and no script, style or image is taken that is not a file
-  of ours (the content security policy). Text never becomes HTML in the browser but through the one place allowed
+- An attacker's host name may resolve to 127.0.0.1 (DNS rebinding): only known names in ``Host`` are accepted.
+- A page of another site may send forms and load images: a change needs an ``Origin`` that is this console. Other sites
+  may only request whole pages (by a link that the user follows). ``Sec-Fetch-Site`` shows the origin of a request, if
+  the browser sends it; another port of this machine is another site, too.
+- A page of another site may show the console in a frame: ``frame-ancestors`` forbids it.
+- Attackers may write into a stream: its content is escaped, and the browser loads only scripts, styles and images that
+  are files of the console (the content security policy). Text becomes HTML in the browser only at one permitted place
   (trusted types).
 """
 
@@ -30,26 +30,26 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types millstream"
 )
-"""The content security policy of every answer."""
+"""The content security policy of every response."""
 
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # names of streams are in addresses; an Origin is still sent, which no-referrer would make "null"
+    # addresses contain names of streams; unlike no-referrer, this still sends the Origin
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _SAFE = frozenset({"GET", "HEAD"})
-_HERE = frozenset({"same-origin", "none"})  # "none": typed, or a bookmark
-_SLOW = 0.5  # seconds that a wrong password costs
-_WRONG_AT_ONCE = 8  # requests with a wrong password that may wait so; more are refused at once
+_HERE = frozenset({"same-origin", "none"})  # "none": a typed address, or a bookmark
+_SLOW = 0.5  # delay in seconds after a wrong password
+_WRONG_AT_ONCE = 8  # requests with a wrong password in that delay; more are refused at once
 
 
 class WebGuard:
-    """Lets requests through to the app, or answers them itself."""
+    """Passes requests to the app, or refuses them."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -57,11 +57,11 @@ class WebGuard:
         self._wrong = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Check one request; pass it to the app or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nothing here speaks WebSocket
+        if scope["type"] != "http":  # the console has no WebSocket
             return
 
         async def with_headers(message: Message) -> None:
@@ -79,14 +79,14 @@ class WebGuard:
         await (refused or self._app)(scope, receive, with_headers)
 
     async def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a client without a valid login; otherwise the user's name goes into ``scope["user"]``."""
+        """Return the refusal for a client without a valid login, else store the user in ``scope["user"]``."""
         access = self._access
         scope["user"] = ""
         if not access.asks:
             return None
         if access.user_header is not None and access.is_proxy(_peer(scope)):
             given = headers.getlist(access.user_header)
-            # the proxy added its own after one that was sent to it: it is unknown which is the proxy's
+            # the client sent this header too, and it is unknown which one is the proxy's
             if len(given) > 1:
                 return _refusal(401, f"More than one {access.user_header} header came: have the proxy replace it.")
             user = "".join(given).strip()
@@ -106,7 +106,7 @@ class WebGuard:
         return _ask("This console needs its password; any user name is accepted.")
 
     async def _guessed(self) -> Response:
-        """The answer to a wrong password: slow, so that guessing takes long."""
+        """Return the refusal of a wrong password, after a delay that slows down guessing."""
         if self._wrong >= _WRONG_AT_ONCE:
             return _refusal(429, "Too many wrong passwords at once: try again in a moment.")
         self._wrong += 1
@@ -118,7 +118,10 @@ class WebGuard:
 
 
 def ambiguous_end(headers: Headers) -> Response | None:
-    """The answer to a request with two ends: a proxy that takes the other one would read its rest as a new request."""
+    """Return the refusal of a request with both Content-Length and Transfer-Encoding.
+
+    A proxy that uses the other header would read the remainder as a new request.
+    """
     if "content-length" not in headers or "transfer-encoding" not in headers:
         return None
     refused = _refusal(400, "A request has Content-Length or Transfer-Encoding, not both.")
@@ -127,9 +130,9 @@ def ambiguous_end(headers: Headers) -> Response | None:
 
 
 def wrong_host(headers: Headers, known: Iterable[str]) -> Response | None:
-    """The answer to a request by a name that is not the console's.
+    """Return the refusal of a request whose host name is not the console's.
 
-    Numbers are always right: a name that leads here by an attacker's doing is a name.
+    IP addresses are always accepted, since DNS rebinding needs a name.
     """
     given = headers.getlist("host")
     name = host_name(given[0]) if len(given) == 1 else None
@@ -150,10 +153,10 @@ _FOREIGN = (
 
 
 def wrong_site(method: str, headers: Headers) -> Response | None:
-    """The answer to a request that another site's page made the browser send."""
+    """Return the refusal of a request that another site's page made the browser send."""
     site = _all_of(headers, "sec-fetch-site")
     if method in _SAFE:
-        # a link that a person followed is fine; a request of the page itself, for example for an image, is not
+        # a followed link is fine; a request by the page itself, for example for an image, is not
         if site is None or site in _HERE or headers.get("sec-fetch-mode") == "navigate":
             return None
         return _refusal(403, "A page of another site sent this request; the console answers only its own pages.")
@@ -166,7 +169,7 @@ def wrong_site(method: str, headers: Headers) -> Response | None:
 
 
 def host_name(host: str) -> str | None:
-    """The name or address in a ``Host`` header, lower case and without port; None where there is none."""
+    """Return the name or address in a ``Host`` header, lower case and without port; None if it is invalid."""
     if host.startswith("["):
         name, bracket, rest = host[1:].partition("]")
         return name if bracket and (not rest or _is_port(rest)) else None
@@ -192,7 +195,7 @@ def _is_own(origin: str, host: str) -> bool:
 
 
 def _all_of(headers: Headers, name: str) -> str | None:
-    """A header; None where there is none. One that comes twice is nothing that is known."""
+    """Return all values of a header as one; None if it is missing. A repeated header matches no known value."""
     return ", ".join(headers.getlist(name)) or None
 
 
@@ -202,7 +205,7 @@ def _peer(scope: Scope) -> str:
 
 
 def _credentials(header: str) -> tuple[str, str | None]:
-    """User and password of HTTP's basic scheme; no password where there are none."""
+    """Return user and password of HTTP basic authentication; None as password if the header has none."""
     scheme, _, coded = header.partition(" ")
     if scheme.lower() != "basic":
         return "", None

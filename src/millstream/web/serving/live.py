@@ -1,7 +1,7 @@
-"""A page kept live: made again when there is a newer reading, and sent when it differs from the one before.
+"""Live pages: a page is rendered again after each new reading, and sent if it has changed.
 
-The cost of a reader is bounded. The number of live pages is limited, and each has no more than one event that is sent
-in pieces. A client that takes none of these pieces is hung up on (``connections``).
+The cost of a viewer is bounded. The number of live pages is limited, and each holds at most one event, which is sent in
+pieces. A client that reads none of these pieces is disconnected (``connections``).
 """
 
 import asyncio
@@ -15,30 +15,30 @@ from millstream.web import rendering
 from millstream.web.page import Asked, WebPage
 
 MOST = 64
-"""Live pages at a time. A browser has one for each window: a hidden tab is not live."""
+"""Largest number of live pages. A browser has one for each window; a hidden tab is not live."""
 
-_PIECE = 1 << 16  # bytes that wait in the connection of a client that does not read
+_PIECE = 1 << 16  # largest size of a piece, which may wait for a client that does not read
 
 
 class LivePages:
-    """The number of live pages of a console, bounded."""
+    """The current number of live pages of a console."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
 class LiveResponse(StreamingResponse):
-    """Server-sent events, as :func:`events` has them; one of why there are none where too many pages are live."""
+    """Server-sent events from :func:`events`; a single event with the reason if too many pages are live."""
 
     def __init__(self, pages: LivePages, make: Callable[[], Awaitable[WebPage]], asked: Asked) -> None:
         super().__init__(_in_pieces(events(make, asked)), media_type="text/event-stream")
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the other side goes away."""
+        """Send events until the client disconnects."""
         if self._pages.count >= MOST:
             self.body_iterator = _full()
-        self._pages.count += 1  # one that is refused is gone in a moment
+        self._pages.count += 1  # a refused one ends in a moment
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -57,7 +57,7 @@ async def _in_pieces(whole: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncIterator[bytes]:
-    """Server-sent events without end: ``page`` with the content of ``main``, ``same`` where nothing has changed."""
+    """Yield server-sent events without end: ``page`` with the content of ``main``, ``same`` if nothing has changed."""
     before = b""
     yield b"retry: 2000\n\n"
     while True:
@@ -70,7 +70,7 @@ async def events(make: Callable[[], Awaitable[WebPage]], asked: Asked) -> AsyncI
 async def _look(
     make: Callable[[], Awaitable[WebPage]], asked: Asked, before: bytes
 ) -> tuple[str, dict[str, object], bytes]:
-    """An event's kind and facts, and the digest of the page."""
+    """Return an event's kind and facts, and the digest of the page."""
     page = await make()
     text = rendering.inner(page, asked)
     facts: dict[str, object] = {"at": page.at_ms, "every": round(asked.watch.every(), 1), "trouble": page.trouble}

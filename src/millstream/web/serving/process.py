@@ -1,4 +1,4 @@
-"""The console as a process: a socket, uvicorn, and one line that says where it is."""
+"""The console as a process: a socket, uvicorn, and one line with its address."""
 
 import asyncio
 import signal
@@ -17,10 +17,10 @@ from millstream.web.serving.connections import MOST, BrowserConnection
 from millstream.web.settings import ConsoleSettings
 
 USUAL_PORT = 8379
-"""The port that is tried first."""
+"""The default port, tried first."""
 
-_BACKLOG = 128  # connections let in at a time: each has a file open before it can be hung up on
-_GRACE = 1  # seconds for answers under way when it ends; live pages never end by themselves
+_BACKLOG = 128  # connections that wait to be accepted: each uses a file descriptor
+_GRACE = 1  # seconds for unfinished responses at the end; live pages never end by themselves
 
 
 class PortError(UsageError):
@@ -31,7 +31,7 @@ class PortError(UsageError):
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A socket that listens."""
+    """Return a listening socket."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -55,7 +55,7 @@ def bind(host: str, port: int | None) -> socket.socket:
 
 
 def address_of(host: str, opened: socket.socket) -> str:
-    """The console's address for a browser."""
+    """Return the console's address for a browser."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{opened.getsockname()[1]}/"
 
@@ -75,17 +75,17 @@ def run(
 
 
 def _end_with(stream: IO[str], server: uvicorn.Server) -> None:
-    """End the server when the other side of a stream is closed."""
+    """End the server when the other end of a stream is closed."""
     for _ in stream:
         pass
     server.should_exit = True
 
 
 class ConsoleProcess(uvicorn.Server):
-    """Uvicorn, without a log of addresses: they have the names of streams in them."""
+    """Uvicorn without an access log, since addresses contain the names of streams."""
 
     def __init__(self, settings: ConsoleSettings, ready: Callable[[], None]) -> None:
-        self.watches = [ServerWatch(server) for server in settings.servers]  # The servers that are looked at
+        self.watches = [ServerWatch(server) for server in settings.servers]  # Watches of the servers
         config = uvicorn.Config(
             console_app(settings, self.watches),
             http=BrowserConnection,
@@ -102,7 +102,7 @@ class ConsoleProcess(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start as uvicorn does; then report it."""
+        """Start as uvicorn does, then report the address."""
         rendering.prepare()
         await super().startup(sockets)
         if self.started:
