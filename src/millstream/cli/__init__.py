@@ -1,1 +1,1 @@
-"""The ``millstream`` command, top layer of all; a subcommand imports only the part it is the door to."""
+"""The ``millstream`` command, the top layer. A subcommand imports only the part that it uses."""

@@ -1,4 +1,4 @@
-"""``millstream dashboards``: files for Grafana and Prometheus, written into a folder and loaded from there."""
+"""``millstream dashboards``: write files for Grafana and Prometheus to a folder."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``millstream demo``: where the demo is."""
+"""``millstream demo``: describe the demo and its location."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The ``millstream`` command: each subcommand's module is imported only when it is asked for, so that help is quick."""
+"""The ``millstream`` command. Each subcommand's module is imported only on use, so that help is fast."""
 
 import contextlib
 import os
@@ -67,32 +67,32 @@ def _redacted() -> Iterator[None]:
 
 
 def _has_forms(ctx: click.Context | None) -> bool:
-    """True for a command with the option ``-o``: people who know other programs try ``--json``."""
+    """Return True for a command with the option ``-o``. Users of other programs try ``--json`` there."""
     return ctx is not None and any(one.name == "form" for one in ctx.command.params)
 
 
 def _dash(error: click.ClickException) -> str:
-    """The way to give a name that was taken for an option; nothing for an option that a command may well have."""
+    """Return advice for a name that was parsed as an option; empty for a long option."""
     if not isinstance(error, click.NoSuchOption | click.BadOptionUsage):
         return ""
     return "" if error.option_name.startswith("--") else " If it is a name, write -- before it."
 
 
 class MainGroup(LazyGroup):
-    """``millstream`` itself."""
+    """The ``millstream`` command itself."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """As click does; its errors quote the words of the command line, which may be URLs."""
+        """Parse the command line as click does, with secrets removed from errors that quote it."""
         with _redacted():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As above, for the words of a command."""
+        """Run the command as click does, with secrets removed from errors that quote the command line."""
         with _redacted():
             return super().invoke(ctx)
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """As click does; where a shell asks what may follow, with what we know of that."""
+        """Run as click does. If a shell requests completions, prepare them first."""
         if (words := completing()) is not None:
             words.prepare()
         return super().main(*args, **options)
@@ -110,10 +110,10 @@ def main() -> None:
 
 
 def fill_standard_descriptors() -> None:
-    """Open those of 0 to 2 that were closed (``2>&-``), so that no file or socket gets their place.
+    """Open the descriptors 0 to 2 that were closed (``2>&-``), so that no file or socket gets their numbers.
 
-    Output to standard error would go into it, even into the log; and libuv ends the process (SIGABRT) if it has to
-    close one of them.
+    Otherwise output to standard error would go into that file, perhaps the log. Also, libuv ends the process (SIGABRT)
+    if it has to close one of them.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(opened, True)

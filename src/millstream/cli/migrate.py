@@ -1,4 +1,4 @@
-"""``millstream import`` and ``millstream export``: streams moved in and out, compared with their source; RDB files."""
+"""``millstream import`` and ``millstream export``: copy streams and compare them with their source; RDB files."""
 
 import sys
 from collections.abc import Callable
@@ -41,7 +41,7 @@ Exit codes:
 
 
 def _choices(command: Command) -> Command:
-    """The options of both."""
+    """Add the common options of import and export."""
     for option in reversed(
         (
             click.option(
@@ -153,7 +153,7 @@ def export(source: str, target: str, text: bool, version: str, db: int | None, f
 
 
 def _chosen(*, replace: bool, skip_existing: bool, **choices: Any) -> "MigrationOptions":
-    """The options of both, two of which exclude each other; the others have the names of the fields."""
+    """Return the common options. The two for existing streams exclude each other."""
     if replace and skip_existing:
         raise UsageError("--replace and --skip-existing exclude each other: give one of them")
     existing: Existing = "replace" if replace else "skip" if skip_existing else "refuse"
@@ -166,7 +166,7 @@ NAMES = {"copied": "copying", "compared": "comparing"}
 def _between(
     output: Output, source: str, target: str, db: int | None, choices: "MigrationOptions"
 ) -> "MigrationReport":
-    """From a server or a file to a server."""
+    """Copy from a server or a file to a server."""
     path = rdb_path(source)
     with ExitStack() as stack:
         stack.enter_context(replies_of(*(each for each in (source, target) if "://" in each)))
@@ -187,7 +187,10 @@ def _between(
 
 
 def _opened(source: str, db: int | None) -> "Link":
-    """A link to a source. A mistyped directory must not pass for a store without streams, nor be made."""
+    """Return a link to a source.
+
+    A mistyped directory must neither look like a store without streams nor be created.
+    """
     if source.startswith("file://"):
         directory = Path(unquote(urlsplit(source).path))
         if not (directory / "MANIFEST").exists():
@@ -198,7 +201,7 @@ def _opened(source: str, db: int | None) -> "Link":
 def _file(
     output: Output, source: str, target: str, db: int | None, choices: "MigrationOptions", *, text: bool, version: str
 ) -> "MigrationReport":
-    """From a server to a file."""
+    """Copy from a server to a file."""
     is_rdb = target.endswith(".rdb")
     if is_rdb and (text or version not in FORMATS):
         raise UsageError(f"an RDB file is not text, and Redis {min(FORMATS)} is the oldest that reads it")
@@ -223,7 +226,7 @@ COLUMNS = (
 
 
 def _show(output: Output, report: "MigrationReport") -> None:
-    """The table on standard output, everything that needs a sentence on standard error."""
+    """Print the table to standard output, and the sentences to standard error."""
     rows = [asdict(one) | {"stream": one.key} for one in report.streams]
     output.table(Table("streams", COLUMNS, rows, empty="There are no streams to copy."))
     if output.form == "table":
@@ -241,7 +244,7 @@ _NAMES = 20
 
 
 def _keys_of_files(report: "MigrationReport") -> list[str]:
-    """The outcome for keys that are not streams, from and to RDB files."""
+    """Return sentences about keys that are not streams, from and to RDB files."""
     said = []
     if report.carried:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.carried.items()))
@@ -257,7 +260,7 @@ def _keys_of_files(report: "MigrationReport") -> list[str]:
 
 
 def _sentences(report: "MigrationReport") -> list[str]:
-    """Sentences about all streams."""
+    """Return sentences about the migration as a whole."""
     said = []
     if report.lacks_times:
         said.append(

@@ -1,4 +1,4 @@
-"""``millstream audit``: who changed what, when and from where; and putting back what a change took out."""
+"""``millstream audit``: list changes with user, time and origin, and undo them."""
 
 from contextlib import aclosing
 
@@ -54,7 +54,7 @@ def ls(stream: str | None, since: str | None, limit: int, url: str | None, form:
 
 
 async def _entries(line: Line, stream: str | None, since_ms: int, limit: int) -> list[AuditEntry]:
-    """Changes, the newest first."""
+    """Return changes, the newest first."""
     found: list[AuditEntry] = []
     async with aclosing(entries(line, since_ms=since_ms)) as changes:
         async for one in changes:

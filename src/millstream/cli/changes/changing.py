@@ -1,12 +1,12 @@
-"""Steps of every change in the shell: preview, question, change, and the way to undo it.
+"""The steps of every change on the command line: preview, confirmation, change, and the undo command.
 
 Exit codes:
 
-* 0: all of it was done, or there was nothing to do
-* 1: it could not be done, or not all of it, for example because facts moved since the preview
+* 0: the change was made completely, or there was nothing to do
+* 1: the change was not made or not completely, for example because facts moved since the preview
 * 2: the command line is invalid, or the confirmation was declined
-* 3: no server
-* 4: the thing to change does not exist
+* 3: the server cannot be reached
+* 4: the object to change does not exist
 * 5: the change is refused, by the user's rights or by the facts
 * 130: interrupted
 """
@@ -54,7 +54,7 @@ _TABLE = (Column("fact"), Column("before"), Column("after"))
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The options that all changes have."""
+    """The common options of all changes."""
 
     url: str | None = field(repr=False)  # The server's URL
     form: str  # Form of the output
@@ -63,18 +63,21 @@ class Ask:
 
 
 def change_options(command: Command) -> Command:
-    """The options that all changes have; they come as ``url``, ``form``, ``dry_run`` and ``yes``."""
+    """Add the common options of all changes, as the arguments ``url``, ``form``, ``dry_run`` and ``yes``."""
     asked = click.option("--yes", is_flag=True, help="Skip the confirmation.")
     return preview_option(asked(url_option(output_option(command))))
 
 
 def preview_option(command: Command) -> Command:
-    """The option ``--dry-run``."""
+    """Add the option ``--dry-run``."""
     return click.option("--dry-run", is_flag=True, help="Show the effect without changing anything.")(command)
 
 
 def change(options: Ask, make: "Plan", unit: str = "entries") -> None:
-    """Preview a change, ask, make it, and report what became of it; exit code 1 where not all of it was done."""
+    """Preview a change, ask for confirmation, make it, and report its outcome.
+
+    Exit with code 1 if it was not made completely.
+    """
     output = Output(options.form)
     found = agreed(options, output, make, unit, preview_first=not options.yes)
     if found is None:
@@ -91,9 +94,9 @@ def change(options: Ask, make: "Plan", unit: str = "entries") -> None:
 
 
 def change_unasked(options: Ask, make: "Plan", unit: str) -> tuple[ChangePlan, ChangeOutcome] | None:
-    """Make a change that another command undoes, and return what became of it; None where it was only shown.
+    """Make a change that another command can undo, without confirmation; return its outcome.
 
-    Standard error has what was not done; the caller reports what was.
+    Return None if it was only previewed. Skipped steps are reported on standard error; the caller reports the others.
     """
     output = Output(options.form)
     found = agreed(options, output, make, unit, even_nothing=True)
@@ -114,7 +117,7 @@ def agreed(
     preview_first: bool = False,
     even_nothing: bool = False,
 ) -> Prepared | None:
-    """A change that a person agreed to; None where it was only shown, or there is nothing to do."""
+    """Return a change that the user confirmed; None for a dry run, or if there is nothing to do."""
     found = prepared_by(options, output, make, unit)
     if options.dry_run or (found.nothing and not even_nothing):
         show_only(output, found)
@@ -126,13 +129,13 @@ def agreed(
 
 
 def prepared_by(options: Ask, output: Output, make: "Plan", unit: str) -> Prepared:
-    """A change, from what the server has; with progress where that takes long."""
+    """Plan a change from the server's data, with a progress display if that takes long."""
     with output.progress({"count": "Looking"}, unit=unit) as tell:
         return ask(options.url, lambda line: make(line, lambda done: tell("count", done, 0)))
 
 
 def made(options: Ask, output: Output, prepared: Prepared, unit: str) -> ChangeOutcome:
-    """Make a change and return what became of it."""
+    """Make a change and return its outcome."""
     name = token_hex(6)
     with output.progress({"change": "Changing"}, unit=unit) as tell:
 
@@ -147,7 +150,7 @@ def made(options: Ask, output: Output, prepared: Prepared, unit: str) -> ChangeO
 
 
 def actor() -> Actor:
-    """The user who runs this command, as far as this machine knows."""
+    """Return the user who runs this command, as this machine knows them."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
@@ -157,7 +160,10 @@ def actor() -> Actor:
 
 
 async def write_down(line: Line, plan: ChangePlan, done: int) -> str:
-    """Put entries that were added into the audit stream, which has no steps of its own; what to say if it failed."""
+    """Record added entries in the audit stream; return a message if that failed.
+
+    Adding has no steps of its own, so this entry is written separately.
+    """
     (whoami,) = await line.near(audit.KEY).calls([("ACL", "WHOAMI")])
     user = whoami.decode(errors="surrogateescape") if isinstance(whoami, bytes) else ""
     entry = audit.audit_command(plan, replace(actor(), user=user), token_hex(6))
@@ -166,13 +172,13 @@ async def write_down(line: Line, plan: ChangePlan, done: int) -> str:
 
 
 def show_only(output: Output, found: Prepared) -> None:
-    """Show what would happen, where nothing is to be changed."""
+    """Show the preview of a change that will not be made."""
     preview(output, found.plan)
     output.say("There is nothing to change." if found.nothing else "Nothing was changed (--dry-run).")
 
 
 def preview(output: Output, plan: ChangePlan) -> None:
-    """Show what will happen."""
+    """Show the effect of a change before it is made."""
     facts = _facts(output, plan)
     facts["undo"] = _undo(plan)
     tables = [Table("before_after", _TABLE, [(row.fact, row.before, row.after) for row in plan.table], empty="")]
@@ -180,7 +186,7 @@ def preview(output: Output, plan: ChangePlan) -> None:
 
 
 def _facts(output: Output, plan: ChangePlan) -> dict[str, object]:
-    """The facts of a change; people get them as sentences."""
+    """Return the facts of a change; for people, as sentences."""
 
     def listed(lines: Sequence[str]) -> object:
         shown = [*lines[:_SHOWN], *([f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])]
@@ -205,12 +211,12 @@ def _facts(output: Output, plan: ChangePlan) -> dict[str, object]:
 
 
 def _undo(plan: ChangePlan, name: str = "CHANGE") -> str | None:
-    """The command line that undoes it; before the change its name is not known yet."""
+    """Return the command line that undoes a change. Before the change its name is not known yet."""
     return undo_line(plan, name) or None
 
 
 def _result(output: Output, plan: ChangePlan, outcome: ChangeOutcome) -> None:
-    """Print the result of a change: figures on standard output, skipped things and reasons on standard error."""
+    """Print the result of a change: figures on standard output, skipped steps with reasons on standard error."""
     facts = _facts(output, plan)
     if output.form == "table":
         facts = {name: value for name, value in facts.items() if name in {"action", "stream", "group", "line"}}
@@ -241,7 +247,7 @@ def _figures(outcome: ChangeOutcome) -> Mapping[str, object]:
 
 
 def say_rest(output: Output, outcome: ChangeOutcome) -> None:
-    """Say what was not done, and what went otherwise than usual."""
+    """Report the steps that were not made, and unusual events."""
     moved, late = outcome.of("moved"), outcome.of("late")
     if moved:
         done = "was done" if outcome.done else "nothing was done"

@@ -1,4 +1,4 @@
-"""The command of the shell for each declared action: its arguments and options are the words of the declaration."""
+"""The shell command of each declared action. Its arguments and options come from the action's declaration."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -26,12 +26,12 @@ class TypedChange:
     texts: Mapping[str, str]
 
     async def __call__(self, line: Line, tell: Counting) -> Prepared:
-        """Plan it."""
+        """Plan the change."""
         return await prepare(self.action, line, self.texts, tell, who=actor().who)
 
 
 Run: TypeAlias = Callable[..., None]
-"""Makes a change: it gets the change, what was typed of ``change_options``, and of other options by their names."""
+"""Function that makes a change. It gets the change, the typed ``change_options``, and other options by name."""
 
 
 def _run(typed: TypedChange, options: Ask) -> None:
@@ -44,7 +44,7 @@ def command_of(
     options: Callable[[Run], Run] = change_options,
     more: tuple[click.Parameter, ...] = (),
 ) -> click.Command:
-    """The command of an action."""
+    """Return the click command of an action."""
     words = {(word.typed or word.name): word for word in action.words if word.kind != "hidden"}
 
     def callback(**given: Any) -> None:
@@ -64,12 +64,12 @@ def command_of(
 
 
 def declared(name: str) -> click.Command:
-    """The command of an action that needs nothing but its declaration."""
+    """Return the click command of an action that needs only its declaration."""
     return command_of(REGISTERED[name])
 
 
 def _text(word: Word, value: Any) -> str:
-    """The text that a form would have for a typed value."""
+    """Return a typed value as the text that a form would contain."""
     if isinstance(value, tuple):
         return word.joined(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Words of declared actions as arguments and options of click; commands that only look take some of them too."""
+"""Parameters of declared actions as click arguments and options. Commands that only read use some of them too."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def parameter(word: "Word", name: str) -> click.Parameter:
-    """A word as click knows it."""
+    """Return a declared parameter as a click parameter."""
     if word.kind == "argument":
         metavar = word.metavar
         several = metavar.endswith("...")
@@ -31,7 +31,7 @@ def parameter(word: "Word", name: str) -> click.Parameter:
 
 
 def with_words(*words: "Word") -> Callable[[click.Command], click.Command]:
-    """Give a command of another kind options that actions have too; its function gets what was typed of them."""
+    """Add declared parameters to a command without an action. Its function gets the typed values."""
 
     def add(command: click.Command) -> click.Command:
         arguments = sum(isinstance(each, click.Argument) for each in command.params)

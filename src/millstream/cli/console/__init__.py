@@ -1,1 +1,1 @@
-"""Streams, groups, consumers and pending entries: ``nouns`` has the table of subcommands, each in a file of its own."""
+"""Streams, groups, consumers and pending entries. ``nouns`` has the tables of subcommands, each in its own file."""

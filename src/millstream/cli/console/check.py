@@ -1,4 +1,4 @@
-"""``millstream check``: figures against thresholds, for Nagios, Prometheus and scripts."""
+"""``millstream check``: compare figures with thresholds, for Nagios, Prometheus and scripts."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -33,10 +33,10 @@ _AGED = f"A length of time ({SPAN_HELP}), or WARNING,CRITICAL"
 
 
 class CheckCommand(click.Command):
-    """A command that ends as Nagios's plugins do: a command line that is invalid is 3, since 2 says critical."""
+    """A command with the exit codes of Nagios plugins: 3 for an invalid command line, since 2 means critical."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Parse, with the exit code of an unknown state where that fails."""
+        """Parse the command line; exit with code 3 if it is invalid."""
         try:
             return super().make_context(*args, **options)
         except click.UsageError as error:
@@ -45,7 +45,7 @@ class CheckCommand(click.Command):
 
 
 def _thresholds(command: Command) -> Command:
-    """One option for each figure."""
+    """Add one option for each figure."""
     for figure, default, text in (
         ("overdue", _OFF, f"Time since the first schedule of a stream was due. {_AGED}."),
         ("dead", _OFF, f"Dead letters in a dead-letter stream. {_COUNTED}."),
@@ -115,7 +115,7 @@ def check(stream: str | None, group: str | None, count: int, form: str, url: str
 async def _measure(
     line: Line, stream: str | None, group: str | None, bounds: dict[Figure, CheckBounds], count: int
 ) -> list[Measured]:
-    """The figures."""
+    """Return the measured figures."""
     parts = () if stream is None else await parts_of(line, stream)
     keys = parts or (() if stream is None else (stream,))
     if stream is None:
@@ -137,7 +137,7 @@ async def _measure(
 
 @contextmanager
 def _ends_as_a_plugin() -> Iterator[None]:
-    """Nothing is shown as a traceback, and exit codes are Nagios's."""
+    """Convert errors to one line of output and Nagios's exit codes, without tracebacks."""
     try:
         yield
     except Disconnected as error:
@@ -151,7 +151,7 @@ def _ends_as_a_plugin() -> Iterator[None]:
 
 
 def _bounds(figure: Figure, given: dict[str, str]) -> CheckBounds | None:
-    """The thresholds of a figure; None where it is not to be checked."""
+    """Return the thresholds of a figure; None if its check is off."""
     word = given[figure.replace("-", "_")].strip()
     if word == _OFF:
         return None

@@ -1,6 +1,6 @@
-"""Results of ``millstream check``, as Nagios, Prometheus and programs read them.
+"""Results of ``millstream check`` in the formats of Nagios, Prometheus and JSON.
 
-Names are other people's: whatever they hold, a line stays a line, and a label a label.
+Names may contain any characters; they are escaped, so they cannot break a line or a label.
 """
 
 import re
@@ -28,11 +28,11 @@ _METRICS = {
     "dead": ("millstream_dead_letters_waiting", "Entries in the dead-letter stream."),
     "overdue": ("millstream_later_overdue_seconds", "Since the first schedule of the stream was due."),
 }
-"""The names of what workers export, so that the same dashboards and alerts fit."""
+"""Metric names that workers export too, so that the same dashboards and alerts fit."""
 
 
 def nagios(found: list[CheckedFigure]) -> str:
-    """One line: the status, the figures that are not ok, and the performance data."""
+    """Return one line: the status, the figures that are not ok, and the performance data."""
     status = worst(found)
     bad = [one for one in found if one.status != "ok"]
     first, *rest = [in_one_line(_sentence(one)) for one in bad[:_NAMED]] or [_all_well(len(found))]
@@ -47,7 +47,7 @@ def _all_well(figures: int) -> str:
 
 
 def as_json(found: list[CheckedFigure]) -> str:
-    """One object: the status, its exit code, and every figure."""
+    """Return one JSON object: the status, its exit code, and every figure."""
     status = worst(found)
     return json_text(
         {"status": status, "code": EXIT_CODES[status], "figures": [_facts(one) for one in found]}, indent=2
@@ -55,7 +55,7 @@ def as_json(found: list[CheckedFigure]) -> str:
 
 
 def prometheus(found: list[CheckedFigure], db: str) -> str:
-    """Every figure that is known, under the name that workers export it by; and what each is."""
+    """Return every known figure under the metric name that workers export, and the status of each figure."""
     text = []
     for figure, (name, help_text) in _METRICS.items():
         known = [one.measured for one in found if one.measured.figure == figure and one.measured.value is not None]
@@ -74,13 +74,13 @@ STYLES: Mapping[str, Callable[[list[CheckedFigure], str], str]] = {
 
 
 def exit_code(found: Iterable[CheckedFigure]) -> int:
-    """Nagios's: 0 ok, 1 warning, 2 critical, 3 unknown."""
+    """Return Nagios's exit code: 0 ok, 1 warning, 2 critical, 3 unknown."""
     status: CheckStatus = worst(found)
     return EXIT_CODES[status]
 
 
 def _sentence(one: CheckedFigure) -> str:
-    """One figure, and the value it should have."""
+    """Return one figure with its value and its threshold as text."""
     measured = one.measured
     name = _name(measured, measured.figure.replace("-", " "))
     if measured.value is None:
@@ -91,7 +91,7 @@ def _sentence(one: CheckedFigure) -> str:
 
 
 def _name(one: Measured, figure: str) -> str:
-    """A figure with what it is of: ``orders/billing lag``."""
+    """Return the name of a figure with its stream and group: ``orders/billing lag``."""
     where = one.stream if one.group is None else f"{one.stream}/{one.group}"
     return f"{where} {figure}".lstrip()
 
@@ -119,7 +119,10 @@ def _facts(one: CheckedFigure) -> dict[str, object]:
 
 
 def _datum(one: CheckedFigure) -> str:
-    """``'orders/billing lag'=12;100;1000;0``: a label may hold neither a quote nor an equals sign."""
+    """Return a figure as performance data: ``'orders/billing lag'=12;100;1000;0``.
+
+    A label cannot contain a quote or an equals sign.
+    """
     measured = one.measured
     label = re.sub("['=|]", "_", in_one_line(_name(measured, measured.figure)))
     unit = "s" if measured.figure in AGES else ""
@@ -132,7 +135,7 @@ def _limits(one: CheckedFigure) -> tuple[int | None, int | None]:
 
 
 def _base(one: Measured) -> float:
-    """The value in base units: seconds, or a count."""
+    """Return the value in base units: seconds, or a count."""
     return _seconds(one, one.value or 0)
 
 

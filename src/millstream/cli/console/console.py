@@ -1,4 +1,4 @@
-"""``millstream console``: the web pages over streams, groups and pending entries."""
+"""``millstream console``: the web pages for streams, groups and pending entries."""
 
 import ipaddress
 import os
@@ -134,7 +134,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
 
 
 def _password(file: Path | None) -> str | None:
-    """The password that is asked for; None for none."""
+    """Return the password for the login; None if there is none."""
     if file is None:
         return os.environ.get(_PASSWORD) or None
     found = first_line(file)
@@ -144,14 +144,14 @@ def _password(file: Path | None) -> str | None:
 
 
 def _header(name: str | None) -> str | None:
-    """A header's name, lower case; None for none."""
+    """Return a header's name in lower case; None if there is none."""
     if name is not None and not _HEADER.fullmatch(name):
         raise UsageError(f"--user-header {name!r} is invalid: a header's name consists of letters, digits and hyphens")
     return None if name is None else name.lower()
 
 
 def _base(path: str) -> str:
-    """The path without a slash at its end; empty for the root."""
+    """Return the base path without a trailing slash; empty for the root."""
     found = path.rstrip("/")
     if found and not _BASE.fullmatch(found):
         raise UsageError(
@@ -162,7 +162,7 @@ def _base(path: str) -> str:
 
 
 def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Network, ...]":
-    """The networks of the proxies."""
+    """Return the networks of the trusted proxies."""
     if proxies and user_header is None:
         raise UsageError("--proxy needs --user-header: give that one too")
     try:
@@ -172,7 +172,7 @@ def _networks(proxies: tuple[str, ...], user_header: str | None) -> "tuple[Netwo
 
 
 def _check_bind(host: str, *, asks: bool) -> None:
-    """Refuse to show everything to everybody."""
+    """Refuse to listen on other addresses than this machine's without a login."""
     if asks or _is_loopback(host):
         return
     raise UsageError(

@@ -64,7 +64,7 @@ def ls(  # noqa: PLR0917 - click passes every option by name
 
 
 def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int, form: str, *, many: bool) -> None:
-    """One answer of ``ls``."""
+    """Show the groups once, for ``ls``."""
     rate = rates(before, seen)[1] if before is not None else {}
     every = [group for one in seen.streams for group in one.groups]
     found = sorted(every, key=lambda group: _rank(group, sort, seen.at_ms))[:limit]
@@ -82,7 +82,7 @@ def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int, 
 
 
 def _rank(group: GroupStatus, sort: str, now_ms: int) -> tuple[int, str, str]:
-    """The sort key of a group."""
+    """Return the sort key of a group."""
     by = {"lag": group.lag.worst, "age": group.oldest_undelivered.age(now_ms) or 0, "pending": group.pending, "name": 0}
     return -by[sort], group.stream, group.name
 
@@ -116,7 +116,7 @@ def show(stream: str, group: str, count: int, watch: float | None, url: str | No
 
 
 def _whole(found: tuple[Case, list[PartitionOwner]], before: Case | None, form: str) -> None:
-    """One answer of ``show``."""
+    """Show one group once, for ``show``."""
     case, parts = found
     seen, lag = case.seen, case.seen.group.lag
     rate = rates(before.seen.streams, seen.streams)[1] if before is not None else {}

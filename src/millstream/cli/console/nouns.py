@@ -1,7 +1,7 @@
-"""The nouns of the command line, such as ``millstream stream``: the tables of their subcommands.
+"""The nouns of the command line, such as ``millstream stream``, with the tables of their subcommands.
 
-A subcommand that looks is a row here and a function in a file of its own, which is imported only when it is asked for.
-One that changes something is a declared action (``changes`` in a folder of ``ops``).
+A subcommand that only reads is a row here and a function in its own file, which is imported on use. A subcommand that
+changes something is a declared action (``changes`` in a folder of ``ops``).
 """
 
 import click

@@ -102,7 +102,7 @@ class _Asked:
     payload: bool
 
     async def ask(self, line: Line) -> _Answer:
-        """Number of pending entries, the requested page, and the workers of a partitioned stream."""
+        """Return the number of pending entries, the requested page, and the workers of a partitioned stream."""
         choice = None if self.choice == PendingChoice() else self.choice
         by: PendingOrder | None = None if self.sort == "id" else "idle" if self.sort == "idle" else "deliveries"
         wanted = pending.PendingWanted(
@@ -117,7 +117,7 @@ class _Asked:
         return total, page, await read_workers(line)
 
     def show(self, found: _Answer, form: str) -> None:
-        """One answer."""
+        """Show the entries once."""
         summary, page, workers = found
         in_parts = any(entry.stream != self.stream for entry in page.entries)
         hidden = (*(() if in_parts else ("stream",)), *(() if self.payload else ("gone", "fields")))
@@ -132,7 +132,7 @@ class _Asked:
                 output.say(f"{in_one_line(one.text(workers.at_ms))}.")
 
     def _rest(self, summary: PendingSummary, page: PendingPage) -> str:
-        """Entries that are not shown, and the way to see them."""
+        """Return a sentence about the entries that are not shown, with the option that shows them."""
         said = f"{len(page.entries)} shown of {summary.total} pending ({summary.unowned} without a consumer)"
         if page.next is None:
             return f"{said}."
@@ -142,7 +142,7 @@ class _Asked:
 
 
 def _row(entry: PendingEntry, form: str) -> dict[str, object]:
-    """A pending entry as a row."""
+    """Return a pending entry as a table row."""
     if entry.entry is None:
         return pending_facts(entry)
     pairs = entry.entry.fields
@@ -150,6 +150,6 @@ def _row(entry: PendingEntry, form: str) -> dict[str, object]:
 
 
 def _fields(pairs: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Fields in one line, the beginning of each value: the eye has room for no more."""
+    """Return fields as one short line, with the beginning of each value."""
     texts = [f"{shown(name[:_CUT])}={shown(value[:_CUT])}{'...' if len(value) > _CUT else ''}" for name, value in pairs]
     return " ".join(texts[:_SHOWN]) + (f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else "") or None

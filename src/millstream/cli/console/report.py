@@ -1,4 +1,4 @@
-"""``millstream report``: one file with the facts that others need to understand an incident."""
+"""``millstream report``: write one file with the facts that others need to understand an incident."""
 
 import gzip
 import io
@@ -98,14 +98,14 @@ def report(  # noqa: PLR0917 - click passes every option by name
 
 
 def _said(include: Include) -> str:
-    """Its parts that may be secret, in words."""
+    """Return a text about the optional contents that may be secret."""
     values = "with the values of entries" if include.payloads else "without the values of entries"
     return f"{values} and {'with' if include.addresses else 'without'} addresses"
 
 
 @contextmanager
 def _opened(name: str) -> Iterator[IO[str]]:
-    """A new file that only its owner reads; gone where it was not finished."""
+    """Yield a new file that only its owner can read; remove it if the block fails."""
     if name == "-":
         yield sys.stdout
         return
@@ -127,7 +127,7 @@ def _opened(name: str) -> Iterator[IO[str]]:
 
 
 def _write(file: IO[str], url: str, include: Include, bounds: ReportBounds, tell: Tell) -> tuple[dict[str, str], int]:
-    """Ask and write; what was left out and why, and characters written."""
+    """Read the facts and write them. Return the missing parts with reasons, and the number of characters written."""
     writer = ReportWriter(file, Redactor(payloads=include.payloads, addresses=include.addresses), include.characters)
 
     async def work(line: Line) -> None:

@@ -58,7 +58,7 @@ def show(limit: int, watch: float | None, url: str | None, form: str) -> None:
 
 
 def _report(one: ServerStatus, limit: int, form: str) -> None:
-    """One server."""
+    """Show one server."""
     facts = {name: getattr(one, name, None) for name in _FACTS}
     facts["uptime_ms"] = None if one.uptime_seconds is None else one.uptime_seconds * 1000
     facts["memory_limit_bytes"] = one.memory_limit or None

@@ -1,4 +1,4 @@
-"""The servers that a command line names: as URLs without passwords, or in a file."""
+"""The servers on a command line: URLs without passwords, context names, or files of URLs."""
 
 import sys
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from millstream.printable import has_password, without_password
 
 @dataclass(frozen=True, slots=True)
 class GivenServer:
-    """A server that a command line means."""
+    """A server that the command line names."""
 
     url: str = field(repr=False)  # With the password, if it has one
     context: str = ""  # The name of the context it was given by; empty for none
 
 
 def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
-    """The URLs of :func:`given_servers`."""
+    """Return the URLs of :func:`given_servers`."""
     return [one.url for one in given_servers(words, reports)]
 
 
 def given_servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[GivenServer]:
-    """The servers that are meant, checked; without any, the one of the context or of the environment."""
+    """Return the named servers, checked. Without names, return the server of the context or the environment."""
     found = [one for word in words for one in _named_by(word)]
     found += [GivenServer(f"{REPORT}{name}") for name in reports]
     for one in found:
@@ -55,7 +55,10 @@ def _named_by(word: str) -> list[GivenServer]:
 
 
 def check_changes(urls: Sequence[str]) -> None:
-    """Return where changes may be allowed on these servers: a report takes none, and production is asked about."""
+    """Return if changes may be allowed on these servers.
+
+    A report cannot be changed, and a production server needs a confirmation.
+    """
     if any(url.startswith(REPORT) for url in urls):
         raise UsageError("A report cannot be changed. Omit --allow-changes, or give a server.")
     confirm(f"Show {', '.join(map(without_password, urls))} with changes allowed?", "allow them", yes=True)
@@ -74,7 +77,7 @@ def _from_file(name: str) -> list[str]:
 
 
 def _urls_of(path: Path) -> list[str]:
-    """The URLs in a file, which must be private if one of them has a password."""
+    """Return the URLs in a file. If one has a password, the file must be private."""
     with path.open("rb") as file:
         urls = _urls(file.read().decode())
         if any(map(has_password, urls)):

@@ -1,4 +1,4 @@
-"""The display of groups and their lag, the same in all subcommands."""
+"""Display of groups and their lag, the same in all subcommands."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -48,11 +48,11 @@ OWNERS = (
 )
 
 RATES = ("lag_change", "drain_ms", "added_per_second", "delivered_per_second")
-"""Columns of a list that is read again and again."""
+"""Columns that are shown only with ``--watch``."""
 
 
 def lag_text(lag: Lag, form: str) -> object:
-    """A lag as a number; an unknown one is null for programs, and its bounds for people."""
+    """Return a lag as a number. An unknown lag is null for programs, and its bounds for people."""
     if form != "table" or (lag.known and lag.reason is None):
         return lag.entries
     if lag.known:
@@ -61,17 +61,17 @@ def lag_text(lag: Lag, form: str) -> object:
 
 
 def group_row(group: GroupStatus, now_ms: int, rate: GroupRate | None, form: str) -> Mapping[str, object]:
-    """A group as a row of :data:`GROUPS`."""
+    """Return a group as a row of :data:`GROUPS`."""
     return {**group_facts(group, now_ms, rate), "lag": lag_text(group.lag, form)}
 
 
 def consumer_table(found: Sequence[ConsumerStatus], form: str) -> Table:
-    """Consumers as a table; people read of the one without a name what it stands for."""
+    """Return consumers as a table. For people, the consumer without a name has an explanation."""
     nobody = "(nobody)" if form == "table" else ""
     rows = [consumer_facts(one) | {"consumer": one.name or nobody} for one in found]
     return Table("consumers", CONSUMERS, rows, empty="No consumers.")
 
 
 def owner_table(name: str, found: Sequence[PartitionOwner]) -> Table:
-    """Partitions with their owners as a table."""
+    """Return partitions with their owners as a table."""
     return Table(name, OWNERS, [{**dataclasses.asdict(one), "partition": one.number} for one in found])

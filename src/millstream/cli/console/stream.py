@@ -103,7 +103,7 @@ def find(text: str, limit: int, url: str | None, form: str) -> None:
 
 
 def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int | None, form: str) -> None:
-    """One answer of ``ls``."""
+    """Show the streams once, for ``ls``."""
     added: dict[str, float] = {}
     if before is not None:
         added = rates(before, seen)[0]
@@ -119,7 +119,7 @@ def _list(seen: StreamsSeen, before: StreamsSeen | None, sort: str, limit: int |
 
 
 def _rank(one: StreamStatus, sort: str, now_ms: int) -> tuple[int, str]:
-    """The sort key of a stream."""
+    """Return the sort key of a stream."""
     worst = one.worst_lag
     by = {
         "key": 0,
@@ -132,7 +132,7 @@ def _rank(one: StreamStatus, sort: str, now_ms: int) -> tuple[int, str]:
 
 
 def _row(one: StreamStatus, now_ms: int, added: float | None, form: str) -> dict[str, object]:
-    """A stream as a row."""
+    """Return a stream as a table row."""
     lag = one.worst_lag
     return {**stream_facts(one, now_ms, added), "lag": None if lag is None else lag_text(lag, form)}
 
@@ -153,7 +153,7 @@ def show(stream: str, watch: float | None, url: str | None, form: str) -> None:
 
 
 def _whole(seen: StreamsSeen, before: StreamsSeen | None, form: str) -> None:
-    """One answer of ``show``."""
+    """Show one stream once, for ``show``."""
     one = seen.streams[0]
     added, groups = rates(before, seen) if before is not None else ({}, dict[tuple[str, str], "GroupRate"]())
     known = stream_facts(one, seen.at_ms, added.get(one.key))

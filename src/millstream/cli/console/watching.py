@@ -1,7 +1,7 @@
-"""``--watch``: the same question again and again over one connection, until Ctrl-C.
+"""``--watch``: repeat the same request over one connection until Ctrl-C.
 
-On a terminal each answer takes the place of the one before; elsewhere one follows the other. A server that goes away is
-said so, and asked again.
+On a terminal each result replaces the previous one; elsewhere it follows it. If the server is down, the command reports
+that and tries again.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def watch_option(command: Command) -> Command:
-    """The option ``--watch``; its argument is None where it is not given."""
+    """Add the option ``--watch``; its argument is None if it is not given."""
     return click.option(
         "--watch",
         type=click.FloatRange(0.1),
@@ -37,7 +37,7 @@ def watch_option(command: Command) -> Command:
 
 
 def watch_options(command: Command) -> Command:
-    """The options of a command that shows facts of a server, once or again and again."""
+    """Add the options of a command that shows facts of a server, once or repeatedly."""
     return watch_option(show_options(command))
 
 
@@ -48,7 +48,7 @@ def look(
     show: Callable[[T, T | None], None],
     form: str,
 ) -> None:
-    """Ask and show once, or again and again."""
+    """Read and show facts of a server, once or repeatedly."""
     if every is None:
         show(ask(url, work), None)
         return
@@ -79,7 +79,7 @@ def look_at_all(
     show: Callable[[T], None],
     form: str,
 ) -> None:
-    """Ask several servers at once and show what they say, once, or again and again."""
+    """Read and show facts of several servers at once, once or repeatedly."""
 
     async def again(lines: Mapping[str, Line]) -> None:
         while True:

@@ -1,1 +1,1 @@
-"""``millstream context`` and ``millstream config``: servers under names, and which one a command goes to."""
+"""``millstream context`` and ``millstream config``: named servers, and the choice of a command's server."""

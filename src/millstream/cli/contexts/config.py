@@ -1,4 +1,4 @@
-"""``millstream config``: which server commands go to, and where that comes from."""
+"""``millstream config``: show the server that commands use, and the source of that setting."""
 
 import click
 
@@ -54,7 +54,7 @@ def show(url: str | None, context: str | None, *, origin: bool, form: str) -> No
 
 
 def _rows(choice: ServerChoice, source: ServerSource, *, used: bool) -> list[tuple[object, ...]]:
-    """Settings from one of the places: setting, value, place, and True if it is used."""
+    """Return the settings from one source: setting, value, source, and True if it is used."""
     if source.url:
         return [("url", without_password(source.url), source.origin, used)]
     rows: list[tuple[object, ...]] = [("context", source.context, source.origin, used)]

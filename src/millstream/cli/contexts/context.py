@@ -1,4 +1,4 @@
-"""``millstream context``: servers under names, in the user's ``config.toml``."""
+"""``millstream context``: named servers in the user's ``config.toml``."""
 
 import os
 from pathlib import Path
@@ -180,7 +180,7 @@ def rm(name: str, *, yes: bool) -> None:
 
 
 def _contexts(document: "TOMLDocument") -> Any:
-    """The table of all contexts, made where there is none."""
+    """Return the table of all contexts; create it if it does not exist."""
     import tomlkit  # noqa: PLC0415 - only who writes waits for it
 
     if "contexts" not in document:
@@ -200,7 +200,7 @@ def _row(one: config_files.ServerContext, used: config_files.ServerContext | Non
 
 
 def _say_used(name: str) -> None:
-    """That a context is used, or what goes before it."""
+    """Report that a context is used, or the setting that overrides it."""
     first = next(ServerChoice().sources())
     Output().say(f"{name} is used from now on.")
     if first.context != name:

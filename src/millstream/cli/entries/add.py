@@ -1,4 +1,4 @@
-"""``millstream stream add``: one entry from the command line, or many from a file, each a JSON object in a line."""
+"""``millstream stream add``: add one entry from the command line, or many from a file with one JSON object a line."""
 
 import base64
 import binascii
@@ -157,7 +157,7 @@ class AddOptions:
     headers: dict[str, str] | None  # Headers of the envelope; None for plain fields
 
     def command(self, flat: list[bytes]) -> Command:
-        """The XADD of an entry."""
+        """Return the XADD command of an entry."""
         words: list[str | int] = ["NOMKSTREAM"] if self.no_create else []
         key = self.idempotent
         if self.idempotent_by is not None:
@@ -187,7 +187,7 @@ class AddedEntries:
 
 
 async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], added: AddedEntries) -> None:
-    """Add them, some in a round trip."""
+    """Add the entries, several in one round trip."""
     near = line.near(how.stream)
     can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
     if can is not None and not can.idmp and "idmp" not in can.unknown:  # else the server says itself why it refuses
@@ -210,7 +210,7 @@ async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], adde
 
 
 async def _write_down(line: Line, how: AddOptions, typed: Sequence[str], added: AddedEntries, output: Output) -> None:
-    """Put it into the audit stream: one entry, however many were added."""
+    """Record the addition in the audit stream: one audit entry for all added entries."""
     if not added.count:
         return
     words = tuple(typed)
@@ -221,7 +221,7 @@ async def _write_down(line: Line, how: AddOptions, typed: Sequence[str], added: 
 
 
 def _batches(how: AddOptions, entries: Iterable[list[bytes]]) -> Iterator[tuple[list[Command], UsageError | None]]:
-    """Commands of one round trip each; with the last ones what is wrong with the entry behind them."""
+    """Yield the commands of each round trip. The last batch has the error of the entry after it, if any."""
     batch: list[Command] = []
     try:
         for flat in entries:
@@ -273,7 +273,7 @@ def _pair(text: str, what: str) -> tuple[str, str]:
 
 
 def _plain(given: Sequence[str], headers: dict[str, str] | None) -> list[bytes]:
-    """Fields as they were typed; a name may come twice, except in an envelope."""
+    """Return the typed fields. A name may occur twice, except in an envelope."""
     pairs = [_pair(one, "the field") for one in given]
     if headers is not None:
         return _flat(dict(pairs), headers)
@@ -285,7 +285,7 @@ def _opened(file: str, stack: ExitStack) -> IO[bytes]:
 
 
 def _lines(file: IO[bytes], headers: dict[str, str] | None) -> Iterator[list[bytes]]:
-    """The entries of a file, empty lines left out."""
+    """Yield the entries of a file; skip empty lines."""
     number = 0
     while line := file.readline(_LONGEST):
         number += 1
@@ -294,7 +294,7 @@ def _lines(file: IO[bytes], headers: dict[str, str] | None) -> Iterator[list[byt
 
 
 def _entry(text: str | bytes, where: str, headers: dict[str, str] | None) -> list[bytes]:
-    """Names and values of one JSON object."""
+    """Return names and values of one JSON object."""
     try:
         found = parse_record(text)
     except ValueError as reason:
@@ -322,7 +322,7 @@ def _flat(content: Mapping[str, Any], headers: dict[str, str] | None) -> list[by
 
 
 def _bytes_in(value: object) -> object:
-    """The bytes of ``{"base64": "..."}``, as our own JSON shows them; any other value as it is."""
+    """Return the bytes of ``{"base64": "..."}``, Millstream's JSON form of bytes; any other value unchanged."""
     if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)
@@ -339,7 +339,7 @@ def _key_of(flat: list[bytes], name: str) -> str:
 
 
 def _preview(output: Output, how: AddOptions, entries: Iterable[list[bytes]]) -> None:
-    """Read all of them, and show the first."""
+    """Read all entries, and show the first ones."""
     rows: list[tuple[object, ...]] = []
     lines: list[str] = []
     count = 0

@@ -1,4 +1,4 @@
-"""The options that say how entries are decoded and which of them are wanted: ``--as``, ``--where``, ``--grep``."""
+"""The options for decoding and filtering entries: ``--as``, ``--where``, ``--grep``."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -20,11 +20,11 @@ parentheses. NAME is a field or a path into one: user.address.city, items.0.sku,
 headers.correlation_id of an envelope. Numbers are compared as numbers, all else as text (so are times in ISO form).
 Quote values with spaces or operators, and numbers meant as text: 'city = "New York"', 'code = "007"'. != and !~ also
 match entries without NAME."""
-"""Of the help of each command with these options."""
+"""Help text of each command with these options."""
 
 
 def decoding_option(command: Command) -> Command:
-    """The option ``--as``; its argument is named ``decoding``."""
+    """Add the option ``--as``; its argument is named ``decoding``."""
     return click.option(
         "--as",
         "decoding",
@@ -35,7 +35,7 @@ def decoding_option(command: Command) -> Command:
 
 
 def choosing_options(command: Command) -> Command:
-    """The options of :func:`choice_of`; their arguments are named ``where`` and ``grep``."""
+    """Add the options of :func:`choice_of`; their arguments are named ``where`` and ``grep``."""
     for option in (
         decoding_option,
         click.option(
@@ -56,7 +56,7 @@ def choosing_options(command: Command) -> Command:
 
 
 def choice_of(decoding: str, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
-    """The options as one choice."""
+    """Return the options as one filter."""
     form: Any = None if decoding == "auto" else decoding
     try:
         return choice.choice_of(form, where, grep)

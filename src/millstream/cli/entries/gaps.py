@@ -1,4 +1,4 @@
-"""``millstream stream gaps``: which entries are missing, as far as anything tells of them."""
+"""``millstream stream gaps``: show the missing entries that the server's data reveals."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""``millstream stream get``: one entry whole, and where it stands in each group."""
+"""``millstream stream get``: show one whole entry, and its state in each group."""
 
 import sys
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def get(stream: str, id: str, decoding: str, full: bool, url: str | None, form: 
 
 
 def _show(output: Output, found: EntryFound, payload: EntryPayload, cut: int | None) -> None:
-    """The facts, the fields, the headers and the groups."""
+    """Show the facts, the fields, the headers and the groups."""
     facts: dict[str, object] = {
         "stream": found.stream,
         "id": found.id,
@@ -86,7 +86,7 @@ def _show(output: Output, found: EntryFound, payload: EntryPayload, cut: int | N
 
 
 def _groups(found: EntryFound, *, people: bool) -> Sequence[Sequence[object]]:
-    """A row for each group; people read "no consumer", and no deliveries for a fatal entry."""
+    """Return a row for each group. For people it has "no consumer", and no deliveries for a fatal entry."""
     rows: list[tuple[object, ...]] = []
     for one in found.standings:
         held = one.pending

@@ -1,7 +1,7 @@
-"""Entries on standard output: lines for people, JSON, JSON lines, CSV, or the bytes of fields as they are.
+"""Entries on standard output: readable lines, JSON, JSON lines, CSV, or the raw bytes of fields.
 
-Entries come as they are read or added, so every form is written entry by entry, and what is written is flushed before
-more is waited for.
+Entries arrive as they are read or added. So every format is written entry by entry, and the output is flushed before
+the next wait.
 """
 
 import os
@@ -19,7 +19,7 @@ from millstream.texts import in_one_line, json_text, size_text, time_text
 ENTRY_FORMATS = (*FORMATS, "raw")
 
 _CUT = 200
-"""Characters of a value that are shown on a terminal."""
+"""Largest number of characters of a value on a terminal."""
 
 FIELDS = (Column("name"), Column("form", rank=1), Column("size", "bytes", rank=2), Column("value", "prose"))
 _IDENTITY = (Column("stream"), Column("id"), Column("time_ms", "time"))
@@ -38,7 +38,7 @@ class EntryOutput:
         self._cut = None if whole or not sys.stdout.isatty() else _CUT
 
     def show(self, entries: Iterable[EntryView]) -> None:
-        """Write them, as they come."""
+        """Write the entries as they arrive."""
         if self._form == "table":
             for entry in entries:
                 sys.stdout.write(self.line(entry) + "\n")
@@ -53,7 +53,7 @@ class EntryOutput:
             Output(self._form).table(Table("entries", columns, map(self._row, entries)))
 
     def line(self, entry: EntryView) -> str:
-        """An entry in one line, for people."""
+        """Return an entry as one readable line."""
         payload = self._choice.payload(entry)
         parts = [time_text(_time(entry)), entry.id]
         if len(self._streams) > 1 or (self._streams and entry.stream not in self._streams):
@@ -73,7 +73,7 @@ class EntryOutput:
         return stream, ident, time, *(fields.get(name) for name in self._names)
 
     def _raw(self, entry: EntryView) -> bytes:
-        """The bytes of fields, between tabs; on a terminal nothing that moves its cursor."""
+        """Return the bytes of fields, separated by tabs. On a terminal, unprintable characters are escaped."""
         stored = dict(entry.fields)
         if not self._names:
             parts = [value for _, value in entry.fields]
@@ -92,7 +92,7 @@ def _time(entry: EntryView) -> int:
 
 
 def value_text(value: object, cut: int | None = None) -> str:
-    """A decoded value in one line; a long one cut, with its size."""
+    """Return a decoded value as one line. A long value is cut, and its size added."""
     if isinstance(value, bytes):
         shown, size = "0x" + (value if cut is None else value[:cut]).hex(), len(value)
     elif isinstance(value, str):
@@ -106,7 +106,7 @@ def value_text(value: object, cut: int | None = None) -> str:
 
 
 def fields_table(payload: EntryPayload, form: str, cut: int | None = None) -> Table:
-    """A row for each field of an entry; people read its value in at most ``cut`` characters."""
+    """Return a row for each field of an entry. For people, its value has at most ``cut`` characters."""
     rows: list[tuple[object, ...]] = [(name, one.form, one.size, one.value) for name, one in payload.fields]
     if form == "table":
         rows = [
@@ -117,7 +117,7 @@ def fields_table(payload: EntryPayload, form: str, cut: int | None = None) -> Ta
 
 
 def _raw_text(found: list[object]) -> bytes:
-    """The value at a way into a field, as bytes; nothing if there is no such value."""
+    """Return the value at a path into a field as bytes; empty if there is none."""
     if not found:
         return b""
     value = found[0] if len(found) == 1 else found
@@ -127,7 +127,7 @@ def _raw_text(found: list[object]) -> bytes:
 
 
 def flushed(reading: bool = False) -> None:
-    """Put on its way what was written."""
+    """Flush standard output. With ``reading``, raise an error if its reader has ended."""
     sys.stdout.flush()
     if not reading:
         return

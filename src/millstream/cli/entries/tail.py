@@ -1,4 +1,4 @@
-"""``millstream stream tail``: the last entries of streams, all since a time, and those that are being added."""
+"""``millstream stream tail``: show the last entries of streams, all since a time, or new ones as they are added."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -104,7 +104,7 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class TailRange:
-    """Which entries are wanted."""
+    """The range and filter of the entries to show."""
 
     streams: Sequence[str]  # Their keys
     choice: EntryChoice  # Which of all these
@@ -117,7 +117,7 @@ class TailRange:
 
 
 def _entries(url: str | None, wanted: TailRange) -> Iterator[EntryView]:
-    """The entries, one after the other; what else happens is said on standard error."""
+    """Yield the entries one after the other; print notes to standard error."""
     output = Output()
     for arrived in ask_repeatedly(url, lambda line: read_tail(line, wanted)):
         if arrived.said:
@@ -127,7 +127,7 @@ def _entries(url: str | None, wanted: TailRange) -> Iterator[EntryView]:
 
 
 async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, None]:
-    """Yield the present entries, then the added ones; none is repeated, and none between the two is left out."""
+    """Yield the existing entries, then new ones as they are added. None is repeated or left out in between."""
     fits = wanted.choice.fits
     wanted, parts = await _with_partitions(line, wanted)
     last = await entries.last_ids(line, wanted.streams, missing_ok=wanted.follow or bool(parts))
@@ -153,7 +153,7 @@ async def read_tail(line: Line, wanted: TailRange) -> AsyncGenerator[Arrived, No
 
 
 async def _with_partitions(line: Line, wanted: TailRange) -> tuple[TailRange, frozenset[str]]:
-    """The same with the partitions of each partitioned stream in its place; and the keys of these."""
+    """Return the range with each partitioned stream replaced by its partitions, and their keys."""
     layouts = await read_layouts(line, wanted.streams)
     keys = [(stream,) if stream not in layouts else layouts[stream].every_key for stream in wanted.streams]
     parts = frozenset(key for layout in layouts.values() for key in layout.every_key)
@@ -161,7 +161,7 @@ async def _with_partitions(line: Line, wanted: TailRange) -> tuple[TailRange, fr
 
 
 async def _starts(line: Line, wanted: TailRange, streams: Sequence[str]) -> dict[str, str]:
-    """The start of each stream's range, as for XRANGE."""
+    """Return the start of each stream's range, as for XRANGE."""
     if wanted.group is not None:
         places = await group_positions(line, streams, wanted.group)
     elif wanted.after is not None:

@@ -1,1 +1,1 @@
-"""``millstream later`` and ``millstream schedule``: what they show."""
+"""``millstream later``, ``schedule`` and ``limit``: the subcommands that only read."""

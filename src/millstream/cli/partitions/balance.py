@@ -60,7 +60,7 @@ def _show(seen: StreamBalance, form: str) -> None:
 
 
 def _load(held: Sequence[PartitionLoad], total: int) -> list[object]:
-    """Entries, their share, entries ever added, the largest lag, bytes."""
+    """Return the row of a partition: entries, share, entries ever added, largest lag, bytes."""
     entries = sum(one.entries for one in held)
     sizes = [one.bytes for one in held]
     size = None if None in sizes else sum(one or 0 for one in sizes)

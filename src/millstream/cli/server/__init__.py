@@ -1,1 +1,1 @@
-"""Subcommands about a server and its data directory: serve, log, backup, restore, doctor."""
+"""Subcommands for a server and its data directory: serve, log, backup, restore, doctor."""

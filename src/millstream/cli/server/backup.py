@@ -1,4 +1,4 @@
-"""``millstream backup``: a copy of a data directory, made while its server runs."""
+"""``millstream backup``: copy a data directory while its server runs."""
 
 from pathlib import Path
 

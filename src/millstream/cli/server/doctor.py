@@ -1,4 +1,4 @@
-"""``millstream doctor``: what is wrong with this machine, a data directory or a server, and what to do about it."""
+"""``millstream doctor``: find problems of this machine, a data directory or a server, with their remedies."""
 
 import sys
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def _findings(
 
 
 def _show(output: Output, findings: list[Finding]) -> None:
-    """One line for what is fine, three for what is not; a table would be too wide to read."""
+    """Show a good finding in one line and any other in three, since a table would be too wide."""
     output.table(Table("findings", _FINDINGS[:3], [(f.level, f.check, f.what) for f in findings]))
     for finding in findings:
         if finding.why or finding.advice:

@@ -81,10 +81,10 @@ def failover(url: str, to: str | None, timeout: str, yes: bool) -> None:
 
 
 def _refuse_watched(url: str) -> None:
-    """Nobody but Sentinel hands over the role where Sentinel watches.
+    """Refuse a failover of a server that Sentinel watches.
 
-    It takes a new primary that it has not chosen for one that must follow, and turns it back: for half a minute both
-    follow each other, and nobody leads.
+    Sentinel expects a server that it has not promoted to be a replica, and turns it back into one. For half a minute
+    the two servers then follow each other, and no primary exists.
     """
     host, port, name = "SENTINEL", _SENTINEL_PORT, "NAME"
     if url.startswith(SENTINELS):
@@ -104,7 +104,7 @@ def _shown(url: str) -> str:
 
 
 def _words(to: str | None, timeout: int) -> Command:
-    """The command."""
+    """Return the FAILOVER command."""
     if to is None:
         return ("FAILOVER", "TIMEOUT", timeout)
     host, mark, port = to.rpartition(":")
@@ -114,7 +114,7 @@ def _words(to: str | None, timeout: int) -> Command:
 
 
 async def _hand_over(line: Line, words: Command, limit: float, output: Output) -> str:
-    """Wait for the end; the address of the new primary."""
+    """Run the failover and wait for its end; return the address of the new primary."""
     over = asyncio.get_running_loop().time() + limit  # the server's time is not up before
     refused = refusal((await calls(line, [words]))[0])
     if refused is not None:
@@ -145,7 +145,7 @@ async def _hand_over(line: Line, words: Command, limit: float, output: Output) -
 
 
 def _why_refused(status: ServerStatus) -> str:
-    """The reason for a refusal, from the server's role or from those who know it."""
+    """Return the reason for a refusal, from the server's role, or the command that shows it."""
     state = status.replication
     if state is not None and state.primary is not None:
         return f"it follows {state.primary.address}: give the URL of the primary"
@@ -155,7 +155,7 @@ def _why_refused(status: ServerStatus) -> str:
 
 
 def _late(status: ServerStatus) -> str:
-    """The replicas that did not hold all, and how far they were; empty for none."""
+    """Return the replicas that lacked data, and how much; empty if there were none."""
     return "; ".join(
         f"{each.address} lacked {words.DASH if each.behind_bytes is None else words.size(each.behind_bytes)}"
         + ("" if each.lag_seconds is None else f" and was last heard from {words.span(each.lag_seconds * 1000)} before")
@@ -165,26 +165,29 @@ def _late(status: ServerStatus) -> str:
 
 
 async def _why_not_taken(line: Line) -> str:
-    """Possible reasons why a replica does not lead, and the remedies."""
+    """Return possible reasons why no replica became the primary, and the remedies."""
     if await _setting(line, "masterauth") == b"":
         return f"masterauth is empty here, so a replica that requires a password refuses the login: {_LETS_IN}"
     return f"Where that is WRONGPASS, NOAUTH or NOPERM: {_LETS_IN}"
 
 
 async def _may_be_shut_out(line: Line) -> bool:
-    """True if the server has no password for a primary and asks for one itself, as its replicas mostly do then."""
+    """Return True if the server requires a password but has none for a primary.
+
+    Its replicas usually require a password too, and would then refuse its login.
+    """
     return await _setting(line, "masterauth") == b"" and bool(await _setting(line, "requirepass"))
 
 
 async def _setting(line: Line, name: str) -> bytes | None:
-    """The value of a parameter; None where the server does not tell."""
+    """Return the value of a parameter; None if the server does not report it."""
     (reply,) = await calls(line, [("CONFIG", "GET", name)])
     value = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
     return value if isinstance(value, bytes) else None
 
 
 async def _is_watched(line: Line) -> bool:
-    """True if a Sentinel listens; not where the server does not tell."""
+    """Return True if a Sentinel is subscribed to the server; False if the server does not report it."""
     (reply,) = await calls(line, [("PUBSUB", "NUMSUB", _HELLO)])
     return isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], int) and reply[1] > 0
 
@@ -194,7 +197,7 @@ async def _status(line: Line) -> ServerStatus:
 
 
 class FailoverRefusedError(MillstreamError):
-    """The server does not hand over its role.
+    """The server refused the failover.
 
     What to do: correct the cause that the message names. `millstream replicas` lists the replicas and their lag.
     """

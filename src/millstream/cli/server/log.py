@@ -1,4 +1,4 @@
-"""``millstream log``: what a data directory holds, what is wrong with it, and cutting it on purpose."""
+"""``millstream log``: show the contents and the damage of a data directory, and cut its log on purpose."""
 
 import sys
 import time
@@ -26,10 +26,10 @@ from millstream.texts import in_one_line, plural, time_text
 
 
 class DataDirectory(click.Path):
-    """A path. The URL of a server is refused, since click would take it for the name of a directory."""
+    """A path. The URL of a server is refused, since click would accept it as the name of a directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path that click made of the word."""
+        """Return the path; refuse a URL."""
         if "://" in str(value):
             self.fail(
                 f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
@@ -80,7 +80,7 @@ _LOST_KEYS = (
 
 @click.group(help="Check, dump or cut the log of a data directory.")
 def log() -> None:
-    """See ``help``."""
+    """Group the subcommands; ``help`` above has the help text."""
 
 
 @log.command(cls=Subcommand)
@@ -339,7 +339,7 @@ def _show_loss(output: Output, losses: DataLoss) -> None:
 
 
 def _agreed(losses: DataLoss) -> bool:
-    """True if a person has typed the number of records to be lost; without a terminal there is no question."""
+    """Return True if the user typed the number of records to lose. Without a terminal, exit with an error."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: no terminal for the confirmation; use --yes to cut", err=True)
         sys.exit(USAGE)

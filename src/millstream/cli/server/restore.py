@@ -1,4 +1,4 @@
-"""``millstream restore``: a data directory from a backup, whole or as of a moment."""
+"""``millstream restore``: restore a data directory from a backup, completely or to a point in time."""
 
 import time
 from pathlib import Path

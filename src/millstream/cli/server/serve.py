@@ -1,4 +1,4 @@
-"""``millstream serve``: the command line of the server."""
+"""``millstream serve``: run the server."""
 
 import re
 import socket
@@ -28,7 +28,7 @@ _FILE = click.Path(path_type=Path)
 
 
 def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
-    """``name=value`` words as a dictionary of parameters that can be set."""
+    """Return ``name=value`` arguments as a dictionary of parameters that can be set."""
     found: dict[str, str] = {}
     for word in values:
         name, equals, value = word.partition("=")
@@ -51,7 +51,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 
 
 def _in_plain_words(reason: str) -> str:
-    """Redis's reason for the refusal of a value, which CONFIG SET repeats to the byte, for a person."""
+    """Return a readable form of Redis's error text for an invalid value; CONFIG SET sends that text unchanged."""
     if reason.endswith("parsed into an integer"):
         return "the value must be a whole number"
     reason = re.sub(r"^(percentage )?argument(\(s\))? must", "the value must", reason).rstrip(".")
@@ -59,7 +59,7 @@ def _in_plain_words(reason: str) -> str:
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
-    """A size such as ``512mb``, as it was given."""
+    """Check a size such as ``512mb``, and return it unchanged."""
     if value is not None:
         try:
             PARAMETERS["maxmemory"].parse(value)
@@ -69,7 +69,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:  # noqa: ARG001 - click's signature
-    """``host:port`` as the two; the address of IPv6 may stand in brackets."""
+    """Return ``host:port`` as two values. An IPv6 address may be in brackets."""
     if value is None:
         return None
     host, colon, port = value.rpartition(":")
@@ -222,7 +222,7 @@ def serve(
 
 
 def _console(settings: "Settings", port: int, password: str) -> "Companion":
-    """The console beside the server: a process of its own, which ends with it."""
+    """Return the process of the console, which ends with the server."""
     check_extra("console", "--console")
     if settings.port is None and settings.unixsocket is None:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""Shared parts of the subcommands: output, options, signals, one way to ask a server."""
+"""Shared parts of the subcommands: output, options, signals, and requests to a server."""

@@ -1,4 +1,4 @@
-"""A question to a server by the subcommands that take ``--url``, or a dialogue: over one line, closed afterwards."""
+"""Requests to a server for the subcommands with ``--url``, over one connection that is closed afterwards."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _KNOWN = (MillstreamError, OSError, ImportError, click.ClickException, click.Abo
 
 @contextmanager
 def replies_of(*urls: str) -> Iterator[None]:
-    """Around what reads the replies of servers: where they are of another shape, that is said, with their addresses."""
+    """Convert errors from reading malformed replies to an error with the servers' addresses."""
     try:
         yield
     except _KNOWN:
@@ -29,7 +29,7 @@ def replies_of(*urls: str) -> Iterator[None]:
 
 
 def ask(url: str | None, work: Callable[[Line], Awaitable[T]]) -> T:
-    """Do something with a line to the server."""
+    """Run a function with a connection to the server; return its result."""
     found = check_shared(find_url(url))
 
     async def main() -> T:
@@ -46,7 +46,7 @@ def ask(url: str | None, work: Callable[[Line], Awaitable[T]]) -> T:
 
 
 def ask_all(urls: Sequence[str], work: Callable[[Mapping[str, Line]], Awaitable[T]]) -> T:
-    """Do something with a line to each of several servers, by their URLs, which were checked."""
+    """Run a function with a connection to each of several servers, by their checked URLs."""
 
     async def main() -> T:
         lines = {url: open_line(url) for url in urls}
@@ -60,7 +60,10 @@ def ask_all(urls: Sequence[str], work: Callable[[Mapping[str, Line]], Awaitable[
 
 
 def ask_repeatedly(url: str | None, work: Callable[[Line], AsyncGenerator[T, None]]) -> Iterator[T]:
-    """Yield the results of a dialogue with the server, one after the other; the line waits while the caller is busy."""
+    """Yield the results of a dialogue with the server, one after the other.
+
+    The connection is idle while the caller handles a result.
+    """
     found = check_shared(find_url(url))
     with asyncio.Runner() as runner:
         line = runner.run(_opened(lambda: open_line(found)))

@@ -1,7 +1,8 @@
-"""Completions that a shell offers after Tab: names of streams, groups, consumers, workers and contexts.
+"""Shell completion after Tab: names of streams, groups, consumers, workers and contexts.
 
-Loaded only when a shell asks. A server is asked for half a second and for a bounded number of keys. If it does not
-answer, if a password would have to be typed, or if a file is invalid, nothing is offered and nothing is printed.
+This module is loaded only when a shell requests completions. It reads a bounded number of keys from the server within
+half a second. It offers and prints nothing if the server does not reply, a password would have to be typed, or a file
+is invalid.
 """
 
 import asyncio
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
 Find: TypeAlias = "Callable[[Line, click.Context, str], AsyncIterator[bytes]]"
 
 PATIENCE = 0.5
-"""Seconds for the server, unless MILLSTREAM_COMPLETE_TIMEOUT says otherwise."""
+"""Default seconds to wait for the server, unless MILLSTREAM_COMPLETE_TIMEOUT is set."""
 
 MOST = 200
-"""Names that are offered."""
+"""Largest number of offered names."""
 
 _TRIPS, _KEYS = 10, 1000  # SCANs, and keys that each looks at
 # A shell would want quotes around the others, where what is typed already may have one
@@ -47,7 +48,7 @@ _GLOB = re.compile(r"([\\*?\[\]])")
 
 
 class ServerName(click.ParamType[str]):
-    """A word of the command line that is a name on a server."""
+    """An argument that is a name on a server."""
 
     name = "text"
 
@@ -55,17 +56,17 @@ class ServerName(click.ParamType[str]):
         self._find = find
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so, as far as they are found in time."""
+        """Return the names with this beginning that were found in time."""
         return _items(_found(_whole(ctx, param), self._find, incomplete))
 
 
 class ContextName(click.ParamType[str]):
-    """A word of the command line that is the name of a context."""
+    """An argument that is the name of a context."""
 
     name = "text"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        """The contexts that begin so."""
+        """Return the contexts with this beginning."""
         try:
             names = list(ServerChoice().user.contexts)
         except MillstreamError:
@@ -74,37 +75,43 @@ class ContextName(click.ParamType[str]):
 
 
 class NotedWords(ShellComplete):
-    """Click's completion, which keeps the words before the one that is being typed."""
+    """Click's completion, which also records the arguments before the one being typed."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """As click does."""
+        """Record the arguments, then complete as click does."""
         _words[:] = args
         return super().get_completions(args, incomplete)
 
 
 class ZshWords(NotedWords, ZshComplete):
-    """For zsh."""
+    """Completion for zsh."""
 
 
 class FishWords(NotedWords, FishComplete):
-    """For fish; click's script would write what stands before a comma, which may be another's name."""
+    """Completion for fish.
+
+    Click's script would write the part of a name before a comma, which may be another name.
+    """
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
 
 
 class BashWords(NotedWords, BashComplete):
-    """Click's completion for bash, for words with a colon, which bash takes for several: names of keys have them."""
+    """Completion for bash, which also handles colons, common in keys. Bash splits an argument at them."""
 
     source_template = packaged("millstream.cli.shared", "complete.bash")
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is being typed, and that one."""
+        """Return the arguments before the one being typed, and that one."""
         line = os.environ["COMP_LINE"]
         words = split_arg_string(line)[1:]
         return (words, "") if not words or line[-1:].isspace() else (words[:-1], words[-1])
 
     def format_completion(self, item: CompletionItem) -> str:
-        """A line for the function above: of a word that bash has broken, the part behind the last break."""
+        """Return a line for the shell function.
+
+        If bash split the argument, it has only the part after the last break.
+        """
         _, word = self.get_completion_args()
         breaks = [at + 1 for at, c in enumerate(word) if c in ":=" and c in os.environ.get("COMP_WORDBREAKS", "")]
         value = item.value[max(breaks, default=0) :] if item.value.startswith(word) else item.value
@@ -112,13 +119,13 @@ class BashWords(NotedWords, BashComplete):
 
 
 def prepare() -> None:
-    """Have click use what is here; before it answers a shell."""
+    """Register these classes with click, before it replies to a shell."""
     for kind in (BashWords, ZshWords, FishWords):
         add_completion_class(kind)
 
 
 def attach(command: click.Command) -> None:
-    """Have the words of a command completed that are names, and those of its subcommands."""
+    """Add completion to the arguments of a command and its subcommands that are names."""
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         attach(inner)
     for param in command.params:
@@ -182,7 +189,7 @@ async def _limits(line: "Line", _: click.Context, begun: str) -> AsyncIterator[b
 
 
 async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> list[bytes]:
-    """Names that XINFO tells, by the words typed before; none where one of these lacks."""
+    """Return names from XINFO, for the arguments typed before; empty if one of these is missing."""
     words = [ctx.params.get(each) for each in typed]
     if not all(isinstance(word, str) and word for word in words):
         return []
@@ -191,7 +198,7 @@ async def _names(line: "Line", ctx: click.Context, what: str, *typed: str) -> li
 
 
 async def _reply(line: "Line", *command: bytes | str | int) -> "Reply":
-    """A reply, or what stands for none where the server refuses."""
+    """Return a reply; raise ValueError if the server refuses the command."""
     (reply,) = await line.calls([command])
     if not isinstance(reply, Exception):
         return reply
@@ -215,15 +222,15 @@ _NAMES: dict[str, click.ParamType[str]] = {
     "context": ContextName(),
     "name": ContextName(),
 }
-"""Argument of a command -> what it is a name of."""
+"""Argument of a command -> the type of name that it takes."""
 
 
 _words: list[str] = []
-"""The words before the one that is being typed; a process answers a shell once."""
+"""The arguments before the one being typed. A process completes only once."""
 
 
 def _whole(ctx: click.Context, param: click.Parameter) -> click.Context:
-    """The context with all that was typed before: click drops it where an option has no value yet."""
+    """Return the context with all earlier arguments. Click drops them while an option has no value yet."""
     if not isinstance(param, click.Option):
         return ctx
     command, words = ctx.find_root().command, _words[:-1]
@@ -233,7 +240,7 @@ def _whole(ctx: click.Context, param: click.Parameter) -> click.Context:
 
 
 def _found(ctx: click.Context, find: Find, begun: str) -> list[str]:
-    """The names on the server that the command line names so far."""
+    """Return the matching names from the server that the command line selects."""
     from millstream.client.open import open_line  # noqa: PLC0415 - contexts are completed without
 
     found: list[str] = []
@@ -275,7 +282,7 @@ async def _collect(names: AsyncIterator[bytes], begun: str, found: list[str]) ->
 
 
 def _patience() -> float:
-    """Seconds that a completion waits for the server."""
+    """Return the seconds that a completion waits for the server."""
     try:
         return min(max(float(os.environ.get("MILLSTREAM_COMPLETE_TIMEOUT", PATIENCE)), 0.01), 60.0)
     except ValueError:

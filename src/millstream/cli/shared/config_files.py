@@ -1,8 +1,8 @@
 """The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
 
-The writer of such a file chooses the server of a command, and the file that is sent as a password. So a file is refused
-if another user owns it, or if other users may write it. The user's own file is also refused if others may read it.
-The files hold no password: a context has its source. tomlkit is loaded only to write a file, and keeps comments.
+Whoever can write such a file controls a command's server, and the file that is sent as a password. So a file is refused
+if another user owns it or may write it. The user's own file is also refused if others may read it. The files contain no
+passwords: a context names the source of its password. tomlkit is loaded only to write a file, and keeps comments.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class NoContextError(NotFoundError):
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """A server under a name."""
+    """A named server."""
 
     name: str  # Name of the context
     url: str = field(repr=False)  # URL of the server, without a password
@@ -56,7 +56,7 @@ class ServerContext:
 
     @property
     def password(self) -> str:
-        """The source of the password, in words; empty if there is none."""
+        """Text about the source of the password; empty if there is none."""
         if self.password_env:
             return f"the environment variable {self.password_env}"
         if self.password_file:
@@ -73,7 +73,7 @@ class UserConfig:
     contexts: Mapping[str, ServerContext] = field(default_factory=dict)  # By name, in the order of the file
 
     def named(self, name: str) -> ServerContext:
-        """The context of this name."""
+        """Return the context with this name."""
         if (found := self.contexts.get(name)) is not None:
             return found
         there = f"these are: {', '.join(self.contexts)}" if self.contexts else "there are none yet"
@@ -82,7 +82,7 @@ class UserConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProjectConfig:
-    """A project's ``millstream.toml``: a server's URL or the name of a context of the user's, for this directory."""
+    """A project's ``millstream.toml``: a server's URL or the name of a user's context, for this directory."""
 
     path: Path
     url: str = ""
@@ -90,7 +90,7 @@ class ProjectConfig:
 
 
 def user_path(environment: Mapping[str, str]) -> Path:
-    """The path of the user's file, also if it does not exist."""
+    """Return the path of the user's file, even if it does not exist."""
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
     if not base.is_absolute():  # as the specification of these directories has it
         base = Path(environment.get("HOME") or "~").expanduser() / ".config"
@@ -98,7 +98,7 @@ def user_path(environment: Mapping[str, str]) -> Path:
 
 
 def read_user(path: Path) -> UserConfig:
-    """The user's file; a missing one has no contexts."""
+    """Read the user's file. A missing file has no contexts."""
     text = _trusted(path, private=True)
     if text is None:
         return UserConfig(path)
@@ -114,7 +114,7 @@ def read_user(path: Path) -> UserConfig:
 
 
 def read_project(start: Path) -> ProjectConfig | None:
-    """The ``millstream.toml`` of a directory or the nearest one above it; None where there is none."""
+    """Read the ``millstream.toml`` of a directory or the nearest one above it; return None if there is none."""
     for folder in (start, *start.parents):
         path = folder / PROJECT
         text = _trusted(path, private=False)
@@ -130,7 +130,7 @@ def read_project(start: Path) -> ProjectConfig | None:
 
 
 def context_of(path: Path, name: str, entry: Mapping[str, Any]) -> ServerContext:
-    """A context from its table in the file."""
+    """Return a context from its table in the file."""
     kinds = {"url": str, "user": str, "production": bool, **dict.fromkeys(_PASSWORDS, str), "password-prompt": bool}
     place = f"{path}: [contexts.{name}]"
     if "password" in entry:
@@ -157,7 +157,7 @@ def check_url(place: str, url: str) -> None:
 
 
 def change_user(path: Path, change: "Callable[[TOMLDocument], None]") -> None:
-    """Change the user's file, keep its comments, and put the new one in the old one's place in one step."""
+    """Change the user's file, keep its comments, and replace it in one step."""
     import tomlkit  # noqa: PLC0415 - commands that only read do not load it
 
     path = path.resolve()  # a link stays one
@@ -199,7 +199,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _trusted(path: Path, *, private: bool) -> str | None:
-    """The contents of a file, if no other user can have written it; None if there is no file."""
+    """Return the contents of a file that no other user can have written; None if it does not exist."""
     try:
         # O_NONBLOCK: a pipe would wait for a writer
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -235,7 +235,10 @@ def _check_owner(path: Path, status: os.stat_result, *, private: bool) -> None:
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """True if only the owner is in the file's group: many systems give each user such a group, which may write."""
+    """Return True if only the owner is in the file's group.
+
+    Many systems give each user such a group, which may have the right to write.
+    """
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:  # one of them has no name, so the members are unknown
@@ -253,7 +256,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
 
 
 def _table(place: object, table: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The table, checked: each key is known and has a value of its type."""
+    """Check a table and return it: each key must be known and have a value of its type."""
     for word, value in table.items():
         if word not in kinds:
             raise ConfigError(f"{place} is invalid: {word!r} is unknown. Write one of {', '.join(kinds)}.")

@@ -1,4 +1,4 @@
-"""The question before something that cannot be undone, or that is done to a server in production."""
+"""Confirmation of a change that cannot be undone, or that affects a production server."""
 
 import sys
 
@@ -7,14 +7,14 @@ import click
 from millstream.errors import UsageError
 
 PRODUCTION = "millstream.production"
-"""Where click's context has the name of the production context that is used without having been named."""
+"""Key in click's context for the production context that is used but not named on the command line."""
 
 
 def confirm(question: str, action: str, *, yes: bool = False) -> None:
-    """Ask, and return only if the answer is yes.
+    """Ask for confirmation, and return only if the user agrees.
 
-    For a production server that the command line does not name, it asks even so. The answer is its context's name: a
-    ``--yes`` was perhaps typed with another server in mind.
+    For a production server that the command line does not name, ``--yes`` is not enough, since the user may have meant
+    another server. The user must then type the name of its context.
     """
     context = click.get_current_context(silent=True)
     name = None if context is None else context.meta.get(PRODUCTION)
@@ -28,7 +28,7 @@ def confirm(question: str, action: str, *, yes: bool = False) -> None:
 
 
 def _confirm_production(question: str, action: str, name: str) -> None:
-    """Ask for the name of a production context."""
+    """Ask the user to type the name of a production context."""
     if not sys.stdin.isatty():
         raise UsageError(
             f"{question} The context {name} is marked as production, and the command line does not name it: use "

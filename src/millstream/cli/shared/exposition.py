@@ -1,4 +1,4 @@
-"""Figures as Prometheus reads them from a file, without its library: names of servers and keys stay labels."""
+"""Metrics in Prometheus's text format, without its library. Names of servers and keys are escaped as labels."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ from millstream.printable import printable
 
 
 def gauge(name: str, help_text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
-    """The lines of a gauge; none without samples."""
+    """Return the lines of a gauge; none without samples."""
     lines = [f"{name}{{{_labels(labels)}}} {value:.15g}" for labels, value in samples]
     return [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", *lines] if lines else []
 

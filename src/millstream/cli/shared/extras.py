@@ -1,4 +1,4 @@
-"""Packages that come with an extra of ours: what to install when one is missing."""
+"""Packages of Millstream's extras: advice for a missing one."""
 
 from importlib.util import find_spec
 
@@ -28,11 +28,11 @@ EXTRAS = {
     "jinja2": "console",
     "markupsafe": "console",
 }
-"""Package as it is imported -> the extra that brings it."""
+"""Package as imported -> the extra that installs it."""
 
 
 def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
-    """The package to install for a failed import; None if the package does not belong to an extra."""
+    """Return an error that names the extra to install; None if the missing package belongs to none."""
     package = (missing.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
@@ -40,7 +40,7 @@ def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
 
 
 def check_extra(extra: str, what: str) -> None:
-    """See that the packages of an extra are installed, before anything is begun that would need them in the end."""
+    """Check that the packages of an extra are installed, before work begins that needs them only at the end."""
     for package in (package for package, its in EXTRAS.items() if its == extra):
         if find_spec(package) is None:
             raise UsageError(f"{what} needs {package}, which is not installed: pip install 'millstream[{extra}]'")

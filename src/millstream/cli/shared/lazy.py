@@ -1,6 +1,6 @@
-"""The one place that loads subcommands: a command's module is imported when it runs, or its help or words are shown.
+"""Lazy loading of subcommands: a command's module is imported when it runs, or for its help or completions.
 
-So a module with a command imports at its top all that it uses.
+So a command's module can import everything that it uses at its top.
 """
 
 import ast
@@ -17,22 +17,22 @@ import click
 from millstream.cli.shared.output import exits
 
 Rows: TypeAlias = dict[str, tuple[str, str]]
-"""Name -> (module:attribute, below ``millstream.cli``; one line for the list of commands)."""
+"""Name -> (module:attribute below ``millstream.cli``; one line for the list of commands)."""
 
 
 class LazyGroup(click.Group):
-    """A command group that knows its commands by name and imports one on use."""
+    """A command group with a table of its commands. It imports a command on use."""
 
     def __init__(self, *args: Any, rows: Rows | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.rows = rows or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names in the order of the table."""
+        """Return the names in the order of the table."""
         return list(self.rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+        """Import the command's module and return the command."""
         if cmd_name not in self.rows:
             return None
         module, _, attribute = self.rows[cmd_name][0].partition(":")
@@ -46,14 +46,15 @@ class LazyGroup(click.Group):
             formatter.write_dl(self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
-        """Each command with its line."""
+        """Return each command with its one-line help."""
         return [(name, line) for name, (_, line) in self.rows.items()]
 
 
 class NounGroup(LazyGroup):
-    """A noun with its subcommands: rows, and the actions that are declared for it in modules of ``ops`` (``changes``).
+    """A noun with its subcommands: rows, and the actions that modules of ``ops`` (``changes``) declare for it.
 
-    Their commands are in ``COMMANDS`` of a module of ``cli`` (``own``); without one, the declarations alone make them.
+    The commands of these actions are in ``COMMANDS`` of the ``cli`` module ``own``. Without ``own``, they are made from
+    the declarations alone.
     """
 
     def __init__(self, *args: Any, changes: Iterable[str], own: str = "", **options: Any) -> None:
@@ -63,7 +64,7 @@ class NounGroup(LazyGroup):
 
     @cached_property
     def _changes(self) -> dict[str, tuple[str, str]]:
-        """Verb -> module and line, from the source: importing the declarations takes longer than all other help."""
+        """Verb -> module and one-line help, parsed from the source, since importing the declarations is slow."""
         return {
             verb: (module, line)
             for module in self._modules
@@ -72,11 +73,11 @@ class NounGroup(LazyGroup):
         }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Those that look first."""
+        """Return the names, the commands that only read first."""
         return [*super().list_commands(ctx), *self._changes]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module, or that of the action."""
+        """Import the module of the command or of the action, and return the command."""
         if cmd_name in self.rows or cmd_name not in self._changes:
             return super().get_command(ctx, cmd_name)
         if self._own:
@@ -85,12 +86,12 @@ class NounGroup(LazyGroup):
         return completed(loaded(ctx, cmd_name, "millstream.cli.changes.commands").declared(f"{self.name} {cmd_name}"))
 
     def lines(self) -> list[tuple[str, str]]:
-        """Those that look first."""
+        """Return each command with its one-line help, the commands that only read first."""
         return [*super().lines(), *((verb, line) for verb, (_, line) in self._changes.items())]
 
 
 def _declared(module: str) -> Iterator[tuple[str, str, str]]:
-    """Noun, verb and line of each action that a module declares."""
+    """Yield noun, verb and one-line help of each action that a module declares."""
     found = importlib.util.find_spec(module)
     assert found is not None
     assert found.origin is not None
@@ -103,19 +104,19 @@ def _declared(module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def loaded(ctx: click.Context, name: str, module: str) -> Any:
-    """The module of a command; the process ends in one sentence where it asks for a core that is not there."""
+    """Import the module of a command. If it needs a missing core, the process ends with one sentence."""
     with exits(" ".join(["millstream", *ctx.command_path.split()[1:], name])):
         return importlib.import_module(module)
 
 
 def completing() -> Any:
-    """The module that completes words, where a shell asks for that; None elsewhere."""
+    """Return the completion module if a shell requests completions; else None."""
     name = "millstream.cli.shared.completing"
     return importlib.import_module(name) if "_MILLSTREAM_COMPLETE" in os.environ else None
 
 
 def completed(command: click.Command) -> click.Command:
-    """A command whose words are completed, where a shell asks for that."""
+    """Return a command, with completion added if a shell requests completions."""
     if (words := completing()) is not None:
         words.attach(command)
     return command

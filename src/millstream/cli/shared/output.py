@@ -1,12 +1,12 @@
 """Output of a subcommand: the same facts as a table, JSON, JSON lines or CSV; progress and exit codes.
 
 Facts go to standard output and everything else to standard error. A table is for people: units, times in UTC, colours
-on a terminal only, as many columns as fit there (``layout.py``). The other three are for programs: field names never
-change their meaning, times are milliseconds since 1970, sizes are bytes, durations are milliseconds, and what is not
-known is null. Keys and values may hold any bytes: those that are UTF-8 are shown as text, others as ``{"base64":
-"..."}``; what would move a terminal's cursor is escaped (``millstream.texts``).
+on a terminal only, as many columns as fit there. The other three are for programs. Field names never change their
+meaning, times are milliseconds since 1970, sizes are bytes, durations are milliseconds, and unknown values are null.
+Keys and values may contain any bytes: UTF-8 is shown as text, other bytes as ``{"base64": "..."}``. Characters that
+could move a terminal's cursor are escaped (``millstream.texts``).
 
-rich is loaded only when a table or a progress bar is drawn.
+rich is loaded only to draw a table or a progress bar.
 """
 
 import csv
@@ -41,17 +41,17 @@ EXIT_CODES = {
     130: "interrupted",
     141: "the reader of the output ended, as with `| head`",
 }
-"""Of all subcommands that ask a server; an error has its own as ``exit_code``."""
+"""Exit codes of all subcommands that connect to a server. An error class has its own as ``exit_code``."""
 
 EXIT_LIST = "\b\nExit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
-"""Text below the help of nouns."""
+"""List of exit codes below the help of nouns."""
 
 OK, FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
 FORMATS = ("table", "json", "jsonl", "csv")
 
 Tell = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is in all."""
+"""Callback with the current activity, the amount done, and the total amount."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -74,13 +74,13 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """Its heading in a table."""
+        """Heading of the column in a table."""
         return self.title or self.name.removesuffix("_ms").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with named columns: values in the order of the columns, or records that have them by name."""
+    """Rows with named columns. A row has its values in the order of the columns, or by name."""
 
     name: str  # Its field in JSON
     columns: Sequence[Column]  # In their order
@@ -90,7 +90,7 @@ class Table:
 
 
 def output_option(command: Command) -> Command:
-    """The option ``-o``/``--format`` of every subcommand that shows facts; its argument is named ``form``."""
+    """Add the option ``-o``/``--format`` of every subcommand that shows facts; its argument is ``form``."""
     option = click.option(
         "-o",
         "--format",
@@ -103,7 +103,7 @@ def output_option(command: Command) -> Command:
 
 
 def url_option(command: Command) -> Command:
-    """The options ``--url`` and ``--context`` of every subcommand that asks a server; the argument is ``url`` alone."""
+    """Add the options ``--url`` and ``--context`` of every subcommand with a server; the argument is ``url`` alone."""
     url = click.option(
         "--url", callback=_of("given_url"), help="URL of the server.  [default: see `millstream config show`]"
     )
@@ -111,12 +111,12 @@ def url_option(command: Command) -> Command:
 
 
 def show_options(command: Command) -> Command:
-    """The options of a command that shows facts of a server: ``url_option`` and ``output_option``."""
+    """Add the options of a command that shows facts of a server: ``url_option`` and ``output_option``."""
     return url_option(output_option(command))
 
 
 def context_option(command: Command) -> Command:
-    """The option ``--context``, for commands whose ``--url`` has a meaning of its own."""
+    """Add the option ``--context``, for commands whose ``--url`` has a different meaning."""
     option = click.option(
         "--context",
         metavar="NAME",
@@ -129,7 +129,7 @@ def context_option(command: Command) -> Command:
 
 
 def _of(name: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """A callback of ``servers.py``, which is loaded when an option is read, and not for help."""
+    """Return a callback of ``servers.py``, which is loaded when an option is read, and not for help."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         from millstream.cli.shared import servers  # noqa: PLC0415 - which needs what is here
@@ -149,11 +149,11 @@ class Output:
         self._err = err or sys.stderr
 
     def say(self, text: str) -> None:
-        """A line for people, on standard error."""
+        """Print a line for people to standard error."""
         print(printable(text), file=self._err, flush=True)
 
     def table(self, table: Table) -> None:
-        """One table, row by row: JSON is an array of objects, JSON lines and CSV have one line a row."""
+        """Print one table, row by row: JSON is an array of objects, JSON lines and CSV have one line a row."""
         if self.form == "table":
             self._draw(table)
         elif self.form == "csv":
@@ -165,11 +165,10 @@ class Output:
             self._array(_objects(table))
 
     def report(self, facts: Mapping[str, object], tables: Sequence[Table] = (), columns: Sequence[Column] = ()) -> None:
-        """Single facts and tables that belong together.
+        """Print single facts and related tables.
 
         JSON is one object: the facts, and each table as an array under its name. JSON lines has the facts first, then
-        every row, each with its table's name as ``"table"`` (``"facts"`` for the first). CSV has room for one table
-        only, which is the first.
+        every row, each with its table's name as ``"table"`` (``"facts"`` for the first). CSV has only the first table.
         """
         if self.form == "table":
             self._facts(facts, {column.name: column for column in columns})
@@ -189,9 +188,9 @@ class Output:
 
     @contextmanager
     def progress(self, names: Mapping[str, str] | None = None, *, unit: str = "bytes") -> Iterator[Tell]:
-        """Shows on standard error how far long work is; what it yields is to be called now and then.
+        """Show the progress of long work on standard error. The work calls the yielded function from time to time.
 
-        A bar on a terminal, elsewhere a line every ten seconds; nothing at all for quick work.
+        On a terminal it is a bar, elsewhere a line every ten seconds. Quick work shows nothing.
         """
         bar = _Bar(self, names or {}, unit) if self._err.isatty() else _Lines(self, names or {}, unit)
         try:
@@ -200,7 +199,10 @@ class Output:
             bar.close()
 
     def console(self, *, err: bool = False, width: int | None = None) -> "Console":
-        """The console of rich: colours on a terminal only (NO_COLOR and TERM=dumb are heeded); no width where piped."""
+        """Return rich's console.
+
+        It has colours on a terminal only (respecting NO_COLOR and TERM=dumb). Output to a pipe has no width limit.
+        """
         from rich.console import Console  # noqa: PLC0415 - help and programs do not wait for it
 
         file = self._err if err else self._out
@@ -272,7 +274,7 @@ class Output:
 
 
 class _Bar:
-    """Progress on a terminal."""
+    """Progress bar on a terminal."""
 
     def __init__(self, output: Output, names: Mapping[str, str], unit: str) -> None:
         self._output, self._names, self._unit = output, names, unit
@@ -281,7 +283,7 @@ class _Bar:
         self._tasks: dict[str, Any] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """Show the progress, as :data:`Tell` has it."""
+        """Show the progress; see :data:`Tell`."""
         if self._bar is None:
             if time.monotonic() - self._began < _QUIET:
                 return
@@ -291,7 +293,7 @@ class _Bar:
         self._bar.update(self._tasks[doing], completed=done, total=total)
 
     def close(self) -> None:
-        """Leave the terminal as it is to be."""
+        """Remove the bar and restore the terminal."""
         if self._bar is not None:
             self._bar.stop()
 
@@ -306,14 +308,14 @@ class _Bar:
 
 
 class _Lines:
-    """Progress where there is no terminal."""
+    """Progress as lines, without a terminal."""
 
     def __init__(self, output: Output, names: Mapping[str, str], unit: str) -> None:
         self._output, self._names, self._unit = output, names, unit
         self._last = time.monotonic()
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """See :data:`Tell`."""
+        """Print the progress every ten seconds; see :data:`Tell`."""
         now = time.monotonic()
         if now - self._last < _LINE_EVERY:
             return
@@ -325,11 +327,14 @@ class _Lines:
         self._output.say(f"{name}: {shown(done, kind)} of {shown(total, kind)}{unit}{share}")
 
     def close(self) -> None:
-        """Nothing to put away."""
+        """Do nothing: lines need no cleanup."""
 
 
 def _drop_unwritable_output() -> None:
-    """Drop what standard output does not take: Python would try again at its end, and exit with 120 from 3.13 on."""
+    """Drop output that standard output refuses.
+
+    Otherwise Python would try again at its end, and exit with 120 from 3.13 on.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -339,7 +344,7 @@ def _drop_unwritable_output() -> None:
 
 @contextmanager
 def exits(command: str, extra: str | None = None) -> Iterator[None]:
-    """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback."""
+    """End the process with the exit code of an error inside the block, without a traceback."""
     try:
         yield
         if sys.stdout is not None:  # it is None if standard output was closed at the start
@@ -363,10 +368,10 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
 
 
 class Subcommand(click.Command):
-    """A command that ends as :func:`exits` has it, under the name that was typed."""
+    """A command that ends as :func:`exits` does, under the name that was typed."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; what it wrote is on its way before the process ends with a code of its own."""
+        """Run the command. Its output is flushed before the process ends with an exit code."""
         names, at, code = list[str](), ctx, None
         while at.parent is not None:
             names.insert(0, at.info_name or "")
@@ -380,18 +385,18 @@ class Subcommand(click.Command):
 
 
 def subcommand(name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command of this class, as ``click.command`` makes others."""
+    """Return a decorator that makes a :class:`Subcommand`, as ``click.command`` does for other commands."""
     return click.command(name, cls=Subcommand, **options)
 
 
 def _cell(value: object, kind: Kind) -> str:
-    """A value in a table; the rest of a very long one would make every row as wide."""
+    """Return a value as a table cell. A very long value is cut, since it would widen every row."""
     text = in_one_line(shown(value, kind))
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}... ({len(text):,} characters; -o json has all)"
 
 
 def _rows(table: Table) -> Iterator[Sequence[object]]:
-    """The values of each row in the order of the columns."""
+    """Yield the values of each row in the order of the columns."""
     names = [column.name for column in table.columns]
     for row in table.rows:
         if isinstance(row, Mapping):
@@ -401,7 +406,7 @@ def _rows(table: Table) -> Iterator[Sequence[object]]:
 
 
 def _for_people(table: Table) -> tuple[list[Column], Iterator[Sequence[object]]]:
-    """The columns that people see, and the rows of these."""
+    """Return the columns that people see, and their rows."""
     columns, rows = table.columns, _rows(table)
     shown = [column.people != "never" and column.name not in table.hidden for column in columns]
     if any(column.people == "filled" for column in columns):  # all rows decide about it
@@ -419,7 +424,7 @@ def _objects(table: Table) -> Iterator[dict[str, object]]:
 
 
 def _needs(columns: Sequence[Column], rows: list[list[str]]) -> list[Need]:
-    """The width that each column needs."""
+    """Return the width that each column needs."""
     from rich.cells import cell_len  # noqa: PLC0415 - as in Output.console()
 
     needs = []

@@ -1,4 +1,4 @@
-"""Files and directories on a command line, and archives, which may lie elsewhere."""
+"""Paths of files, directories and archives on a command line."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from millstream.paths import archive_place, local_path
 
 
 class LocalPath(click.ParamType[Path]):
-    """A path as it was given, or the one in a ``file:`` URL; any other URL is a mistake (:func:`local_path`)."""
+    """A path as given, or the path of a ``file:`` URL. Any other URL is an error (:func:`local_path`)."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path that the word names, or click's error where it is a URL of another kind."""
+        """Return the path, or raise click's error for another kind of URL."""
         try:
             found = local_path(value)
         except ConfigError as problem:
@@ -24,12 +24,12 @@ class LocalPath(click.ParamType[Path]):
 
 
 class ArchivePlace(click.ParamType["Path | str"]):
-    """An absolute path, or the URL of a place in an object store (:func:`archive_place`)."""
+    """An absolute path, or a URL in an object store (:func:`archive_place`)."""
 
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """The place that the word names, or click's error where it names none."""
+        """Return the location, or raise click's error if it is invalid."""
         try:
             return archive_place(value)
         except ConfigError as problem:

@@ -1,7 +1,7 @@
-"""Files with a password in them: one that others of this machine can read is refused, as ssh refuses such a key.
+"""Files with a password. A file that other users can read is refused, as ssh refuses such a key.
 
-A file that root gives another user is accepted as it is: a secret that a container has mounted belongs to root, and the
-user could not change its mode. A pipe has no other readers.
+A file that root gives another user is accepted: a secret mounted into a container belongs to root, and the user cannot
+change its mode. A pipe has no other readers.
 """
 
 import os
@@ -15,14 +15,14 @@ _LONGEST = 1 << 16  # bytes of a line that are read
 
 
 def first_line(path: Path) -> str:
-    """The first line of a file, which is the secret; empty where the line is."""
+    """Return the first line of a file, which is the secret; empty if the line is empty."""
     with path.open("rb") as file:
         check_secret(path, file)
         return file.readline(_LONGEST).rstrip(b"\r\n").decode(errors="surrogateescape")
 
 
 def check_secret(path: object, file: IO[bytes]) -> None:
-    """Refuse a file with a secret that others can read or write."""
+    """Refuse a secret's file that other users can read or write."""
     status = os.fstat(file.fileno())
     given_by_root = status.st_uid == 0 and os.geteuid() != 0
     if stat.S_ISREG(status.st_mode) and not given_by_root and status.st_mode & 0o077:

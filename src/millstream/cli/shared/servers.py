@@ -1,7 +1,7 @@
-"""Which server a command is for: by an option, the environment, a project's file, the user's, or the usual one.
+"""The choice of a command's server: an option, the environment, a project's file, the user's file, or the default.
 
-The first that names one decides. A context's password is fetched when its server is, from where the context says, and
-is in the URL from then on, which is shown without it everywhere.
+The first of these that names a server decides. A context's password is read from its source only when its server is
+used. From then on it is part of the URL, which is always shown without it.
 """
 
 import os
@@ -22,33 +22,33 @@ from millstream.errors import ConfigError, UsageError
 from millstream.printable import has_password, printable, without_password
 
 GIVEN = "millstream.context"
-"""Where click's context has the name that ``--context`` gave."""
+"""Key in click's context for the value of ``--context``."""
 
 USED = "millstream.used"
-"""Where click's context has the name of the context whose server a command without a URL asks."""
+"""Key in click's context for the name of the context that provides the server of a command without a URL."""
 
 _CONTEXT = "MILLSTREAM_CONTEXT"
 _URLS = ("MILLSTREAM_URL", "REDIS_URL")
 
 
 class NoServerError(click.BadParameter):
-    """Nothing that names a server can be used; one sentence says why, since the usage of the command is not wrong."""
+    """No named server can be used. The message is one sentence without click's usage, which is not wrong."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """The sentence, with the command's name."""
+        """Print the sentence, with the command's name."""
         name = "millstream" if self.ctx is None else self.ctx.command_path
         click.echo(f"{name}: {self.message}", file=file, err=file is None)
 
 
 class UnknownContextError(NoServerError):
-    """The name that is to stand for a server is that of no context."""
+    """No context has the given name."""
 
     exit_code = config_files.NoContextError.exit_code
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSource:
-    """Something that names a server."""
+    """A source that names a server."""
 
     origin: str  # Source of that, in words
     url: str = field(default="", repr=False)  # That it names; empty where it names a context
@@ -58,7 +58,7 @@ class ServerSource:
 
 @dataclass(slots=True)
 class ServerChoice:
-    """The server that a command line, an environment and the files there name."""
+    """The choice of a server from the command line, the environment and the files."""
 
     url: str | None = field(default=None, repr=False)
     context: str | None = None
@@ -74,7 +74,7 @@ class ServerChoice:
         return self._user
 
     def sources(self) -> Iterator[ServerSource]:
-        """Everything that names a server, the first of which decides. A file is read when its turn comes."""
+        """Yield the sources that name a server; the first decides. A file is read only when its turn comes."""
         if self.url and self.context:
             raise UsageError("--url and --context both name a server: leave one out")
         if self.context:
@@ -96,7 +96,7 @@ class ServerChoice:
             yield ServerSource(name, context=value) if name == _CONTEXT else ServerSource(name, value)
 
     def named(self) -> config_files.ServerContext | None:
-        """The context that is used; None where a URL is."""
+        """Return the chosen context; None if a URL is chosen."""
         source = next(self.sources())
         return self.user.named(source.context) if source.context else None
 
@@ -104,7 +104,7 @@ class ServerChoice:
 def context_url(
     context: config_files.ServerContext, environment: Mapping[str, str], ask: Callable[[str], str] | None
 ) -> str:
-    """The URL of a context with user and password in it."""
+    """Return the URL of a context, with user and password in it."""
     password = _password(context, environment, ask)
     if not password and not context.user:
         return context.url
@@ -140,7 +140,7 @@ def _password(
 
 
 def ask_password(text: str) -> str:
-    """A password from the terminal."""
+    """Read a password from the terminal."""
     if not sys.stdin.isatty():
         raise UsageError(
             f"{text}: there is no terminal to prompt at; give the context a password-env or a password-file"
@@ -150,12 +150,12 @@ def ask_password(text: str) -> str:
 
 
 def given_context(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001 - click's signature
-    """Keep what ``--context`` says for :func:`given_url`; it names no argument of a command."""
+    """Store the value of ``--context`` for :func:`given_url`; it becomes no argument of the command."""
     ctx.meta[GIVEN] = value
 
 
 def given_url(ctx: click.Context, param: click.Parameter | None, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
-    """The URL of the server that is meant, as the argument of a command."""
+    """Return the URL of the chosen server, as the argument of a command."""
     if ctx.resilient_parsing:  # a shell asks for completions, and must not be asked back
         return value
     choice = ServerChoice(value, ctx.meta.get(GIVEN))
@@ -167,23 +167,26 @@ def given_url(ctx: click.Context, param: click.Parameter | None, value: str | No
 
 
 def usual_url() -> str:
-    """The URL for a command that has no ``--url`` and was given none."""
+    """Return the chosen URL for a command without ``--url``."""
     return given_url(click.get_current_context(), None, None) or DEFAULT_URL
 
 
 def only_given_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The same for an app with a server of its own: None unless the command line or environment names another."""
+    """Return the URL for an app with its own server: None unless the command line or environment names another."""
     named = value or ctx.meta.get(GIVEN) or os.environ.get(_CONTEXT)
     return given_url(ctx, param, value) if named else None
 
 
 def context_named(name: str) -> str:
-    """The URL of a context that the command line names, with its password."""
+    """Return the URL of a context that the command line names, with its password."""
     return context_url(ServerChoice().user.named(name), os.environ, ask_password)
 
 
 def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The server of a command with ``--context`` and without ``--url``, and the other words; else the first word."""
+    """Return the server and the other arguments of a command without ``--url``.
+
+    The server is that of ``--context``, or else the first argument.
+    """
     ctx = click.get_current_context()
     named = bool(words) and ("://" in words[0] or words[0].startswith("context:"))
     if not ctx.meta.get(GIVEN):
@@ -196,7 +199,7 @@ def server_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def without_secret(url: str) -> str:
-    """Return a URL of the command line, or refuse one with a password, which all users of the machine can see."""
+    """Return a URL of the command line. Refuse one with a password, which all users of the machine can see."""
     if has_password(url):
         raise UsageError(
             f"{without_password(url)} has a password in it, which all users of this machine can see (ps). Put it "
@@ -207,7 +210,7 @@ def without_secret(url: str) -> str:
 
 
 class ServerUrl(click.ParamType[str]):
-    """A server's URL where a command takes several: ``context:NAME`` stands for the one of that context."""
+    """A server's URL as an argument; ``context:NAME`` means the URL of that context."""
 
     name = "url"
 
@@ -215,7 +218,7 @@ class ServerUrl(click.ParamType[str]):
         self._secret = secret
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
-        """The URL that is meant."""
+        """Return the URL."""
         scheme, _, name = str(value).partition(":")
         if ctx is not None and ctx.resilient_parsing:
             return str(value)

@@ -1,4 +1,4 @@
-"""Handling of SIGTERM and Ctrl-C in a long command: it is asked to end, and ends in order."""
+"""SIGTERM and Ctrl-C in a long command: the first signal requests an orderly end."""
 
 import os
 import signal
@@ -11,7 +11,10 @@ from millstream.ending import Ending
 
 @contextmanager
 def ended_by_signal() -> Iterator[Callable[[], bool]]:
-    """Let SIGTERM and Ctrl-C ask for an end; yield a function that is True once one came. ``Ending`` ends at once."""
+    """Let SIGTERM and Ctrl-C request an end; yield a function that is True after the first one.
+
+    ``Ending`` decides if a later signal ends the process at once.
+    """
     ending = Ending()
 
     def ask(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""Options that are times or lengths of time: read by one parser, refused with the option's name."""
+"""Options that are times or durations: one parser, and errors with the option's name."""
 
 import time
 
@@ -9,7 +9,7 @@ SPAN_HELP, TIME_HELP = times.SPAN_HELP, times.TIME_HELP
 
 
 def span(option: str, word: str, bare: str | None = None) -> int:
-    """Milliseconds of a length of time."""
+    """Return a duration in milliseconds."""
     try:
         return times.span(word, bare)
     except ValueError as reason:
@@ -17,7 +17,7 @@ def span(option: str, word: str, bare: str | None = None) -> int:
 
 
 def instant(option: str, word: str | None, *, fixed: bool = False) -> int | None:
-    """Wall milliseconds of a time; None where it is not given."""
+    """Return a time in wall milliseconds; None if it is not given."""
     if word is None:
         return None
     try:

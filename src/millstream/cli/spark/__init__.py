@@ -1,1 +1,1 @@
-"""Subcommands that run on Spark or ask about it: archive, replay, recover, spark, sql."""
+"""Subcommands that run on Spark or report about it: archive, replay, recover, spark, sql."""

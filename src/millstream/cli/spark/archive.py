@@ -1,4 +1,4 @@
-"""``millstream archive``: streams moved to files or tables, trimmed of what is safe there and needed by nobody."""
+"""``millstream archive``: move streams to files or tables, and trim entries that are archived and no longer needed."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,7 @@ from millstream.spark.archiving.trim import Keep
 
 FORMATS = ("parquet", "delta", "iceberg")
 PARTITIONS = ("none", "month", "day", "hour")
-"""As in ``spark.archiving.tables.shape``, which help does not wait for."""
+"""Copy of the values in ``spark.archiving.tables.shape``, so that help need not import it."""
 _SHAPED = ("partition", "raw", "schema", "catalog")  # Options of the archive's form
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""``millstream spark``: which streaming queries run on Spark, and which ran."""
+"""``millstream spark``: show the streaming queries that run on Spark, and the ended ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -92,7 +92,7 @@ _METRICS = (
     ("millstream_pipeline_rows_per_second", "rows_per_second", 1, "Rows a second of the last batch."),
     ("millstream_pipeline_last_report_timestamp_seconds", "at_ms", 1000, "When the query reported last."),
 )
-"""The names of what `millstream run` exports, so that the same dashboards and alerts fit."""
+"""Metric names that `millstream run` exports too, so that the same dashboards and alerts fit."""
 
 
 @subcommand()

@@ -1,4 +1,4 @@
-"""``millstream recover``: what crashed workers left pending, settled by one decision or by a function of the user's."""
+"""``millstream recover``: settle the pending entries of crashed workers, by one decision or a user's function."""
 
 from contextlib import nullcontext
 

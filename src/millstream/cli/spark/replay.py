@@ -1,4 +1,4 @@
-"""``millstream replay``: entries of an archive or a stream written into a stream again."""
+"""``millstream replay``: write entries of an archive or a stream to a stream again."""
 
 import click
 
@@ -137,7 +137,7 @@ def _run(what: Replay, output: Output) -> ReplayResult:
 
 
 def _source(text: str) -> str:
-    """An archive's place in full; what is a server's URL, or nothing known, is looked at when it is opened."""
+    """Return the absolute location of an archive. A server's URL and any unknown text are checked on opening."""
     if "://" in text and not text.startswith(("file:", "s3", "gs:", "abfss:")):
         return text
     return str(archive_place(text))

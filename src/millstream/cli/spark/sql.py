@@ -1,4 +1,4 @@
-"""``millstream sql``: questions about the state of a server, in SQL."""
+"""``millstream sql``: query the state of a server with SQL."""
 
 import click
 
@@ -61,7 +61,7 @@ def sql(query: str, url: str, stream: str | None, stream_pattern: str | None, fo
 
 
 def _kind(name: str, kind: str) -> Kind:
-    """The kind of a column, for people: times, durations (from milliseconds), unwrapped ids and names."""
+    """Return the display kind of a column: times, durations (from milliseconds), unwrapped ids and names."""
     if kind in {"timestamp", "timestamp_ntz"}:
         return "time"
     number = kind in {"tinyint", "smallint", "int", "bigint", "float", "double"}

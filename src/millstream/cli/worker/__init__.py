@@ -1,1 +1,1 @@
-"""Subcommands about workers: run, worker, dead."""
+"""Subcommands for workers: run, worker, dead."""

@@ -1,4 +1,4 @@
-"""``millstream dead``: dead letters looked at, put back where they came from, removed, exported."""
+"""``millstream dead``: show, retry, remove and export dead letters."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ _KINDS = (
 
 
 def _where(command: Command) -> Command:
-    """The options that say which dead-letter stream."""
+    """Add the options that select the dead-letter stream."""
     key = click.option("--key", metavar="KEY", help="Key of the dead-letter stream. Default: <stream>:dead.")
     return url_option(key(command))
 
@@ -163,7 +163,7 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
 
 
 def places_of(url: str | None, stream: str, key: str | None) -> tuple[str, ...]:
-    """The keys of the dead-letter streams: several for a partitioned stream."""
+    """Return the keys of the dead-letter streams: several for a partitioned stream."""
 
     async def found(line: Line) -> tuple[str, ...]:
         if key is None:
@@ -176,7 +176,10 @@ def places_of(url: str | None, stream: str, key: str | None) -> tuple[str, ...]:
 
 
 def place_of(url: str | None, stream: str, key: str | None, ident: str) -> str:
-    """The key of the dead-letter stream with a letter; of a stream that is not partitioned, also without it."""
+    """Return the key of the dead-letter stream that has a letter.
+
+    For a stream without partitions, the letter need not exist.
+    """
 
     async def part(line: Line) -> str | None:
         places = await parts_of_letters(line, stream)
@@ -192,7 +195,7 @@ def place_of(url: str | None, stream: str, key: str | None, ident: str) -> str:
 
 
 def _chosen(typed: dict[str, str | None]) -> LetterFilter:
-    """The letters that fit; without any option, all."""
+    """Return the filter for letters; without any option, it matches all."""
     texts = {name: text for name, text in typed.items() if text is not None}
     return fitting({word.name: word.value(texts, None) for word in FITTING})
 
@@ -203,12 +206,12 @@ def _streams(places: list[DeadLetterStream]) -> Table:
 
 
 def _time(entry: str) -> int:
-    """Milliseconds since 1970 of a letter: its own id's, which is when it was written."""
+    """Return the time of a letter in milliseconds since 1970. Its own id has the time at which it was written."""
     return int(entry.partition("-")[0])
 
 
 async def _letters(line: Line, places: Sequence[str], choice: LetterFilter, limit: int) -> list[StoredLetter]:
-    """The letters that are chosen, oldest first, at most ``limit``; reading ends there, however many there are."""
+    """Return the chosen letters, oldest first, at most ``limit``. Reading stops there."""
     found: list[StoredLetter] = []
     for place in places:
         most = len(found) + limit
@@ -221,7 +224,7 @@ async def _letters(line: Line, places: Sequence[str], choice: LetterFilter, limi
 
 
 def _row(one: StoredLetter) -> dict[str, object]:
-    """A letter in the list: the error's first line, since the rest is what ``show`` is for."""
+    """Return a letter as a table row, with only the first line of its error; ``show`` has the whole."""
     if one.letter is None:
         return dict.fromkeys(column.name for column in _LIST) | {
             "id": one.id, "died_ms": _time(one.id), "error": "not a dead letter"
@@ -231,7 +234,7 @@ def _row(one: StoredLetter) -> dict[str, object]:
 
 
 def _whole(one: StoredLetter) -> dict[str, object]:
-    """Everything in a letter; of an entry that is not a dead letter, its fields."""
+    """Return all facts of a letter; for an entry that is not a dead letter, its fields."""
     letter = one.letter
     flat = one.flat if letter is None else letter.fields
     whole: dict[str, object] = dict.fromkeys(_FACTS) | {"id": one.id}
@@ -262,7 +265,7 @@ def _show(output: Output, whole: dict[str, object]) -> None:
 
 
 async def _export(line: Line, places: Sequence[str], choice: LetterFilter, out: IO[str]) -> int:
-    """Write letters as they are read, so that memory does not grow with the stream; how many there were."""
+    """Write letters as they are read, so that memory does not grow with the stream; return their number."""
     count = 0
     output = Output("jsonl", out)
     for place in places:
@@ -274,6 +277,6 @@ async def _export(line: Line, places: Sequence[str], choice: LetterFilter, out: 
 
 
 def export_one(output: Output, one: StoredLetter) -> None:
-    """Write a letter with everything in it."""
+    """Write a letter with all its facts."""
     whole = _whole(one)
     output.table(Table("letters", [Column(name) for name in whole], [list(whole.values())]))

@@ -1,4 +1,4 @@
-"""A text changed by a person, in the editor of their choice; nothing that they wrote is lost."""
+"""Editing of a text in the user's editor, without losing the user's work."""
 
 import os
 import shlex
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
-    """A text as a person edited it, and its file, which the caller must remove.
+    """Return the parsed text that the user edited, and its file, which the caller must remove.
 
-    If it cannot be read, and a terminal is there to ask, the editor opens again on the edited text.
+    If the text is invalid and there is a terminal, the editor can open again on the edited text.
     """
     number, name = tempfile.mkstemp(prefix="millstream-", suffix=".json")  # for its owner's eyes only
     path = Path(name)
@@ -40,7 +40,7 @@ def edited(text: str, parse: Callable[[str], T]) -> tuple[T, Path]:
 
 
 def _run(path: Path) -> None:
-    """Have the editor open a file, until it ends."""
+    """Open a file in the editor, and wait until it ends."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
         code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode

@@ -1,4 +1,4 @@
-"""``millstream dead retry``, ``edit`` and ``rm``: the question, the editor, and what became of each letter."""
+"""``millstream dead retry``, ``edit`` and ``rm``: the confirmation, the editor, and the outcome of each letter."""
 
 import sys
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _KEY = click.Option(["--key"], metavar="KEY", help="Key of the dead-letter strea
 
 
 def _located(typed: TypedChange, options: Ask, key: str | None, **texts: str) -> TypedChange:
-    """The change with the dead-letter stream in place of the stream, unless that is partitioned."""
+    """Return the change with the dead-letter stream in place of the stream, unless the stream is partitioned."""
     stream = typed.texts["key"]
     places = places_of(options.url, stream, key)
     part = key is None and logical(places[0].removesuffix(SUFFIX)) == stream
@@ -111,7 +111,7 @@ def _edit(typed: TypedChange, options: Ask, key: str | None, file: str | None, o
 
 
 def _corrected(document: str, before: Pairs, file: str | None) -> tuple[str, Path | None]:
-    """The document as a person wants it, and the file of the editor's that it is in."""
+    """Return the corrected document, and the editor's file that contains it."""
 
     def read(text: str) -> str:
         fields_from(text, before)
@@ -146,7 +146,7 @@ def _say_none(output: Output, texts: Mapping[str, str], found: Prepared) -> None
 
 
 def _say_unsettled(outcome: PutBackOutcome) -> None:
-    """The letters that may be nowhere but here, on standard error, as ``export`` writes them."""
+    """Print the letters that may exist nowhere else to standard error, in the format of ``export``."""
     if outcome.unsettled:
         output = Output("jsonl", sys.stderr)
         output.say("These may be neither on their streams nor dead letters; look for them before you add them:")
@@ -155,7 +155,10 @@ def _say_unsettled(outcome: PutBackOutcome) -> None:
 
 
 def _report(output: Output, key: str, outcome: PutBackOutcome, *, all_groups: bool) -> None:
-    """Report the outcome of each letter. A stream without the group is a note: entries that wait there are not lost."""
+    """Report the outcome of each letter.
+
+    A stream without the group is a note, since the entries wait there and are not lost.
+    """
     facts: dict[str, object] = {
         "returned": len(outcome.returned),
         "gone": len(outcome.gone),

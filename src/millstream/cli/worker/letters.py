@@ -1,4 +1,4 @@
-"""A dead letter made readable: its payload out of the binary envelope, its traceback from the user's own code on."""
+"""Readable form of a dead letter: the payload from its binary envelope, and the user's part of the traceback."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _BETWEEN = re.compile(r"[/\\]python3\.\d+[/\\](?!site-packages)(?!dist-packages)
 
 
 def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
-    """Headers and payload of an entry in FastStream's envelope; no headers and None for any other."""
+    """Return headers and payload of an entry in FastStream's envelope; no headers and None for any other entry."""
     for name, value in pairs:
         if name == envelope.FIELD and value.startswith(envelope.MAGIC):
             try:
@@ -30,7 +30,10 @@ def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
 
 
 def users_part(text: str) -> str:
-    """A traceback without the frames in front that call the handler; as it is where nothing of the user's follows."""
+    """Return a traceback without the worker's frames before the user's code.
+
+    A traceback without user code is unchanged.
+    """
     lines, found = text.splitlines(), list[str]()
     at = 0
     while at < len(lines):
@@ -49,7 +52,7 @@ _Frame = tuple[str, list[str]]
 
 
 def _frames(lines: list[str], at: int) -> tuple[list[_Frame], int]:
-    """The frames that begin there, each with its path, and the first line behind them."""
+    """Return the frames from this line on, each with its path, and the number of the first line after them."""
     frames: list[_Frame] = []
     while at < len(lines):
         begins = _FRAME.match(lines[at])
@@ -64,7 +67,7 @@ def _frames(lines: list[str], at: int) -> tuple[list[_Frame], int]:
 
 
 def _users(frames: list[_Frame]) -> list[_Frame]:
-    """The frames of a traceback, from the first one in the user's code."""
+    """Return the frames of a traceback, from the first one in the user's code."""
     for at, (path, _) in enumerate(frames):
         if not _OURS.search(path) and not _BETWEEN.search(path):
             return frames[at:] if any(_OURS.search(before) for before, _ in frames[:at]) else frames

@@ -1,4 +1,4 @@
-"""Orders to workers from the shell: done at once, since another command undoes them; and the wait for their end."""
+"""Orders to workers, made without confirmation since another command undoes them, and the wait for their end."""
 
 import asyncio
 import math
@@ -43,7 +43,7 @@ def _options(command: Run) -> Run:
 
 
 def _made(typed: TypedChange, options: Ask, unit: str) -> tuple[ChangePlan, ChangeOutcome] | None:
-    """Make a change; None where it was only shown. A change that was not made as a whole ends the process."""
+    """Make a change and return its outcome; None for a dry run. If it was not made completely, end the process."""
     done = change_unasked(options, typed, unit)
     if done is not None and not done[1].whole:
         sys.exit(FAILED)
@@ -51,7 +51,7 @@ def _made(typed: TypedChange, options: Ask, unit: str) -> tuple[ChangePlan, Chan
 
 
 def _order(typed: TypedChange, options: Ask, wait: bool = False, timeout: str | None = None) -> None:
-    """Leave an order for workers and report it, or what came of it."""
+    """Store an order for workers and report it, or its effect."""
     patience = _patience(timeout, wait=wait)
     done = change_unasked(options, typed, "workers")
     if done is None:
@@ -76,7 +76,7 @@ def _order(typed: TypedChange, options: Ask, wait: bool = False, timeout: str | 
 
 
 def _patience(timeout: str | None, *, wait: bool) -> float | None:
-    """Seconds to wait for the end of workers; None for not at all."""
+    """Return the seconds to wait for the end of workers; None for no wait."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait: give both")
     if timeout is None:

@@ -1,4 +1,4 @@
-"""``millstream outbox``: the relay of a SQL database's outbox, its table, and the rows that could not be published."""
+"""``millstream outbox``: run the relay of a SQL database's outbox, create its table, and list unpublished rows."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ _ROWS = (
 
 
 def _engine(command: Command) -> Command:
-    """The argument that names the database."""
+    """Add the argument that names the database."""
     command = click.option(
         "--app-dir", type=click.Path(exists=True, file_okay=False), help="Directory to search first for MODULE."
     )(command)

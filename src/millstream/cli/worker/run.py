@@ -1,4 +1,4 @@
-"""``millstream run``: the subscribers of an app in worker processes."""
+"""``millstream run``: run the subscribers of an app in worker processes."""
 
 import asyncio
 import importlib.util
@@ -157,7 +157,10 @@ def run(  # noqa: PLR0917 - click passes every option by name
 
 
 def kill_limit(given: str | None, *, reload: bool) -> float | None:
-    """Seconds after which a worker that stands still is killed; None never: who edits a program also stops in it."""
+    """Return the seconds after which a blocked worker is killed; None for never.
+
+    With ``reload`` the default is never, since a developer may stop in a debugger.
+    """
     if given is None:
         given = "off" if reload else "2m"
     if given.strip().lower() == "off":
@@ -172,7 +175,7 @@ def kill_limit(given: str | None, *, reload: bool) -> float | None:
 
 
 def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
-    """Settings of the Spark session by their names."""
+    """Return the settings of the Spark session by name."""
     found = {} if master is None else {"spark.master": master}
     for word in given:
         name, equals, value = word.partition("=")

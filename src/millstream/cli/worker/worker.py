@@ -120,12 +120,12 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
 
 
 def _partitions(numbers: object) -> str | None:
-    """The partitions that a subscriber owns; None for a plain stream."""
+    """Return the partitions that a subscriber owns; None for a plain stream."""
     return ", ".join(map(str, numbers)) if isinstance(numbers, list) else None
 
 
 async def _one(line: Line, wanted: str) -> dict[str, Any]:
-    """One worker's facts about itself."""
+    """Return the facts that a worker reports about itself."""
     known = {facts["id"]: facts for facts in await protocol.workers(line)}
     return known[lookup.pick(list(known), (wanted,))[0]]
 
@@ -135,7 +135,7 @@ async def _everything(line: Line) -> tuple[list[dict[str, Any]], list[str], list
 
 
 def _row(facts: dict[str, Any]) -> list[object]:
-    """A worker in the list: the sums of its subscribers, and the longest of what runs."""
+    """Return a worker as a table row: the sums of its subscribers, and the longest running job."""
     subscribers = facts["subscribers"]
     error = facts["last_error"] or {}
     jobs = [_for(facts, job) for sub in subscribers for job in sub["jobs"]]
@@ -152,7 +152,7 @@ def _row(facts: dict[str, Any]) -> list[object]:
 
 
 def _blocked(facts: dict[str, Any]) -> str | None:
-    """For how long a worker's event loop has stood still, and where; None while it goes on."""
+    """Return the time for which a worker's event loop has been blocked, and the code line; None if it is not."""
     found = facts["blocked"]
     if found is None:
         return None
@@ -160,5 +160,5 @@ def _blocked(facts: dict[str, Any]) -> str | None:
 
 
 def _for(facts: dict[str, Any], job: dict[str, Any]) -> int:
-    """Milliseconds a job had run at the worker's last beat, by that worker's own clock."""
+    """Return the milliseconds that a job had run at the worker's last report, by the worker's own clock."""
     return int(facts["beat_ms"]) - int(job["since_ms"])
