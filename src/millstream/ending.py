@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 
-#: Seconds after the first signal during which SIGTERM says nothing new.
+#: Seconds after the first signal during which SIGTERM counts as the same request.
 ONE_WISH = 2.0
 
 

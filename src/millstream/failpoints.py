@@ -90,7 +90,7 @@ TABLES = (
 #: The failpoint of a change of the number of partitions.
 PARTITIONS = ("repartition",)  # between any two of its steps
 
-#: All failpoints. Another name is a mistake of the test, which would wait for ever.
+#: All failpoints. Any other name is a mistake, and its test would wait for ever.
 POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE, *TABLES, *PARTITIONS})
 
 _actions: dict[str, Callable[[], None]] = {}

@@ -14,16 +14,16 @@ from collections.abc import Callable
 
 from millstream.errors import CommandError
 
-# Redis: more stars than this, but for one at the end, match nothing
+# Redis: a pattern with more stars than this, except one at the end, matches nothing
 MOST_STARS = 1000
 # One unit is about a nanosecond of this code's time
 MOST_EFFORT = 500_000_000
-# Costs of taking a pattern apart: its bytes, and the start of a part, a class, a set or a run of text
+# Costs of parsing a pattern: per byte, per star or class, and per wildcard
 _PARSING, _OF_SIGN, _OF_WILD = 100, 1500, 300
 _OF_PATTERN = 5000
-# Comparisons up to which a part of plain text is left to bytes.find, whose worst case is the product of the lengths
+# Largest product of lengths for which bytes.find searches plain text, since that is its worst case
 _SMALL = 65536
-# Patterns up to this length become regular expressions, for names as long that the product stays below the second
+# Longest pattern that becomes a regular expression, and largest product of pattern and name length for it
 _SHORT, _QUICK = 128, 4096
 
 _STAR, _ANY, _OPEN, _CLOSE, _NOT, _DASH, _ESCAPE = b"*?[]^-\\"
@@ -77,12 +77,12 @@ def _range(low: int, high: int, *, nocase: bool) -> int:
     if not nocase:
         span = ((1 << (last + 1)) - 1) >> first << first
         return span >> 128 | (span & ((1 << 128) - 1)) << 128
-    # The ends are made small only after they were put in order, so [Z-a] holds nothing
+    # The ends are lowered only after sorting, so [Z-a] is empty
     first, last = _SMALL_LETTER[first ^ 0x80], _SMALL_LETTER[last ^ 0x80]
     if first ^ 0x80 > last ^ 0x80:
         return 0
     span = _range(first, last, nocase=False)
-    return span & ~(_LETTERS >> 32) | (span & _LETTERS) >> 32  # a capital fits where its small letter does
+    return span & ~(_LETTERS >> 32) | (span & _LETTERS) >> 32  # a capital letter matches if its small letter does
 
 
 def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
     single = _FOLDED if nocase else _BITS
     while at < len(pattern) and pattern[at] != _CLOSE:
         if pattern[at] == _ESCAPE and at + 1 < len(pattern):
-            chosen |= _BITS[pattern[at + 1]]  # in Redis the case of an escaped byte always matters here
+            chosen |= _BITS[pattern[at + 1]]  # in Redis the case of an escaped byte is always significant here
             at += 2
         elif at + 2 < len(pattern) and pattern[at + 1] == _DASH:
             chosen |= _range(pattern[at], pattern[at + 2], nocase=nocase)
@@ -114,7 +114,7 @@ class _Name:
 
     def __init__(self, raw: bytes, effort: Effort, *, nocase: bool) -> None:
         self.raw = raw  # The name
-        # The name in small letters, where case does not matter; else the same
+        # The name in lower case if case is ignored; else the same object
         self.folded = raw.lower() if nocase else raw
         self.effort = effort
         self._places: dict[int, int] = {}
@@ -135,13 +135,13 @@ class _Part:
     __slots__ = ("sets", "size", "text")
 
     def __init__(self, pieces: list[bytes | int], *, nocase: bool) -> None:
-        self.text: bytes | None = None  # The bytes themselves, if there is no choice among any
-        self.sets: list[int] = []  # The set of fitting bytes for each byte, if there is one; empty otherwise
+        self.text: bytes | None = None  # The bytes of a part without wildcards, else None
+        self.sets: list[int] = []  # The set of matching bytes for each position; empty for plain text
         if any(type(piece) is int for piece in pieces):
             single = _FOLDED if nocase else _BITS
             for piece in pieces:
                 self.sets += [piece] if isinstance(piece, int) else [single[byte] for byte in piece]
-            self.size = len(self.sets)  # Number of bytes it takes
+            self.size = len(self.sets)  # Number of bytes that it matches
         else:
             text = b"".join(piece for piece in pieces if isinstance(piece, bytes))
             self.text = text.lower() if nocase else text
@@ -214,7 +214,7 @@ def _least_price(source: bytes) -> int:
     """
     if not _SPECIAL.search(source):
         return 0
-    wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may be a class's range
+    wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may be a range in a class
     return _OF_PATTERN + _PARSING * len(source) + _OF_WILD * wild
 
 
@@ -239,7 +239,7 @@ class Pattern:
     def fits(self, raw: bytes, effort: Effort) -> bool:
         """Return True if the whole name matches the pattern."""
         size = len(raw)
-        if not size:  # Redis begins with a byte of each, so not even a star fits the empty name
+        if not size:  # in Redis not even a star matches the empty name
             return not self._source
         if self._never or size < self._least or (self._exact and size != self._least):
             return False
@@ -266,7 +266,7 @@ class Pattern:
         head = self._head.expression(nocase=self._nocase)
         if self._exact:
             return re.compile(head, re.DOTALL)
-        # A part between stars is taken at its first occurrence for good (an atomic group)
+        # A part between stars is matched at its first occurrence only (an atomic group)
         middle = [b"(?>.*?%b)" % part.expression(nocase=self._nocase) for part in self._middle]
         tail = self._tail.expression(nocase=self._nocase) if self._tail is not None else b""
         return re.compile(head + b"".join(middle) + b".*" + tail, re.DOTALL)

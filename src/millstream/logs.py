@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from millstream.printable import printable, without_secrets
 
-#: Longest text of a message, and of a traceback; and of one part of it, as the text of one exception.
+#: Longest message or traceback, and longest part of a traceback, in characters.
 _LIMIT = 64_000
 _PART_LIMIT = 8_000
 
@@ -29,7 +29,7 @@ class Harmless(logging.Filter):
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
-            return True  # a mistake in a log call of ours; logging says so itself
+            return True  # a bug in a log call; logging reports it itself
         harmless = _further(printable(without_secrets(_cut(message, _LIMIT))))
         if harmless != message:
             record.msg, record.args = harmless, None
@@ -53,7 +53,8 @@ def _cut(text: str, limit: int) -> str:
 def _bounded(parts: Sequence[str]) -> Iterator[str]:
     """Yield the parts of a traceback, each cut to a limit.
 
-    Of a longer traceback, yield the beginning, which has the first cause, and the end, which has the error itself.
+    If the traceback is too long, yield only its beginning, which has the first cause, and its end, which has the error
+    itself.
     """
     cut = [part if len(part) <= _PART_LIMIT else f"{_cut(part.rstrip(), _PART_LIMIT)}\n" for part in parts]
     size = sum(map(len, cut))

@@ -94,7 +94,7 @@ def exposed(directory: Path) -> str:
         if not mode & _OTHERS:
             return ""
         open_files = sorted(path.name for path in directory.iterdir() if path.lstat().st_mode & _OTHERS)
-    except OSError:  # the next user of it reports it better
+    except OSError:  # the next access reports the error better
         return ""
     files = (
         f", and have rights on {plural(len(open_files), 'file')} in it, such as {open_files[0]}" if open_files else ""

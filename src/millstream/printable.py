@@ -25,13 +25,13 @@ def printable(text: str) -> str:
 
 
 _STARS = "***"
-#: Bounded, as all that follows: a search that looks back over a long text takes seconds for one of 16,000 letters.
+#: Bounded, like all patterns below: unbounded backtracking takes seconds for a text of 16,000 characters.
 _BEGIN = r"[a-z][a-z0-9+.-]{0,40}://"
 _SCHEME = re.compile(_BEGIN, re.IGNORECASE)
-#: Their paths are names of files, tables or buckets, and may have an @.
+#: Schemes with paths of files, tables or buckets, which may contain an @.
 _PLACES = ("file", "unix", "sqlite", "http", "https", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hdfs", "r2")
 _LOCAL = frozenset({"file", "unix", "sqlite"})
-#: Options of redis-py's connections and of ours that hide nothing.
+#: Options of redis-py's and Millstream's connections without secrets.
 _SHOWN = frozenset(
     {
         *("client_name", "db", "decode_responses", "encoding", "fsync", "health_check_interval", "lib_name"),
@@ -59,7 +59,7 @@ _PATHS = {
 }
 _SIMPLE_PATH = re.compile(r"[\w./-]*")
 _WORD = re.compile(r"[^\s'\"<>()`]+")
-#: A user and password with a mark that ends a word elsewhere.
+#: A user and password with a character that ends a word elsewhere.
 _MARKED = re.compile(rf"({_BEGIN})(?=[^\s/@]*['\"<>()`])[^\s/@]*@", re.IGNORECASE)
 #: A password with a space: a "port" that is not a number, and an @ later in the line.
 _SPACED = re.compile(

@@ -148,7 +148,7 @@ class Fixed:
     __slots__ = ("value", "written")
 
     def __init__(self, value: "Reply") -> None:
-        self.value = value  # The answer
+        self.value = value  # The reply
         self.written: dict[int, bytes] = {}  # Its bytes by protocol version, filled in by the encoder
 
     def __repr__(self) -> str:

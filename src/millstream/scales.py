@@ -27,7 +27,7 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Return the position of a value."""
-        span = (self.high - self.low) or 1.0  # all values alike: any place is right, and none may divide by zero
+        span = (self.high - self.low) or 1.0  # equal values: any position is right
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
@@ -58,9 +58,9 @@ class Need:
 
     width: int  # Width of its widest cell or its heading, in cells of the terminal
     heading: int  # Width of its heading
-    rank: int = 0  # Rank in leaving where there is no room: the highest first, 0 never
+    rank: int = 0  # Order of dropping columns for lack of room: the highest first, 0 never
     prose: bool = False  # The text may be wrapped, or cut
-    narrow: int = PROSE  # Cells that prose has at least
+    narrow: int = PROSE  # Smallest width of prose
 
     @property
     def least(self) -> int:
@@ -77,7 +77,7 @@ def fit(needs: Sequence[Need], width: int) -> dict[int, int]:
             break
         kept.remove(soonest)
     for at in sorted(set(range(len(needs))) - set(kept), key=lambda at: (needs[at].rank, at)):
-        if _total([needs[one].least for one in (*kept, at)]) <= width:  # a wide one went, and left room for this
+        if _total([needs[one].least for one in (*kept, at)]) <= width:  # a dropped wide column left room
             kept.append(at)
     kept.sort()
     widths = {at: needs[at].least for at in kept}

@@ -65,7 +65,7 @@ def _figure(value: float, kind: Kind) -> str:
         if kind == "span":
             return span_text(value)
         return str(value)
-    except (ValueError, OverflowError):  # infinite, or more digits than are ever converted
+    except (ValueError, OverflowError):  # infinite, or with too many digits to convert
         return str(value) if isinstance(value, float) else _TOO_LARGE
 
 
@@ -163,7 +163,7 @@ def csv_cell(value: object, lines: Callable[[str], str] = printable) -> object:
     found = cell(value)
     if not isinstance(found, str) or isinstance(value, float):
         return found
-    # spreadsheets run such a cell, and an apostrophe is how one says that it is text
+    # spreadsheets run such a cell as a formula; an apostrophe marks it as text
     return ("'" if found.lstrip().startswith(("=", "+", "-", "@")) else "") + lines(found)
 
 
@@ -173,7 +173,7 @@ def _text(value: str) -> object:
         return value
     try:
         return _base64(value.encode(errors="surrogateescape"))
-    except UnicodeEncodeError:  # half of a pair as well, which a client's JSON may have
+    except UnicodeEncodeError:  # half of a surrogate pair, which a client's JSON may contain
         return value
 
 

@@ -62,7 +62,7 @@ def _redacted() -> Iterator[None]:
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption) and error.option_name == "--json" and _has_forms(error.ctx):
             error.__dict__["possibilities"] = ["-o json"]
-        error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # final, for those who type
+        error.__dict__["message"] = without_secrets(error.message) + _dash(error)  # typed as final
         raise
 
 

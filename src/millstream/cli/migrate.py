@@ -239,7 +239,7 @@ def _show(output: Output, report: "MigrationReport") -> None:
         output.say(sentence)
 
 
-# Keys that are named of each kind that is left out
+# Largest number of named keys for each kind of omitted content
 _NAMES = 20
 
 

@@ -265,7 +265,7 @@ def check_reply(command: Command, reply: Reply) -> None:
 def missing_records(
     source: Link, key: bytes, stream: read_stream.Overview
 ) -> list[tuple[bytes, list[read_stream.PendingRecord]]]:
-    """Return the pending records of deleted entries, by group. They are few, so memory is no concern."""
+    """Return the pending records of deleted entries, by group. They are few, so they fit into memory."""
     found = []
     for group in stream.groups:
         missing: list[read_stream.PendingRecord] = []

@@ -54,7 +54,7 @@ def command_of(
         own = {name: given.pop(name, None) for name in ("url", "form", "dry_run", "yes")}
         rest = {name: value for name, value in given.items() if name not in words}
         with exits(f"millstream {action.name}"):
-            action.bound(texts)  # what is invalid is said before a server is asked
+            action.bound(texts)  # invalid values are reported before the server is contacted
             run(TypedChange(action, texts), Ask(**{**own, "yes": own["yes"] is None or own["yes"]}), **rest)
 
     made = click.command(action.verb, help=inspect.getdoc(action.make), short_help=action.says)

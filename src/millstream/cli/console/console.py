@@ -128,7 +128,7 @@ def console(  # noqa: PLR0917 - click passes every option by name
         def ready(address: str) -> None:
             print(f"ready {address}", flush=True)  # noqa: T201 - the one line of facts
 
-        if not ends_with_stdin:  # whoever started it says what there is to say
+        if not ends_with_stdin:  # the starting process prints its own message
             Output().say(f"Shows {', '.join(server.address for server in servers)}; Ctrl-C ends it.")
         run(settings, host, port, ready, until=sys.stdin if ends_with_stdin else None)
 

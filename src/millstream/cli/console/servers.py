@@ -21,7 +21,7 @@ class GivenServer:
     """A server that the command line names."""
 
     url: str = field(repr=False)  # With the password, if it has one
-    context: str = ""  # The name of the context it was given by; empty for none
+    context: str = ""  # The name of its context; empty for none
 
 
 def servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list[str]:
@@ -34,7 +34,7 @@ def given_servers(words: tuple[str, ...], reports: tuple[str, ...] = ()) -> list
     found = [one for word in words for one in _named_by(word)]
     found += [GivenServer(f"{REPORT}{name}") for name in reports]
     for one in found:
-        if one.url.startswith(REPORT):  # one that cannot be read is said at once
+        if one.url.startswith(REPORT):  # an unreadable report is an error at once
             open_report(one.url)
     meta = click.get_current_context().meta
     if found and meta.get(GIVEN):

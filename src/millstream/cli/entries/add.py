@@ -131,7 +131,7 @@ def add(
         async def work(line: Line) -> None:
             try:
                 await _add(line, how, entries, added)
-            finally:  # also where a line of the file ended it
+            finally:  # also if an invalid line of the file ended it
                 await _write_down(line, how, typed, added, output)
 
         try:
@@ -150,9 +150,9 @@ class AddOptions:
 
     stream: str  # Key of the stream
     ident: str  # Id of the entries, ``*`` for the server's
-    no_create: bool  # Only if the stream is there
-    trim: tuple[str | int, ...]  # Words that trim it
-    idempotent: str | None  # Key by which the server knows a repetition
+    no_create: bool  # Add nothing if the stream does not exist
+    trim: tuple[str | int, ...]  # Trimming arguments
+    idempotent: str | None  # Key by which the server recognises a repetition
     idempotent_by: str | None  # Field whose value is such a key
     headers: dict[str, str] | None  # Headers of the envelope; None for plain fields
 
@@ -174,7 +174,7 @@ class AddedEntries:
     count: int = 0  # Entries
     first: str | None = None  # Id of the first
     last: str | None = None  # Id of the last
-    missing: int = 0  # Entries that were not added, since the stream is not there
+    missing: int = 0  # Entries not added, since the stream does not exist
 
     def take(self, reply: object) -> None:
         """Count one successful reply to XADD."""
@@ -190,7 +190,7 @@ async def _add(line: Line, how: AddOptions, entries: Iterable[list[bytes]], adde
     """Add the entries, several in one round trip."""
     near = line.near(how.stream)
     can = await find(line, how.stream) if how.idempotent or how.idempotent_by else None
-    if can is not None and not can.idmp and "idmp" not in can.unknown:  # else the server says itself why it refuses
+    if can is not None and not can.idmp and "idmp" not in can.unknown:  # otherwise the server's own error is better
         raise UsageError(
             "--idempotent needs XADD IDMP, which this server does not support (Millstream and Redis 8.6 do)"
         )

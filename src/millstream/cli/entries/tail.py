@@ -107,13 +107,13 @@ class TailRange:
     """The range and filter of the entries to show."""
 
     streams: Sequence[str]  # Their keys
-    choice: EntryChoice  # Which of all these
-    count: int | None = None  # Only the last so many of those that are there; None for all
-    since: int | None = None  # Added then or later, wall milliseconds
-    until: int | None = None  # Added before
-    after: str | None = None  # Behind this id
-    group: str | None = None  # Behind what this group was delivered
-    follow: bool = False  # And those that are added from now on
+    choice: EntryChoice  # Filter for the entries
+    count: int | None = None  # Number of last entries; None for all
+    since: int | None = None  # Entries added at this time or later, in wall milliseconds
+    until: int | None = None  # Entries added before this time
+    after: str | None = None  # Entries after this id
+    group: str | None = None  # Entries after this group's position
+    follow: bool = False  # Continue with new entries as they are added
 
 
 def _entries(url: str | None, wanted: TailRange) -> Iterator[EntryView]:

@@ -115,7 +115,7 @@ def _words(to: str | None, timeout: int) -> Command:
 
 async def _hand_over(line: Line, words: Command, limit: float, output: Output) -> str:
     """Run the failover and wait for its end; return the address of the new primary."""
-    over = asyncio.get_running_loop().time() + limit  # the server's time is not up before
+    over = asyncio.get_running_loop().time() + limit  # the server's own limit does not end earlier
     refused = refusal((await calls(line, [words]))[0])
     if refused is not None:
         raise FailoverRefusedError(f"the server refused: {refused} ({_why_refused(await _status(line))})")
@@ -127,7 +127,7 @@ async def _hand_over(line: Line, words: Command, limit: float, output: Output) -
             raise FailoverRefusedError("the server does not report its state: the user needs the right to INFO")
         if state.failover == _OVER:
             if state.primary is None:
-                # one that held all soon after the last look, and refused then, was not late
+                # a replica that caught up after the last check and then refused was not late
                 is_up = asyncio.get_running_loop().time() >= over and said != _ASKING
                 late = _late(status if waited is None else waited) if is_up else ""
                 if not late:

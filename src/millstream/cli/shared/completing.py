@@ -39,10 +39,10 @@ PATIENCE = 0.5
 MOST = 200
 """Largest number of offered names."""
 
-_TRIPS, _KEYS = 10, 1000  # SCANs, and keys that each looks at
-# A shell would want quotes around the others, where what is typed already may have one
+_TRIPS, _KEYS = 10, 1000  # number of SCANs, and COUNT of each
+# Other names would need quotes, and the typed beginning may already have one
 _PLAIN = re.compile(r"[\w@%+=:,./{}^-]+")
-# An option; what zsh takes for the path of a command; braces that shells write out as several words, or a million
+# An option; zsh's form for the path of a command; braces that shells expand to several words, or a million
 _TAKEN = re.compile(r"[-=]|.*\{.*(,|\.\.)", re.DOTALL)
 _GLOB = re.compile(r"([\\*?\[\]])")
 
@@ -252,22 +252,22 @@ def _found(ctx: click.Context, find: Find, begun: str) -> list[str]:
             async with asyncio.timeout(patience):
                 await _collect(find(line, ctx, begun), begun, found)
         except TimeoutError:
-            return  # what came in time is better than nothing
+            return  # the names found so far are offered
         finally:
             await line.close()
 
     def work() -> None:
         try:
             url = _url(ctx)
-            if not url.startswith(EMBEDDED):  # to open a data directory takes longer than anybody waits for Tab
+            if not url.startswith(EMBEDDED):  # opening a data directory takes too long for a completion
                 asyncio.run(ask(url))
-        except (MillstreamError, OSError, TypeError, ValueError, KeyError):  # also replies of another shape
+        except (MillstreamError, OSError, TypeError, ValueError, KeyError):  # also for malformed replies
             found.clear()
 
     asking = threading.Thread(target=work, daemon=True)
     asking.start()
     asking.join(2 * patience)
-    if asking.is_alive():  # looking up a name in the network cannot be broken off, and would be waited for at the end
+    if asking.is_alive():  # a DNS lookup cannot be cancelled, and the process would wait for it at its end
         os._exit(0)
     return found
 

@@ -1,7 +1,7 @@
 """The files that name servers: a user's ``config.toml`` with contexts, and a project's ``millstream.toml``.
 
-Whoever can write such a file controls a command's server, and the file that is sent as a password. So a file is refused
-if another user owns it or may write it. The user's own file is also refused if others may read it. The files contain no
+A writer of such a file controls a command's server, and the file that is sent as a password. So a file is refused if
+another user owns it or may write it. The user's own file is also refused if others may read it. The files contain no
 passwords: a context names the source of its password. tomlkit is loaded only to write a file, and keeps comments.
 """
 

@@ -16,5 +16,5 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _label(value: str) -> str:
-    # Prometheus would take a character that moves a cursor; whoever looks at the file would not
+    # Prometheus would accept a character that moves a cursor; a person who views the file would not
     return printable(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -56,7 +56,7 @@ Tell = Callable[[str, int, int], None]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PAGE = 500  # rows of a table laid out together: a table of any length needs no more memory than this
-_WIDEST = 2000  # characters of a cell in a table: what somebody forged may be megabytes
+_WIDEST = 2000  # characters of a cell in a table: a forged value may have megabytes
 _QUIET = 0.5  # seconds before a bar is drawn: quick work shows none
 _LINE_EVERY = 10.0  # seconds between lines of progress where there is no terminal
 
@@ -230,7 +230,7 @@ class Output:
         named = [(columns.get(name, Column(name)), value) for name, value in facts.items()]
         width = max((len(column.heading) for column, _ in named), default=0)
         for column, value in named:
-            # further lines of a text stand under its first, so that none of them passes for a fact
+            # continuation lines are indented, so that none of them looks like a fact
             text = shown(value, column.kind).replace("\n", "\n" + " " * (width + 2))
             self._line(f"{in_one_line(column.heading):<{width}}  {text}".rstrip())
 
@@ -255,7 +255,7 @@ class Output:
     def _page(self, columns: Sequence[Column], rows: list[list[str]], widths: Mapping[int, int]) -> None:
         from rich import table, text  # noqa: PLC0415 - as in console()
 
-        # wide enough for what is not to be broken: the terminal breaks such a line, and copies it whole
+        # wide enough for unbroken cells: the terminal wraps such a line, and copies it whole
         console = self.console(width=max(self.console().width, sum(widths.values()) + GAP * len(widths)))
         grid = table.Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
         for at, width in widths.items():
@@ -348,17 +348,17 @@ def exits(command: str, extra: str | None = None) -> Iterator[None]:
     try:
         yield
         if sys.stdout is not None:  # it is None if standard output was closed at the start
-            sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code
+            sys.stdout.flush()  # detects a full disk behind standard output before the exit code is set
     except (MillstreamError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, OSError):
             _drop_unwritable_output()
-        if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `| head` has
+        if isinstance(error, BrokenPipeError):  # the reader has ended, as `| head` does
             sys.exit(CLOSED_PIPE)
         known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
-        if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
+        if known is None:  # a module of the user's, or a bug: the traceback is the best report
             raise
         text = str(known)
-        if isinstance(known, OSError) and known.filename and known.strerror:  # Python's text has its number in front
+        if isinstance(known, OSError) and known.filename and known.strerror:  # Python puts a number in front
             text = f"{known.filename} cannot be used: {known.strerror}"
         print(f"{command}: {printable(without_secrets(text))}", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(known.exit_code if isinstance(known, MillstreamError) else FAILED)
@@ -409,7 +409,7 @@ def _for_people(table: Table) -> tuple[list[Column], Iterator[Sequence[object]]]
     """Return the columns that people see, and their rows."""
     columns, rows = table.columns, _rows(table)
     shown = [column.people != "never" and column.name not in table.hidden for column in columns]
-    if any(column.people == "filled" for column in columns):  # all rows decide about it
+    if any(column.people == "filled" for column in columns):  # this depends on all rows
         every = list(rows)
         filled = [any(row[at] is not None and row[at] is not False for row in every) for at in range(len(columns))]
         shown = [seen and (filled[at] or columns[at].people == "always") for at, seen in enumerate(shown)]

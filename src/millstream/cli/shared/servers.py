@@ -50,10 +50,10 @@ class UnknownContextError(NoServerError):
 class ServerSource:
     """A source that names a server."""
 
-    origin: str  # Source of that, in words
-    url: str = field(default="", repr=False)  # That it names; empty where it names a context
-    context: str = ""  # That it names; empty where it names a URL
-    explicit: bool = False  # On the command line, by ``--context``
+    origin: str  # Text about the source
+    url: str = field(default="", repr=False)  # URL that it names; empty if it names a context
+    context: str = ""  # Context that it names; empty if it names a URL
+    explicit: bool = False  # True for ``--context`` on the command line
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ def given_context(ctx: click.Context, param: click.Parameter, value: str | None)
 
 def given_url(ctx: click.Context, param: click.Parameter | None, value: str | None) -> str | None:  # noqa: ARG001 - click's signature
     """Return the URL of the chosen server, as the argument of a command."""
-    if ctx.resilient_parsing:  # a shell asks for completions, and must not be asked back
+    if ctx.resilient_parsing:  # a shell requests completions, so no prompt may appear
         return value
     choice = ServerChoice(value, ctx.meta.get(GIVEN))
     try:

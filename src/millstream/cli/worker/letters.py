@@ -20,7 +20,7 @@ def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
         if name == envelope.FIELD and value.startswith(envelope.MAGIC):
             try:
                 found = envelope.parse(value)
-            except ValueError:  # damaged: it is shown as it is
+            except ValueError:  # damaged: shown unchanged
                 continue
             try:
                 return found.headers, parse_record(found.body)

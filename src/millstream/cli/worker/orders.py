@@ -93,7 +93,7 @@ async def _ended(line: Line, ids: list[str], seconds: float) -> None:
     until = time.monotonic() + seconds
     while True:
         states = await protocol.end_states(line, ids)
-        # on a cluster to sign off is not one step: it is believed that one is missing when it still is at the next look
+        # on a cluster, signing off is not atomic: a worker counts as missing only after two checks in a row
         missing = [worker for worker in ids if states[worker] == before.get(worker) == "vanished"]
         resumed = [worker for worker in ids if states[worker] == "resumed"]
         if resumed:

@@ -124,7 +124,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
         kill_after = kill_limit(kill_blocked_after, reload=reload)
     except UsageError as error:
         raise click.UsageError(str(error)) from None
-    # Workers are processes of their own, so what they are to know goes by their environment
+    # Workers are separate processes, so their settings are passed in the environment
     environment = dict(os.environ)
     environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
@@ -142,7 +142,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
     try:
-        # Among the settings that may be invalid, since it reads one: MILLSTREAM_FAILPOINTS, deeper down
+        # This import may fail on an invalid setting: it reads MILLSTREAM_FAILPOINTS
         if url:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)
     except ConfigError as error:

@@ -2,12 +2,12 @@
 
 ``python -m millstream.maintenance.log.diverged DIRECTORY UPTO NAME KEEP`` writes the history after offset ``UPTO`` (-1:
 the whole history). ``NAME``, a ``.jsonl`` file, has the format of ``millstream log dump -o jsonl``. A ``.resp`` file
-next to it has the changes as commands for ``redis-cli --pipe``. On success both files are on disk under their names.
-Of the earlier files, the latest stay, ``KEEP`` in all.
+next to it has the changes as commands for ``redis-cli --pipe``. On success both files are on disk under their names,
+and all but the ``KEEP`` latest pairs of files have been removed.
 
 The process runs next to the server and ends when its standard input is closed, like compaction. It prints three
-numbers: the number of records; 1 if the log was rewritten after ``UPTO``, so that earlier changes are not separable,
-else 0; and the number of files that exist now.
+numbers. The first is the number of records. The second is 1 if the log was rewritten after ``UPTO``, so that earlier
+changes are not separable, and else 0. The third is the number of pairs of files that exist now.
 
 =========  ==================================================
 exit code  meaning

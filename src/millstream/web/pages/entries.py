@@ -127,9 +127,9 @@ ENTRIES, MOST = 50, 500
 
 
 def window(words: Mapping[str, str], now_ms: int, count: int) -> Window:
-    """Return the range from the parameters of an address:
+    """Return the range from the parameters of an address.
 
-    ``from``, ``to``, ``order``, and ``before`` or ``after`` an id.
+    The parameters are ``from``, ``to``, ``order``, and ``before`` or ``after`` an id.
     """
     low = _bound("from", words.get("from", ""), now_ms, "-")
     high = _bound("to", words.get("to", ""), now_ms, "+")
