@@ -2,7 +2,7 @@
 
 A duration is ``500ms``, ``30s``, ``10m``, ``12h`` or ``7d``. Parts may be joined (``1h30m``) and have a fraction
 (``1.5h``). A time is ISO 8601 (UTC unless it names a zone), a duration before now (``10m``, ``10m ago``, ``10m-ago``),
-``now``, milliseconds since 1970, or an entry's id, which begins with them.
+``now``, milliseconds since 1970, or an entry's id, which begins with them. This module does no I/O.
 """
 
 import re

@@ -152,7 +152,7 @@ class StreamSub:
     claim_min_idle_time: int | None = None
 
     def ours(self) -> OurSub:
-        """Return the equal StreamSub of Millstream.
+        """Return Millstream's own StreamSub with the same settings.
 
         Raises:
             ConfigError: it has no group.

@@ -1,7 +1,7 @@
 """The JSON that Grafana imports, made from a short description of each panel.
 
 Queries use the data source that the dashboard's first variable selects, so one file fits every installation. Panels are
-placed two in a row and numbered in order: the same description gives the same bytes.
+placed two in a row and numbered in order: the same description gives the same bytes. This module does no I/O.
 
 Source: https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
 """

@@ -1,7 +1,8 @@
 """Charts as SVG. They use CSS classes instead of colours, so the stylesheet's light and dark themes apply.
 
 The first half (frame, text, grid, time axis) does not depend on the console: the demo's page and the benchmarks use it
-too. No chart of the console has style attributes, since its content security policy forbids them.
+too. No chart of the console has style attributes, since its content security policy forbids them. This module does no
+I/O.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

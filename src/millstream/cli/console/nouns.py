@@ -221,7 +221,7 @@ def later() -> None:
 
 @click.group(cls=NounGroup, rows=JOB, changes=("jobs.changes",), epilog=EXIT_LIST)
 def job() -> None:
-    """Show and cancel jobs: entries published with `result=`, whose publishers want what the handler returns.
+    """Show and cancel jobs: entries published with `result=`, which keeps the handler's return value.
 
     \b
     Examples:
@@ -249,7 +249,7 @@ def schedule() -> None:
 
 @click.group(cls=NounGroup, rows=LIMIT, changes=("limits.changes",))
 def limit() -> None:
-    """Limits of the fleet: rates and simultaneous runs that hold for all workers together.
+    """Show and set limits of the fleet: rates and simultaneous runs that hold for all workers together.
 
     The code of workers declares them (`@app.subscriber(limit=)`). A rate that is set here holds in place of the code's.
 
