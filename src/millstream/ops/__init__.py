@@ -1,4 +1,4 @@
-"""A person's questions to a server and changes on it: the mechanism here, and one folder for each noun.
+"""Queries and changes that people make on a server: shared parts here, and one folder for each kind of object.
 
-``status`` modules are PURE: facts as they are shown. ``reading`` asks the server. ``changes`` has the actions.
+``status`` modules are PURE: values as they are shown. ``reading`` queries the server. ``changes`` declares the actions.
 """

@@ -1,7 +1,7 @@
-"""The declaration of an action: one async function whose parameters say all that doors need to know. Pure.
+"""The declaration of an action: an async function with annotated parameters. Pure.
 
-``@action`` reads the signature. The doors are made from it: the command of the shell, the form of a page, the line that
-repeats the change, and its parser. So are the rights that are looked at, and the table of docs/changes.md.
+``@action`` reads the signature. The shell command, the page's form, the command line that repeats the change and its
+parser are made from it. So are the check of rights and the table of docs/changes.md.
 """
 
 import re
@@ -16,55 +16,55 @@ from millstream.errors import UsageError
 from millstream.ops.words import command_words
 
 Texts: TypeAlias = Mapping[str, str]
-"""A user's texts, by the names of the words; a flag is there or not."""
+"""Texts that a user gave, by parameter name; a set flag has a key."""
 
 Kind = Literal["argument", "option", "flag", "hidden"]
-"""Where a word is written; ``hidden``: only in forms."""
+"""The place of a parameter in the shell; a ``hidden`` one is in forms only."""
 
 Make: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word of a change, in every door."""
+    """One parameter of an action, for the shell, forms and docs."""
 
     kind: Kind  # Argument, option, flag or hidden
     metavar: str = ""  # Placeholder in the shell; ``STREAM``
     says: str = ""  # Text for the help
     name: str = ""  # Name in forms, and of the option; that of the parameter unless given
     typed: str = ""  # The name for click, by which a shell completes it; ``name`` unless given
-    title: str = ""  # Precedes its input in a form; without one the form has no input for it
-    hint: str = ""  # An example in the input; of a flag what it means
-    read: Callable[[str], Any] | None = None  # Makes a value of the text, or raises ValueError or UsageError
+    title: str = ""  # Label of its input in a form; without a title the form has no input
+    hint: str = ""  # An example in the input; for a flag its meaning
+    read: Callable[[str], Any] | None = None  # Converts the text to a value, or raises ValueError or UsageError
     between: str = ""  # Separator of its values in one text; without it, the text is one value
-    needed: bool = False  # A form cannot do without it
-    required: bool = False  # Neither can the shell
+    needed: bool = False  # True if a form requires it
+    required: bool = False  # True if the shell requires it
     usual: str | None = None  # The value in the shell where none is typed
-    values: tuple[str, ...] = ()  # All that it may be
-    least: float | None = None  # The least number it may be; an int takes whole numbers only
-    form: bool = True  # Forms may say it; otherwise the door does
-    shown: bool = False  # The line of docs/changes.md has it, though others do as well
+    values: tuple[str, ...] = ()  # The allowed values
+    least: float | None = None  # The lowest number allowed; an int takes whole numbers only
+    form: bool = True  # True if a form may set it; otherwise the page or the shell does
+    shown: bool = False  # True if its line in docs/changes.md shows it though it is optional
 
     @property
     def flag(self) -> bool:
-        """True for a checked box in a form."""
+        """True for a flag, which a form shows as a checkbox."""
         return self.kind == "flag"
 
     @property
     def option(self) -> str:
-        """The option as it is typed."""
+        """Name of the option with its dashes, as a user types it."""
         return f"--{self.name.replace('_', '-')}"
 
     def several(self, text: str) -> list[str]:
-        """The values in a text."""
+        """Split a text into its values."""
         return [each for each in re.split(self.between, text) if each] if self.between else [text]
 
     def joined(self, values: Iterable[str]) -> str:
-        """The text of several values."""
+        """Join values to one text that :meth:`several` splits."""
         return next((sign for sign in (" ", "\n") if re.match(self.between or " ", sign)), "\0").join(values)
 
     def value(self, texts: Texts, default: Any) -> Any:
-        """The value that was written."""
+        """Return the parameter's value from the user's texts, or its default."""
         if self.kind == "flag":
             return self.name in texts
         text = texts.get(self.name)
@@ -82,7 +82,7 @@ class Word:
         return self.metavar or self.name if self.kind == "argument" else f"{self.option} {self.metavar}".rstrip()
 
     def _typed(self) -> str:
-        """The word as its user knows it: an option, or the name of an argument in the help."""
+        """Return the parameter's name for messages: the option, or the argument's name in the help."""
         if self.kind != "argument":
             return self.option
         plain = self.metavar.strip("[].")
@@ -99,19 +99,19 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several words that make one value: a choice of entries, a group's new place."""
+    """Several parameters that make one value, such as a choice of entries or a group's new position."""
 
-    read: Callable[[Mapping[str, Any]], Any]  # Makes the value of those of the words, by their names; raises UsageError
+    read: Callable[[Mapping[str, Any]], Any]  # Makes one value of theirs; raises UsageError
     words: tuple[Word, ...]  # The words
 
     def value(self, texts: Texts, _default: Any) -> Any:
-        """The value, as of :meth:`Word.value`."""
+        """Return the combined value; see :meth:`Word.value`."""
         return self.read({word.name: word.value(texts, None) for word in self.words})
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The way in which an action goes over the partitions of a stream."""
+    """The functions that find the partitions which an action concerns."""
 
     # Returns the keys in place of a named stream, asked over a line; none if it is not partitioned
     keys: Callable[[Any, str], Awaitable[Sequence[str]]]
@@ -127,54 +127,54 @@ class Action:
     says: str  # Its effect, for a button's title and the list of commands
     make: Make  # The declared function, which plans it
     parameters: Mapping[str, tuple[Word | Together, Any]]  # Parameters of the function, each with its default
-    commands: tuple[str, ...]  # Raw commands it runs at most, for what the user may not do
-    loses: bool  # Something is gone afterwards that its undo does not bring back, or not all of it
+    commands: tuple[str, ...]  # All raw commands that it may run, to check the user's rights
+    loses: bool  # True if its undo does not restore all that it removes
     undo: str  # The action that undoes it; empty where there is none
     # The word that names the key it writes; ``registry`` where that is the registry of workers, empty where the
     # function finds out
     writes: str
-    parts: Spread | None = None  # Its way over partitions; None if it takes the key of one
+    parts: Spread | None = None  # The way to find partitions; None if it takes one partition's key
 
     @property
     def noun(self) -> str:
-        """The kind of thing that it changes."""
+        """The kind of object that the action changes, such as ``group``."""
         return self.name.partition(" ")[0]
 
     @property
     def verb(self) -> str:
-        """The change that it makes."""
+        """The kind of change, such as ``rewind``."""
         return self.name.partition(" ")[2]
 
     @property
     def registry(self) -> bool:
-        """True when it writes the registry of workers, and no stream."""
+        """True if the action writes the registry of workers instead of a stream."""
         return self.writes == "registry"
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """Its words, in the order of the signature."""
+        """The action's parameters in the order of the signature."""
         found = [each for each, _ in self.parameters.values()]
         return tuple(chain.from_iterable(each.words if isinstance(each, Together) else (each,) for each in found))
 
     @property
     def fields(self) -> tuple[Word, ...]:
-        """The inputs of a form; the page says the stream and the group."""
+        """The parameters with an input in the form; the page itself gives the stream and the group."""
         return tuple(word for word in self.words if word.title)
 
     @property
     def line(self) -> str:
-        """Its command line, with the missing values in capitals."""
+        """The action's command line with placeholders in capitals."""
         arguments = [word.metavar for word in self.words if word.kind == "argument"]
         shown = [word for word in self.words if word.kind == "option" and (word.needed or word.shown)]
         options = [f"{word.option} {word.metavar}" for word in shown]
         return " ".join(("millstream", self.name, *arguments, *options))
 
     def bound(self, texts: Texts) -> dict[str, Any]:
-        """The arguments of the function."""
+        """Return the function's arguments, read from the user's texts."""
         return {name: word.value(texts, default) for name, (word, default) in self.parameters.items()}
 
     def typed(self, texts: Texts) -> tuple[str, ...]:
-        """The command line for these texts, as words."""
+        """Return the command line for the user's texts, split into words."""
         arguments, options = list[str](), list[str]()
         for word in self.words:
             text = texts.get(word.name)
@@ -187,7 +187,7 @@ class Action:
         return command_words(self.name, *arguments, options=options)
 
     def parsed(self, words: Sequence[str]) -> dict[str, str]:
-        """The texts of a command line: :meth:`typed` turned round."""
+        """Parse a command line to texts, the reverse of :meth:`typed`."""
         found, rest, given = dict[str, str](), iter(words), list[str]()
         options = {word.option: word for word in self.words if word.kind in {"option", "flag"}}
         for text in rest:
@@ -207,7 +207,7 @@ class Action:
 
 
 REGISTERED: dict[str, Action] = {}
-"""Name -> action, of the modules that are loaded; ``ops.every`` loads all."""
+"""Actions by name, from the modules loaded so far; ``ops.every`` loads all."""
 
 
 def action(
@@ -219,7 +219,7 @@ def action(
     writes: str = "key",
     parts: Spread | None = None,
 ) -> Callable[[Make], Action]:
-    """Declare an action: the function plans it, and its parameters are its words."""
+    """Declare an action: the decorated function plans the change from its annotated parameters."""
 
     def declared(make: Make) -> Action:
         hints = typing.get_type_hints(make, include_extras=True)
@@ -233,7 +233,7 @@ def action(
 
 
 def _word(parameter: Parameter, hint: Any) -> Word | Together:
-    """The word that a parameter is annotated with."""
+    """Return the annotation of a parameter, completed by its name, default and values."""
     kind, *_, word = typing.get_args(hint)
     if isinstance(word, Together):
         return word
@@ -244,6 +244,6 @@ def _word(parameter: Parameter, hint: Any) -> Word | Together:
 
 
 def form_of(line: Sequence[str]) -> dict[str, str] | None:
-    """The words of a page's form for a command line of an action; None for any other line."""
+    """Return the values of the page's form for an action's command line; None for another command line."""
     found = REGISTERED.get(" ".join(line[1:3]))
     return None if found is None else {"do": found.name, **found.parsed(line[3:])}

@@ -1,4 +1,4 @@
-"""Parts of every reading function: the server's time limit, refusals as errors with their subject, notes of traffic."""
+"""Parts that all reading functions share: the time limit, errors for refused commands, and a log of replies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +9,7 @@ from millstream.errors import MillstreamError
 from millstream.texts import said
 
 PATIENCE = 10.0
-"""Seconds that a round trip may take; a page of many streams is one."""
+"""Time limit of one round trip in seconds; one round trip may read many streams."""
 
 
 class NotReadableError(MillstreamError):
@@ -31,7 +31,7 @@ class NotAllowedError(NotReadableError):
 
 
 def unreadable(text: str, stream: str) -> NotReadableError:
-    """The error for what :func:`explained` made of a server's refusal."""
+    """Return the exception for a refusal that :func:`explained` put into words."""
     # redis-py takes NOPERM off; the rest is Redis's wording since ACLs exist
     said = text.removeprefix(f"{stream}: ").lower()
     denied = said.startswith(("noperm", "noauth")) or "no permissions" in said
@@ -39,12 +39,12 @@ def unreadable(text: str, stream: str) -> NotReadableError:
 
 
 async def calls(line: Line, commands: Sequence[Command]) -> list[Reply]:
-    """The replies to commands, each of which names a key, sent in one round trip."""
+    """Send commands in one round trip and return their replies; each command names a key."""
     return list(await line.calls(commands, timeout=PATIENCE)) if commands else []
 
 
 def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
-    """The reply, unless it is a refusal."""
+    """Return the reply; raise an error if it is a refusal."""
     said = refusal(reply)
     if said is None:
         return reply
@@ -52,7 +52,7 @@ def checked(reply: Reply, stream: str, group: str | None = None) -> Reply:
 
 
 def explained(said: str, stream: str, group: str | None = None) -> str:
-    """The meaning of the server's refusal, for the person who named a stream and a group."""
+    """Return the server's refusal in words for the person who named the stream and the group."""
     if "no such key" in said:
         return f"there is no stream {stream!r}: check the name, and the database in the URL"
     if said.startswith("WRONGTYPE"):
@@ -63,16 +63,16 @@ def explained(said: str, stream: str, group: str | None = None) -> str:
 
 
 async def is_missing(line: Line, key: str) -> bool:
-    """True when nothing is at a key."""
+    """Return True if the key does not exist."""
     return await line.near(key).calls([("EXISTS", key)]) == [0]
 
 
 Note: TypeAlias = Callable[[int, Sequence[Command], Sequence[Reply]], None]
-"""Called with the number of a cluster's node, commands and their replies."""
+"""Callback with the number of the cluster's node, the commands and their replies."""
 
 
 class NotedLine(Line):
-    """A line that sends over another, and reports the replies."""
+    """A connection that sends over another one and passes each reply to a callback."""
 
     def __init__(self, line: Line, note: Note, node: int = 0) -> None:  # not Line's: there is no connection of its own
         self._to = line
@@ -82,19 +82,19 @@ class NotedLine(Line):
     def calls(
         self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
     ) -> "asyncio.Future[list[Reply]]":
-        """Send as :meth:`Line.calls` does."""
+        """Send commands as :meth:`Line.calls` does."""
         return asyncio.ensure_future(self._noted(commands, self._to.calls(commands, timeout=timeout, only_if=only_if)))
 
     def wall_time(self) -> int:
-        """The time, as of :meth:`Line.wall_time`."""
+        """Return the wall time; see :meth:`Line.wall_time`."""
         return self._to.wall_time()
 
     def near(self, key: str) -> Line:
-        """The line, as of :meth:`Line.near`."""
+        """Return the connection for a key; see :meth:`Line.near`."""
         return NotedLine(self._to.near(key), self._note)
 
     async def nodes(self) -> list[Line]:
-        """The nodes, as of :meth:`Line.nodes`."""
+        """Return one connection for each node; see :meth:`Line.nodes`."""
         return [NotedLine(each, self._note, number) for number, each in enumerate(await self._to.nodes())]
 
     async def _noted(self, commands: Sequence[Command], asked: Awaitable[list[Reply]]) -> list[Reply]:
@@ -107,10 +107,10 @@ Record: TypeAlias = dict[str, Any]
 
 
 def record(row: Sequence[Any]) -> Record:
-    """One of XINFO's maps, which RESP2 sends as names and values in turn."""
+    """Return one of XINFO's maps as a dict; RESP2 sends it as a flat list of names and values."""
     return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
 
 
 def refusal(reply: Reply) -> str | None:
-    """The server's words where it refused; None where it answered."""
+    """Return the server's error text; None if the reply is not an error."""
     return said(reply) if isinstance(reply, Exception) else None

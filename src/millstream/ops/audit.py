@@ -1,8 +1,8 @@
-"""The record of changes: one entry of the stream ``millstream:audit`` for each, with its author, time and place.
+"""The audit stream ``millstream:audit``: one entry for each change, with its author, time and origin.
 
 The stream is bounded (about :data:`MOST` entries). Anyone with the right to write it can write anything into it, so its
-content is shown escaped and never run. An undo is built from its parts like any other change, with its preview and its
-question.
+content is shown escaped and never run. An undo is built from the entry's fields like any other change. It has a preview
+and a confirmation too.
 """
 
 import base64
@@ -20,10 +20,10 @@ from millstream.ops.words import before, raw_line, shell_line, text_of
 from millstream.texts import plural, said
 
 KEY = "millstream:audit"
-"""The audit stream; on a cluster it is on one node, as any key."""
+"""Key of the audit stream; a cluster keeps it on one node, like any key."""
 
 MOST = 10_000
-"""Entries of it that are kept, about."""
+"""Approximate limit of the audit stream's length, in entries."""
 
 _PAGE = 200
 _TEXT = 2_000  # characters of commands that are written down; the ids of a long list are in ``held`` as well
@@ -35,38 +35,38 @@ _FIELDS = ("change", "action", "stream", "group", "who", "user", "from", "via", 
 class Actor:
     """The author of a change."""
 
-    who: str  # The person, as far as is known: ``alice@host``, or a name that a proxy vouches for
+    who: str  # The person, if known: ``alice@host``, or a name from a trusted proxy
     place: str  # A host and process, or a browser's address
     via: str = "shell"  # ``shell`` or ``console``
-    user: str = ""  # The server's own name of the user, where it reports it
+    user: str = ""  # User name on the server, if the server reports it
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change, as it was written down."""
+    """One change, as the audit stream records it."""
 
     id: str  # The id of the entry in the audit stream; begins with the time
     change: str  # The name that the entries of one change share
     action: str  # Its name, as in ``actions.ACTIONS``
-    stream: str  # Key of the stream it was made on; empty where it was on none
+    stream: str  # Key of the changed stream; empty if there is none
     group: str  # Its group, or empty
     who: str  # See :class:`Actor`
     user: str  # User name on the server, or empty
     place: str  # Host and process, or a browser's address
     via: str  # The door: shell, page
-    line: str  # The command line that does the same
+    line: str  # The command line that makes the same change
     commands: str  # The raw commands, one a line; a long list is cut
     undo: str  # The command line that undoes it; empty where there is none
     note: str  # The reason why all or a part of it cannot be undone
-    done: int  # Steps that were taken
-    moved: int  # Steps that were not, since their facts moved or the server refused
+    done: int  # Number of steps that were made
+    moved: int  # Number of steps that were skipped or refused
     # Pending entries as they were, for the undo; None where they cannot be read
     held: tuple[HeldEntry, ...] | None = ()
     now: str | None = None  # Their holder since then, ``""`` for none; None where they are not pending any more
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
-    """The XADD of a change; the caller appends its outcome, ``done`` and ``moved`` with their counts."""
+    """Return the XADD of a change without its outcome; the caller appends ``done`` and ``moved`` with their counts."""
     values = {
         "change": change,
         "action": plan.action,
@@ -89,10 +89,10 @@ def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:
 
 
 async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -> tuple[str, str]:
-    """Put the entry of a change into the audit stream, after the change itself.
+    """Add the entry of a change to the audit stream, after the change itself.
 
     Returns:
-        Its id, or an empty text and why it could not be written.
+        The entry's id and "", or "" and the reason why it could not be written.
     """
     try:
         (reply,) = await line.near(KEY).calls([(*entry, "done", done, "moved", moved)])
@@ -102,32 +102,32 @@ async def write_down(line: Line, entry: Command, *, done: int, moved: int = 0) -
 
 
 def until_then(change: str, error: BaseException) -> str:
-    """A sentence that says where the finished part of a failed change is recorded."""
+    """Return a sentence for a failed change: the place of the record of its finished part."""
     if notes := getattr(error, "__notes__", ()):
         return f"The changes made until then could not be written to the audit stream: {' '.join(notes)}"
     return f"The changes made until then are in the audit stream as {change}"
 
 
 def undo_line(plan: ChangePlan, change: str = "") -> str:
-    """The command line that undoes a change; empty where there is none."""
+    """Return the command line that undoes a change; empty if it cannot be undone."""
     if plan.undo.words:
         return shell_line(plan.undo.words)
     return shell_line(("millstream", "audit", "undo", change)) if plan.undo.by_audit and change else ""
 
 
 def cut(text: str) -> str:
-    """A text that is short enough to be kept."""
+    """Shorten a text to the length that the audit stream keeps."""
     return text if len(text) <= _TEXT else f"{text[:_TEXT]} ... ({plural(len(text) - _TEXT, 'more character')})"
 
 
 def packed(held: tuple[HeldEntry, ...]) -> bytes:
-    """Pending entries as they are kept in an audit entry."""
+    """Compress pending entries for an audit entry."""
     rows = [[each.id, _safe(each.consumer), each.since_ms, each.deliveries] for each in held]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
 
 
 def _safe(name: str) -> str | list[str]:
-    """A name as JSON has it; of other bytes than UTF-8, in a list and base64."""
+    """Return a name as JSON can hold it; a name that is not UTF-8 becomes a list with its base64 text."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -136,7 +136,7 @@ def _safe(name: str) -> str | list[str]:
 
 
 def unpacked(data: bytes) -> tuple[HeldEntry, ...] | None:
-    """Pending entries of an audit entry; None where we did not write it."""
+    """Return the pending entries of an audit entry; None if :func:`packed` did not write the data."""
     reader = zlib.decompressobj()
     try:
         rows = json.loads(reader.decompress(data, _HELD))
@@ -162,7 +162,7 @@ def _is_count(value: object) -> bool:
 
 
 def entry_of(row: Any) -> AuditEntry:
-    """An entry of the audit stream, for any content."""
+    """Parse an entry of the audit stream, whatever its content."""
     flat = row[1]
     raw: dict[str, bytes] = {
         name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)
@@ -184,7 +184,7 @@ def _number(raw: bytes | None) -> int:
 
 
 async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry, None]:
-    """The audit stream, the newest first, a page at a time."""
+    """Read the audit stream page by page, newest first."""
     end: bytes | str = LAST
     while True:
         (rows,) = await line.near(KEY).calls([("XREVRANGE", KEY, end, since_ms, "COUNT", _PAGE)])
@@ -199,7 +199,7 @@ async def entries(line: Line, *, since_ms: int = 0) -> AsyncGenerator[AuditEntry
 
 
 async def entries_of(line: Line, change: str) -> list[AuditEntry]:
-    """The entries of one change, oldest first."""
+    """Return the audit entries of one change, oldest first."""
     name = change
     if "-" in change:
         named = [one.change async for one in entries(line) if one.id == change]

@@ -1,4 +1,4 @@
-"""All actions, in the order in which a page and docs/changes.md list them."""
+"""All actions, in the order of the console's pages and docs/changes.md."""
 
 from millstream.ops.actions import REGISTERED
 from millstream.ops.groups import changes as groups
@@ -19,6 +19,6 @@ _MODULES = (*_CHANGES, later, schedules, jobs, limits)
 _NOUNS = ("group", "consumer", "pending", "stream", "audit", "dead", "worker", "later", "schedule", "job", "limit")
 
 BY_NAME = dict(sorted(REGISTERED.items(), key=lambda found: _NOUNS.index(found[1].noun)))
-"""Name -> action."""
+"""Actions by name."""
 
 ACTIONS = tuple(BY_NAME.values())

@@ -1,9 +1,9 @@
-"""Making a change: each step is taken only while the facts that it was planned on are unchanged.
+"""Making a change: each step runs only while the facts from which it was planned are unchanged.
 
-WATCH would not do: no server breaks it when a group, a consumer or a pending entry changes. So one script looks and
-acts (``guarded.lua``), and writes the audit entry in the same step. Without scripts, on the server or for the user, the
-facts are looked at right before the transaction that acts. They are looked at once more in it, so that a change in
-between is at least reported. A cluster's audit stream is on a node of its own, and written next.
+WATCH does not suffice: it ignores changes of a group, a consumer or a pending entry on every server. So one script
+(``guarded.lua``) checks the facts, acts, and writes the audit entry, all atomically. If the server or the user cannot
+run scripts, the facts are checked right before the transaction that acts. The transaction reads them once more, so that
+a change in between is at least reported. A cluster may keep the audit stream on another node, so it is written next.
 
 The script blocks the server for at most :data:`STEPS` steps at a time.
 """
@@ -33,8 +33,10 @@ _NO_SCRIPT = (
 )
 
 Became = Literal["done", "moved", "refused", "late"]
-"""Results of a step: taken; not taken, as its facts changed; not taken, or not wholly, as the server refused; taken,
-though its facts changed in the moment between the look and the step.
+"""Results of a step.
+
+``done``: made. ``moved``: skipped, as its facts changed. ``refused``: the server refused it, wholly or in part.
+``late``: made, though its facts changed in the moment between the check and the step.
 """
 
 
@@ -44,8 +46,8 @@ class StepResult:
 
     step: Step  # The step
     became: Became  # See :data:`Became`
-    count: int = 0  # Entries that its last command touched, where that says so
-    why: str = ""  # The fact that changed, or the server's words; of a letter that was put back, its new place
+    count: int = 0  # Number of entries that its last command changed, if its reply has it
+    why: str = ""  # The changed fact, or the server's error; for a letter put back, its new position
     reply: str = ""  # Reply to its last command, as text: the id of an entry that was added
 
 
@@ -56,31 +58,31 @@ class ChangeOutcome:
     results: tuple[StepResult, ...] = ()  # Results of its steps, in their order
     audit: tuple[str, ...] = ()  # Ids of its audit entries
     change: str = ""  # The name its audit entries share, for ``millstream audit undo``
-    unaudited: str = ""  # The reason why it is not, or not wholly, in the audit stream; empty where it is
-    unguarded: bool = False  # No script could be run, so that look and step were two
-    stopped: bool = False  # It was interrupted, so that some steps were not looked at
+    unaudited: str = ""  # The reason why the audit stream lacks it or a part of it; empty if it is complete
+    unguarded: bool = False  # True if no script could run, so that check and step were not atomic
+    stopped: bool = False  # True if it was interrupted before all steps
 
     @property
     def written(self) -> str:
-        """The name by which the audit stream has it, and an undo may find it; empty where it has nothing of it."""
+        """Name of the change in the audit stream, for an undo; empty if no entry was written."""
         return self.change if self.audit else ""
 
     def of(self, *became: Became) -> list[StepResult]:
-        """The steps that ended so."""
+        """Return the results of these kinds."""
         return [result for result in self.results if result.became in became]
 
     @property
     def done(self) -> int:
-        """Steps that were taken."""
+        """Number of steps that were made."""
         return len(self.of("done", "late"))
 
     @property
     def whole(self) -> bool:
-        """True if everything was done as it was planned."""
+        """True if every step was made as planned."""
         return not self.stopped and all(result.became == "done" for result in self.results)
 
     def joined(self, other: "ChangeOutcome") -> "ChangeOutcome":
-        """Both as one."""
+        """Return the outcome of both parts together."""
         return ChangeOutcome(
             self.results + other.results,
             self.audit + other.audit,
@@ -92,7 +94,7 @@ class ChangeOutcome:
 
 
 async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> ChangeOutcome:
-    """Make a change."""
+    """Make a change, at most :data:`STEPS` steps at a time."""
     outcome = ChangeOutcome(change=change)
     for start in range(0, len(plan.steps), STEPS):
         part = replace(plan, steps=plan.steps[start : start + STEPS], undo=_part_of(plan, start))
@@ -108,7 +110,7 @@ async def apply(line: Line, plan: ChangePlan, actor: Actor, change: str) -> Chan
 
 
 def _part_of(plan: ChangePlan, start: int) -> Any:
-    """The undo of a part of a change, with the held entries of that part only."""
+    """Return the undo of a part of a change, with only the pending entries of that part."""
     if len(plan.steps) <= STEPS:
         return plan.undo
     ids = {step.entry for step in plan.steps[start : start + STEPS]}
@@ -117,7 +119,7 @@ def _part_of(plan: ChangePlan, start: int) -> Any:
 
 @dataclass(slots=True)
 class _StepBatch:
-    """Steps that are taken at once."""
+    """Steps that run together in one script or transaction."""
 
     line: Line
     plan: ChangePlan
@@ -128,7 +130,7 @@ class _StepBatch:
         self.near = self.line.near(self.plan.place)
 
     async def run(self) -> ChangeOutcome:
-        """The best way that the server lets us go."""
+        """Make the steps in the safest way that the server allows."""
         if not isinstance(self.line, ClusterLine):
             # a user that may not write the audit stream is refused the whole script, and may still make the change
             rows = await self._script(self.audit)
@@ -141,7 +143,7 @@ class _StepBatch:
         return await self._written(outcome) if outcome.done else outcome
 
     async def _script(self, audit: Command) -> list[Any] | None:
-        """The script's rows; None where it was not run."""
+        """Run the script and return its rows; None if the script was refused."""
         keys = (self.plan.place, KEY) if audit else (self.plan.place,)
         words = _words(self.plan.steps, audit)
         reply = (await self.near.calls([("EVAL", SCRIPT, len(keys), *keys, *words)]))[0]
@@ -162,7 +164,7 @@ class _StepBatch:
         )
 
     async def _transaction(self) -> ChangeOutcome:
-        """Look, then act on the unchanged facts, and look again in the same step."""
+        """Check the facts, then act on those unchanged and read them again in one transaction."""
         steps = self.plan.steps
         reads = [check.read for step in steps for check in step.checks]
         # an empty one first: after a MULTI that the user may not send, the commands would run one by one
@@ -188,14 +190,14 @@ class _StepBatch:
         return ChangeOutcome(tuple(acted.get(id(result.step), result) for result in results), unguarded=True)
 
     async def _written(self, outcome: ChangeOutcome) -> ChangeOutcome:
-        """The audit entry, where it could not be written in the same step."""
+        """Write the audit entry after the steps, if it could not be written with them."""
         moved = len(outcome.results) - outcome.done
         entry, why = await write_down(self.line, self.audit, done=outcome.done, moved=moved)
         return replace(outcome, unaudited=why) if why else replace(outcome, audit=(entry,))
 
 
 def _words(steps: Sequence[Step], audit: Command) -> list[Any]:
-    """Steps as the script reads them."""
+    """Return the steps as arguments of the script."""
     words: list[Any] = [len(steps)]
     for step in steps:
         words.append(len(step.commands))
@@ -218,7 +220,7 @@ def _check_words(check: FactCheck) -> list[Any]:
 
 
 def _result(step: Step, row: list[bytes]) -> StepResult:
-    """The result of a step, from the script's reply."""
+    """Return the result of a step from the script's reply."""
     became, *rest = [word.decode(errors="surrogateescape") for word in row]
     if became == "done":
         return StepResult(step, "done", _count(rest[0]), reply=rest[0])
@@ -232,7 +234,7 @@ def _result(step: Step, row: list[bytes]) -> StepResult:
 
 
 def _is_gone(error: str) -> bool:
-    """True if a question was refused since what it was about does not exist any more."""
+    """Return True if a check failed because the stream or group does not exist any more."""
     return error.startswith(("NOGROUP", "WRONGTYPE")) or "no such key" in error
 
 
@@ -251,7 +253,7 @@ def _moved(step: Step, replies: Sequence[Any]) -> str | None:
 
 
 def _acted(step: Step, replies: Sequence[Any]) -> StepResult:
-    """The result of a step, from the transaction's replies: those of its checks, then those of its commands."""
+    """Return the result of a step from the transaction's replies: first to its checks, then to its commands."""
     looked, done = replies[: len(step.checks)], replies[len(step.checks) :]
     refused = next((reply for reply in done if isinstance(reply, Exception)), None)
     if refused is not None:

@@ -1,6 +1,6 @@
-"""Each change, from a user's texts to a plan that can be previewed, and from there to its outcome.
+"""The way of each change: from a user's texts to a plan with a preview, and then to its outcome.
 
-The shell and the page act by these alone, and prepare by :mod:`millstream.ops.spread`, so that both can do the same.
+The shell and the pages make changes only by these functions and :mod:`millstream.ops.spread`, so both can do the same.
 """
 
 import asyncio
@@ -19,44 +19,47 @@ from millstream.ops.rights import Rights, rights_on
 from millstream.worker.registry import protocol
 
 Page: TypeAlias = ChangePlan | tuple[StepResult, ...]
-"""One part of a change, or the results of what changed after the preview and is skipped."""
+"""One part of a change as a plan, or the results of steps skipped because they changed after the preview."""
 
 Pages = Callable[[Line], AsyncGenerator[Page, None]]
-"""The parts of a change that is made page by page; each is read when it is its turn."""
+"""Function that yields the parts of a long change; each part is read when its turn comes."""
 
 Work = Callable[[Line, list[StepResult], Counting, asyncio.Event], Awaitable[None]]
-"""A change that is made in another way than by the steps of a plan: puts what became of each part into the list, tells
-how many there were, and ends between two parts when the event is set."""
+"""Function that makes a change without the steps of a plan.
+
+It appends the result of each part to the list and calls back with their number. It ends between two parts if the event
+is set.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A change that can be previewed and then made."""
+    """A change that is ready for a preview and can then be made."""
 
-    plan: ChangePlan  # The whole plan, or a summary of it where it is made page by page
-    entries: int = 0  # Number of entries that it concerns; 0 for none
-    pages: Pages | None = None  # Its parts; None where the plan is all
-    work: Work | None = None  # Makes it, where its steps only show the commands; None where the steps are the commands
-    # Result for each letter, where it puts letters back
+    plan: ChangePlan  # The whole plan, or a summary of a change that is made page by page
+    entries: int = 0  # Number of entries that it concerns
+    pages: Pages | None = None  # Its parts; None if the plan is complete
+    work: Work | None = None  # Makes it, if its steps only show the commands; None if the steps are the commands
+    # Results by letter, if it puts letters back
     letters: PutBackOutcome = field(default_factory=PutBackOutcome)
     rights: Rights = field(default_factory=Rights)  # The user's rights to its key
-    # The words as written, with the facts that were looked up: the same texts make the same change again
+    # The user's texts, with looked-up values filled in: the same texts make the same change again
     texts: Texts = field(default_factory=dict)
 
     @property
     def nothing(self) -> bool:
-        """True if there is nothing to do."""
+        """True if the plan has no steps."""
         return not self.plan.steps
 
 
 @dataclass(slots=True)
 class ActionCall:
-    """One change while it is planned: the first argument of every action."""
+    """One change while it is planned, the first argument of every action's function."""
 
     action: Action  # The action
     line: Line  # Connection to the server
-    texts: dict[str, str]  # The words as written; :meth:`settle` replaces them by the facts that were looked up
-    tell: Counting  # Called with how many entries were counted so far
+    texts: dict[str, str]  # The user's texts; :meth:`settle` replaces them by looked-up values
+    tell: Counting  # Callback with the number of entries counted so far
     # The preview is forgotten and made again for the confirmation, so the texts must contain the facts that were looked
     # up
     kept: bool
@@ -64,11 +67,11 @@ class ActionCall:
     rights: Rights = field(default_factory=Rights)  # The user's rights to the key that it writes
 
     def settle(self, **texts: str | None) -> None:
-        """Replace a user's texts by the facts that were looked up; None takes a word out."""
+        """Replace a user's texts by looked-up values; None removes a text."""
         self.texts = {name: text for name, text in {**self.texts, **texts}.items() if text is not None}
 
     async def require_rights(self, key: str | None = None) -> None:
-        """Look what the user may do to a key, by default to that which the declaration names."""
+        """Read the user's rights to a key, by default to the key that the action writes; raise if one is missing."""
         if key is None:
             key = protocol.CONTROL if self.action.registry else self.texts[self.action.writes]
         self.rights = await rights_on(self.line, key)
@@ -79,7 +82,7 @@ class ActionCall:
 async def prepare(
     action: Action, line: Line, texts: Texts, tell: Counting | None = None, *, kept: bool = False, who: str = ""
 ) -> Prepared:
-    """Plan a change from a person's texts."""
+    """Plan a change from a user's texts."""
     values = action.bound(texts)
     change = ActionCall(action, line, dict(texts), tell or (lambda _: None), kept, who)
     if action.writes:
@@ -99,7 +102,7 @@ async def carry_out(
     tell: Counting | None = None,
     stop: asyncio.Event | None = None,
 ) -> ChangeOutcome:
-    """Make a change that was previewed."""
+    """Make a change after its preview."""
     actor = replace(actor, user=prepared.rights.user)
     stop, tell = stop or asyncio.Event(), tell or (lambda _: None)
     if prepared.work is not None:
@@ -121,17 +124,17 @@ async def carry_out(
 
 
 BEGUN = "started; the next entry of this name has the result, unless it was interrupted"
-"""Note of the first audit entry of a change that takes long."""
-_LONG = 50  # entries, from which on that is worth an entry
+"""Note in the first audit entry of a long change."""
+_LONG = 50  # number of entries above which the start of a change is recorded too
 
 
 async def _worked(
     line: Line, prepared: Prepared, work: Work, audit: Command, signs: tuple[Counting, asyncio.Event]
 ) -> ChangeOutcome:
-    """A change that is made in a way of its own; the audit stream has it also after an interruption.
+    """Make a change by its own function, and record it in the audit stream even if it is interrupted.
 
-    A long one is in it from the start: if the server or this process ends in the middle, the finished part could not be
-    recorded afterwards.
+    A long change is recorded at its start too. If the server or this process ends in the middle, the finished part
+    could not be recorded afterwards.
     """
     results: list[StepResult] = []
     if prepared.entries > _LONG:
@@ -149,6 +152,6 @@ async def _worked(
 
 
 async def _noted(line: Line, results: list[StepResult], audit: Command) -> tuple[str, str]:
-    """The audit entry of the finished part; as of :func:`write_down`, and two empty texts where nothing was done."""
+    """Write the audit entry of the finished part; see :func:`write_down`. Return two empty texts if no step is done."""
     done = sum(result.became == "done" for result in results)
     return await write_down(line, audit, done=done, moved=len(results) - done) if done else ("", "")

@@ -1,4 +1,4 @@
-"""The words that several actions share, places in a stream among them, and the readers of their texts."""
+"""Parameters that several actions share, such as a position in a stream, and the parsers of their texts."""
 
 import re
 import time
@@ -22,19 +22,19 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class StreamPlace:
-    """A place in a stream, before the stream was looked at."""
+    """A position in a stream as the user gave it, before the stream is read."""
 
-    # ``time``: entries added at this moment or later are delivered; ``id``: entries after that one are; ``shift``: a
-    # number of entries on or back; ``like``: the place of another group
+    # ``time``: deliver entries added at this time or later; ``id``: deliver entries after that id; ``shift``: move by a
+    # number of entries; ``like``: the position of another group
     kind: Literal["start", "end", "time", "id", "shift", "like"]
     ms: int = 0  # Wall milliseconds of a time
     id: str = ""  # Id of the entry
-    shift: int = 0  # Entries, on or (below 0) back
-    group: str = ""  # The other one
+    shift: int = 0  # Number of entries to move; negative moves back
+    group: str = ""  # Name of the other group, for ``like``
 
 
 def entry_id(text: str) -> str:
-    """An entry's id as the server writes it; the second part may be missing."""
+    """Return an entry's id in full; the user may leave out its second part."""
     milliseconds, _, number = text.strip().partition("-")
     parts = (milliseconds, number or "0")
     if not all(part.isascii() and part.isdigit() and len(part) <= 20 and int(part) <= _LARGEST for part in parts):
@@ -43,7 +43,7 @@ def entry_id(text: str) -> str:
 
 
 def place_of(text: str, now_ms: int) -> StreamPlace:
-    """A place, from a user's text."""
+    """Parse a position in a stream."""
     word = text.strip().lower()
     if word == "start":
         return StreamPlace("start")
@@ -74,22 +74,22 @@ Group: TypeAlias = Annotated[str, Word("argument", "GROUP")]
 
 
 def now_ms() -> int:
-    """Wall milliseconds."""
+    """Return the wall time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def instant(text: str) -> int:
-    """Wall milliseconds of a time."""
+    """Parse a time and return it in wall milliseconds."""
     return max(times.instant(text.strip(), now_ms()), 0)
 
 
 def place(text: str) -> StreamPlace:
-    """A place in a stream, from a user's text."""
+    """Parse a position in a stream; times such as 1h-ago count from now."""
     return place_of(text, now_ms())
 
 
 def number(least: float) -> Callable[[str], int]:
-    """A reader of whole numbers from one on."""
+    """Return a parser of whole numbers with this minimum."""
 
     def read(text: str) -> int:
         text = text.strip()

@@ -1,7 +1,7 @@
-"""A change before it is made: its effect, its other losses and redeliveries, and its undo. Pure.
+"""A change before it is made: its effect, other losses, redeliveries, and its undo. Pure.
 
-A plan holds the commands and, with each, the facts that it was made of. ``guard`` applies it and has the server check
-these facts again in the step that acts. If one of them changed, that step is not taken, and its result says so.
+A plan holds the commands and, with each, the facts from which it was made. ``guard`` applies it and has the server
+check these facts again together with the step. If a fact changed, that step is skipped, and its result reports so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,20 +16,23 @@ from millstream.texts import said
 Words: TypeAlias = tuple[Word, ...]
 
 Shape = Literal["value", "map", "rows", "first"]
-"""How the reply to a question is read: it is the value itself; names and values in turn; rows of such, one of which has
-that name; or rows of values, the first of which counts."""
+"""Form of the reply to a check's command.
+
+``value``: the value itself. ``map``: a flat list of names and values. ``rows``: a list of such maps, found by name.
+``first``: a list of rows, of which the first counts.
+"""
 
 MOST_SHOWN = 200
-"""Steps whose raw commands are shown and written down; a part that is made at once has no more."""
+"""Steps with raw commands that a preview and the audit entry show; also the limit of one script."""
 
 ABSENT = "-"
-"""The text for a fact where there is no such row."""
+"""The text of a fact if its row does not exist."""
 
 NOBODY = ""
-"""The consumer of entries without a holder, as XPENDING and XCLAIM have it."""
+"""The consumer name of pending entries without a holder, as in XPENDING and XCLAIM."""
 
 MOST_KEPT = 5_000
-"""Pending entries that are kept for an undo: of a longer list it is said that they cannot be put back."""
+"""Limit of pending entries that are kept for an undo; a change of more entries reports that it cannot be undone."""
 
 
 class ChangeRefusedError(MillstreamError):
@@ -52,12 +55,12 @@ class TargetMissingError(ChangeRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class FactCheck:
-    """Facts that must be as they were when the plan was made."""
+    """Facts that must be unchanged since the plan was made."""
 
-    about: str  # Their subject, for people
-    read: Words  # The question; it names the stream's key and changes nothing
-    shape: Shape  # The reader of its reply
-    row: str  # The name of the row that counts, for ``rows``
+    about: str  # Subject of the facts, for messages
+    read: Words  # The command that reads the facts; it names the stream's key and changes nothing
+    shape: Shape  # Form of its reply
+    row: str  # Name of the row to read, for ``rows``
     # Field -> value as text, ``""`` for null; for ``first`` a field is a place in the row, from 1; for ``value`` it is
     # ``""``
     expected: tuple[tuple[str, str], ...]
@@ -65,7 +68,7 @@ class FactCheck:
     between: tuple[tuple[str, str, str], ...] = ()
 
     def moved(self, reply: Any) -> str | None:
-        """The difference from the expected facts, in words; None where there is none."""
+        """Return the difference from the expected facts in words; None if there is none."""
         if isinstance(reply, Exception):
             return f"{self.about}: {said(reply)}"
         for name, expected in self.expected:
@@ -79,7 +82,7 @@ class FactCheck:
         return None
 
     def worded(self, name: str, found: str) -> str:
-        """One fact that moved, in words."""
+        """Return the difference of one changed fact in words."""
         if found == ABSENT:
             return f"{self.about} does not exist any more"
         ids = next(((low, high) for each, low, high in self.between if each == name), None)
@@ -99,7 +102,7 @@ _PLACES = {"2": "its consumer", "4": "its deliveries"}
 
 
 def as_fact(value: Any) -> str:
-    """A value of a reply as text, as the script in ``guard`` makes it: great numbers lose their last digits there."""
+    """Return a reply's value as text, as the script in ``guard`` does: large numbers lose their last digits there."""
     if value is None:
         return ""
     if isinstance(value, int):
@@ -128,11 +131,11 @@ def _facts(row: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Commands that run together, if their facts hold."""
+    """Commands that run together if their checks hold."""
 
     commands: tuple[Words, ...]  # Raw commands in their order; each names the stream's key
     checks: tuple[FactCheck, ...] = ()  # Facts that must hold
-    entry: str = ""  # Id of the pending entry it is about; empty where it is about none
+    entry: str = ""  # Id of the pending entry that it changes; empty if none
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ class BeforeAfter:
 
 @dataclass(frozen=True, slots=True)
 class HeldEntry:
-    """A pending entry with its holder, so that it can be put back."""
+    """A pending entry with its holder, as an undo restores it."""
 
     id: str  # Id of the entry
     consumer: str  # Its holder; empty for none
@@ -157,7 +160,7 @@ class HeldEntry:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The undo of a change."""
+    """The way to undo a change."""
 
     # The command line, as words; empty where it is ``millstream audit undo`` with the number of the change, or where
     # there is none
@@ -170,21 +173,21 @@ class Undo:
 
     @property
     def by_audit(self) -> bool:
-        """True if ``millstream audit undo`` puts its pending entries back."""
+        """True if ``millstream audit undo`` restores the pending entries."""
         return bool(self.held)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """A change that is about to be made."""
+    """A change that is ready to be made."""
 
     action: str  # Its name: ``group rewind``
     stream: str  # Key of the stream
     group: str  # Name of the group; empty where it is about none
-    question: str = ""  # The question to confirm, with its question mark
+    question: str = ""  # The confirmation prompt, with its question mark
     table: tuple[BeforeAfter, ...] = ()  # Before and after
     notes: tuple[str, ...] = ()  # Its other effects: losses, redeliveries, warnings
-    steps: tuple[Step, ...] = ()  # Its steps; none where there is nothing to do
+    steps: tuple[Step, ...] = ()  # Its steps; none if there is nothing to do
     undo: Undo = field(default_factory=Undo)  # Its undo
     facts: Mapping[str, object] = field(default_factory=dict)  # Figures for programs, by field name
     # Its command line, as words, with the facts that were looked up: the same change again is the same line. The
@@ -193,12 +196,12 @@ class ChangePlan:
     key: str = ""  # Key that the steps write, where it is not the stream
     selection: str = ""  # Its subject, where the steps are only the first ones of many: a part of the digest
     difference: tuple[str, ...] = ()  # Changes of a correction, in lines as ``diff -u`` has them
-    removes: bool = False  # Its subject does not exist afterwards, under its name
-    # Without a script, between the look and the step, something could be lost: so not without one
+    removes: bool = False  # True if it removes or renames its subject
+    # True if it may lose data between check and step, and so must run as a script
     needs_script: bool = False
-    live: bool = False  # The group is in use, so that it moves on before a person has read the preview
-    moving: bool = False  # Its facts may change until it is made: the digest is of the commands alone
-    if_moved: str = ""  # Advice where its facts change again and again; empty where there is none
+    live: bool = False  # True if the group is in use, so that it advances while a person reads the preview
+    moving: bool = False  # True if its facts may change until it is made: the digest covers only the commands
+    if_moved: str = ""  # Advice if its facts change repeatedly; may be empty
 
     @property
     def place(self) -> str:
@@ -207,19 +210,19 @@ class ChangePlan:
 
     @property
     def commands(self) -> tuple[Words, ...]:
-        """The raw commands; those about one entry each are joined where they differ in nothing but the id.
+        """The raw commands; commands for one entry each are joined if only their ids differ.
 
-        Only the first :data:`MOST_SHOWN` steps of a long plan are included: no reader needs a hundred thousand of
-        them.
+        Only the first :data:`MOST_SHOWN` steps of a long plan are included: a reader does not need a hundred thousand
+        commands.
         """
         return joined([command for step in self.steps[:MOST_SHOWN] for command in step.commands])
 
     @property
     def digest(self) -> str:
-        """A digest of the plan and its facts: a preview is confirmed by it.
+        """A digest of the plan and its facts, by which a user confirms the preview.
 
-        A page shows a preview and forgets it. The confirmation sends the digest, and the plan is made again: a
-        different digest means that the facts have changed.
+        A page does not keep a preview. The confirmation sends the digest, and the plan is made again: a different
+        digest means that the facts have changed.
         """
         made_of: tuple[object, ...] = (self.action, self.words, self.selection)
         made_of += (self.commands,) if self.moving else (self.steps, sorted(self.facts.items()))
@@ -227,7 +230,7 @@ class ChangePlan:
 
 
 def joined(commands: Sequence[Words]) -> tuple[Words, ...]:
-    """Commands about one id each, ``XACK key group id``, as one with all their ids; all others as they are."""
+    """Join commands for one id each, such as ``XACK key group id``, to one with all ids; keep other commands."""
     found: list[Words] = []
     for command in commands:
         last = found[-1] if found else None
@@ -243,7 +246,7 @@ def joined(commands: Sequence[Words]) -> tuple[Words, ...]:
 
 
 def _joined_claims(left: Words, right: Words) -> Words | None:
-    """XCLAIM of both their ids, where nothing else differs; None where they cannot be joined."""
+    """Join two XCLAIM commands if only their ids differ; otherwise return None."""
     if left[0] != "XCLAIM" or right[0] != "XCLAIM" or left[1:5] != right[1:5]:
         return None
     at = next(place for place, word in enumerate(left) if place > 4 and not _is_id(word))
@@ -255,58 +258,58 @@ def _is_id(word: Word) -> bool:
 
 
 def group_check(stream: str, group: str, **expected: object) -> FactCheck:
-    """A check that a group is unchanged."""
+    """Return a check that a group's fields are unchanged."""
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     read = ("XINFO", "GROUPS", stream)
     return FactCheck(f"the group {group!r}", read, "rows", group, facts or (("name", ABSENT),))
 
 
 def position_check(stream: str, group: str, low: str, high: str) -> FactCheck:
-    """A check that the group's present place is between two others."""
+    """Return a check that the group's position is between two ids."""
     between = (("last-delivered-id", low, high),)
     return FactCheck(f"the group {group!r}", ("XINFO", "GROUPS", stream), "rows", group, (), between)
 
 
 def consumer_check(stream: str, group: str, consumer: str, pending: int) -> FactCheck:
-    """A check that the number of a consumer's entries is unchanged."""
+    """Return a check that a consumer still has this number of pending entries."""
     read = ("XINFO", "CONSUMERS", stream, group)
     return FactCheck(f"the consumer {consumer!r}", read, "rows", consumer, (("pending", as_fact(pending)),))
 
 
 def entry_check(stream: str, group: str, held: HeldEntry) -> FactCheck:
-    """A check that a pending entry is unchanged: the same consumer, the same number of deliveries."""
+    """Return a check that a pending entry has the same consumer and the same number of deliveries."""
     read = ("XPENDING", stream, group, held.id, held.id, 1)
     return FactCheck(f"entry {held.id}", read, "first", "", (("2", held.consumer), ("4", as_fact(held.deliveries))))
 
 
 def stream_check(stream: str, **expected: object) -> FactCheck:
-    """A check that a stream is unchanged."""
+    """Return a check that a stream's fields are unchanged."""
     facts = tuple((name.replace("_", "-"), "" if value is None else as_fact(value)) for name, value in expected.items())
     return FactCheck(f"the stream {stream!r}", ("XINFO", "STREAM", stream), "map", "", facts)
 
 
 def no_stream_check(stream: str) -> FactCheck:
-    """A check that a key does not exist."""
+    """Return a check that a key does not exist."""
     return key_check(stream, there=False)
 
 
 def value_check(about: str, read: Words, expected: object) -> FactCheck:
-    """A check that a question has the same answer, one value."""
+    """Return a check that a command still replies with this one value."""
     return FactCheck(about, read, "value", "", (("", as_fact(expected)),))
 
 
 def key_check(key: str, *, there: bool = True) -> FactCheck:
-    """A check that a key exists, or does not."""
+    """Return a check that a key exists, or that it does not."""
     return value_check(f"the key {key!r}", ("EXISTS", key), there)
 
 
 def counted(number: int, *, more: bool = False) -> str:
-    """A number of entries in words: ``1 entry``, ``more than 1000 entries``."""
+    """Return a number of entries in words: ``1 entry``, ``more than 1000 entries``."""
     return f"{'more than ' if more else ''}{number} {'entry' if number == 1 and not more else 'entries'}"
 
 
 def delays_end(entries: int) -> str:
-    """The note of a change that gives this number of delayed entries to a consumer."""
+    """Return the note of a change that gives this number of delayed entries to a consumer."""
     waits = "waits" if entries == 1 else "wait"
     return (
         f"{counted(entries)} of them {waits} until a delay is over: this ends the delay, and an undo does not bring it "
@@ -315,7 +318,7 @@ def delays_end(entries: int) -> str:
 
 
 def put_back_command(stream: str, group: str, held: HeldEntry, *, xnack: bool = False) -> Words:
-    """The command that makes an entry pending again as it was."""
+    """Return the command that restores a pending entry as it was."""
     if held.consumer == NOBODY and xnack:
         return ("XNACK", stream, group, "FAIL", "IDS", 1, held.id, "RETRYCOUNT", held.deliveries, "FORCE")
     tail = ("TIME", held.since_ms, "RETRYCOUNT", held.deliveries, "FORCE", "JUSTID")
@@ -323,4 +326,4 @@ def put_back_command(stream: str, group: str, held: HeldEntry, *, xnack: bool = 
 
 
 Counting = Callable[[int], None]
-"""Called with how many entries were counted so far."""
+"""Callback with the number of entries counted so far."""

@@ -1,9 +1,8 @@
-"""The actions that the connection's user may not take, known before an attempt, so that a page can grey them out.
+"""The actions that the connection's user may not make, found in advance so that a page can grey them out.
 
-The server is asked by ACL DRYRUN, which runs nothing. Most users may not ask that, and Redis 6 does not have that
-command. Then the command itself is sent in a form that changes nothing (to a group that does not exist). The server
-refuses it to a user without the right to it and to that key. The right to a command without such a form (DEL) is
-unknown beforehand.
+ACL DRYRUN reports this without running anything. Most users may not run it, and Redis 6 lacks it. Then each command is
+sent in a form that changes nothing, such as one for a group that does not exist. The server refuses it if the user
+lacks the right to the command or the key. The right to a command without such a form (DEL) is not known in advance.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +15,12 @@ from millstream.ops.actions import REGISTERED, Action
 from millstream.ops.words import text_of
 
 NO_CHANGE = f"{ONLY_READ}: give the URL of the server with --url to change something"
-"""The refusal of every change of a report."""
+"""The error for every change to a report, which is read-only."""
 
-#: A group that does not exist; the forms below do nothing to it.
+#: Name of a group that does not exist; the commands below have no effect on it.
 _NO_GROUP = "millstream:no-such-group"
 
-#: Command -> a whole one, for DRYRUN, and whether it may be sent as it is, since it changes nothing.
+#: Command -> its full form for DRYRUN, and True if this form changes nothing, so that it may be sent.
 _FORMS: dict[str, tuple[Command, bool]] = {
     "XGROUP SETID": (("XGROUP", "SETID", "KEY", _NO_GROUP, "0-0"), True),
     "XGROUP CREATE": (("XGROUP", "CREATE", "KEY", _NO_GROUP, "no-id"), True),
@@ -45,13 +44,13 @@ _FORMS: dict[str, tuple[Command, bool]] = {
 class Rights:
     """A user's rights to one stream."""
 
-    user: str = ""  # Its name; empty where the server does not tell
-    # Command -> the server's reason; other commands are allowed, or not known beforehand
+    user: str = ""  # Name of the user; empty if the server does not report it
+    # Command -> the server's reason; other commands are allowed, or not known in advance
     refused: Mapping[str, str] = field(default_factory=dict)
     capabilities: Capabilities = field(default_factory=Capabilities)  # Newer commands that the server has
 
     def why_not(self, action: Action) -> str | None:
-        """The reason why an action is not open to this user; None where it is, as far as is known."""
+        """Return the reason why this user may not make an action; None if nothing known prevents it."""
         for command in action.commands:
             emulated = command == "XNACK" and not self.capabilities.xnack
             run = "XCLAIM" if emulated else command
@@ -60,7 +59,7 @@ class Rights:
         return None
 
     def refusal(self, command: str) -> str | None:
-        """The reason why a command is not open to this user; None where it is, as far as is known."""
+        """Return the reason why this user may not run a command; None if nothing known prevents it."""
         if command not in self.refused:
             return None
         if ONLY_READ in self.refused[command]:  # not a matter of the server's users and rights
@@ -69,13 +68,13 @@ class Rights:
         return f"the server does not let the user{name} run {command} here: {self.refused[command]}"
 
     def closed(self, *, registry: bool = False) -> dict[str, str]:
-        """Action -> why it is not open to this user."""
+        """Return the actions that this user may not make, each with the reason."""
         found = ((one.name, self.why_not(one)) for one in REGISTERED.values() if one.registry == registry)
         return {name: why for name, why in found if why is not None}
 
 
 async def rights_on(line: Line, stream: str) -> Rights:
-    """The rights of the connection's user to a stream."""
+    """Read the rights of the connection's user to a stream."""
     near = line.near(stream)
     capabilities = await find(line, stream)
     names = sorted(_FORMS if capabilities.xnack else _FORMS.keys() - {"XNACK"})
@@ -92,7 +91,7 @@ def _filled(name: str, stream: str) -> Command:
 
 
 async def _dry(line: Line, stream: str, user: str, names: Iterable[str]) -> dict[str, str] | None:
-    """Refused commands by ACL DRYRUN; None where the server has none, or does not let us ask."""
+    """Return the refused commands by ACL DRYRUN; None if the server lacks it or refuses it."""
     names = list(names)
     first, *rest = await line.calls([("ACL", "DRYRUN", user, *_filled(name, stream)) for name in names])
     if isinstance(first, Exception):
@@ -105,7 +104,7 @@ async def _dry(line: Line, stream: str, user: str, names: Iterable[str]) -> dict
 
 
 async def _tried(line: Line, stream: str, names: Iterable[str]) -> dict[str, str]:
-    """Refused commands, by forms of them that change nothing."""
+    """Return the refused commands, found by sending forms of them that change nothing."""
     names = [name for name in names if _FORMS[name][1]]
     answers = await line.calls([_filled(name, stream) for name in names])
     return {

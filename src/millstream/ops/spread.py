@@ -1,7 +1,7 @@
-"""Changes of a partitioned stream: each is planned for every partition that it concerns, and shown as one.
+"""Changes of a partitioned stream: planned for each partition that they concern, and shown as one change.
 
-No step of a server goes over several keys, so the partitions are changed one after the other. Each is a change of its
-own, with its checks and its entry in the audit stream; all have the same name there.
+A server cannot change several keys in one step, so the partitions are changed one after the other. Each is a change of
+its own with its checks and its audit entry. All these audit entries share one name.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from millstream.ops.plan import BeforeAfter, ChangePlan, ChangeRefusedError, Cou
 from millstream.ops.rights import NO_CHANGE
 from millstream.ops.streams.partitioned import named_as
 
-_NAMED = 20  # partitions whose texts a preview has rows for
+_NAMED = 20  # number of partitions for which a preview shows texts
 
 
 async def prepare(
     action: Action, line: Line, texts: Texts, tell: Counting | None = None, *, kept: bool = False, who: str = ""
 ) -> Prepared:
-    """Plan a change from what a person wrote; of a partitioned stream, in each of its partitions."""
+    """Plan a change from a user's texts; a partitioned stream is planned partition by partition."""
     if isinstance(line, RecordedLine):
         raise ChangeRefusedError(NO_CHANGE)
     parts, key = action.parts, texts.get("key", "")
@@ -57,13 +57,13 @@ async def prepare(
 
 
 def _alone(stream: str, one: Prepared) -> Prepared:
-    """The change of the only partition concerned, whose undo names the stream."""
+    """Return the change of the only partition concerned, with an undo that names the stream."""
     back = tuple(stream if word == one.texts["key"] else word for word in one.plan.undo.words)
     return replace(one, plan=replace(one.plan, undo=replace(one.plan.undo, words=back)))
 
 
 async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys: Sequence[str]) -> list[Texts]:
-    """The texts for each partition: with those of the ids that it has, where some are named."""
+    """Return the texts for each partition; if ids are given, each partition gets the ids that it has."""
     word = next((one for one in action.words if one.name in {"ids", "id"}), None)
     named = word.several(texts.get(word.name, "")) if word is not None and parts.has is not None else []
     if word is None or parts.has is None or not any(map(str.strip, named)):
@@ -83,7 +83,7 @@ async def _chosen(action: Action, parts: Spread, line: Line, texts: Texts, keys:
 
 
 def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]) -> Prepared:
-    """Changes of partitions as one."""
+    """Join the changes of several partitions to one."""
     plans = [one.plan for one in found]
     settled = [{name: text for name, text in one.texts.items() if name not in {"key", "ids", "id"}} for one in found]
     if all(one == settled[0] for one in settled):  # A fact that was looked up may be the same for all
@@ -137,7 +137,7 @@ def _after(done: int, tell: Counting) -> Callable[[int], None]:
 
 
 def _table(plans: Sequence[ChangePlan]) -> list[BeforeAfter]:
-    """The sums of figures; texts and places for each partition."""
+    """Return one table: figures as sums over the partitions, texts and positions by partition."""
     sums: dict[str, list[BeforeAfter]] = {}
     for plan in plans:
         for row in plan.table:
@@ -159,14 +159,14 @@ def _sum(values: Sequence[object]) -> int | None:
 
 
 def _notes(plans: Sequence[ChangePlan]) -> list[str]:
-    """Notes that all partitions have once, others with their partition."""
+    """Return the notes: one that all partitions share once, another with its partition."""
     common = [note for note in plans[0].notes if all(note in plan.notes for plan in plans)]
     notes = [f"{plan.stream}: {note}" for plan in plans[:_NAMED] for note in plan.notes if note not in common]
     return [*common, "The partitions are changed one after the other, not in one step.", *notes]
 
 
 def _facts(each: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Figures as sums, lists as one; another fact is null where the partitions differ."""
+    """Join figures as sums and lists as one list; another fact becomes null if the partitions differ."""
     found = dict(each[0])
     for name, first in found.items():
         values = [facts.get(name) for facts in each]

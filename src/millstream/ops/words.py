@@ -1,8 +1,8 @@
-"""Names, ids, entries, figures and command lines, as all of this part has them. PURE.
+"""Text for names, ids, entries, figures and command lines, shared by all of ``ops``. PURE.
 
 Keys, groups and consumers may hold any bytes. They are text with ``surrogateescape``, which a line sends back as the
 same bytes; every display escapes them. Ids are text too, ``"1763721600000-0"``, and compare by :func:`order`. A
-written command is one line, moves no cursor, and is read back as the very same bytes.
+displayed command is one line, does not move the cursor, and is parsed back to the same bytes.
 """
 
 import re
@@ -22,28 +22,28 @@ _MIDDLE = 60  # characters of a name in a table
 
 
 def name(text: str | None) -> str:
-    """A name in one line; one that is empty is said to be."""
+    """Return a name on one line; an empty name is marked as such."""
     return "(empty name)" if text == "" else in_one_line(text or "")
 
 
 def brief(text: str, most: int = _MIDDLE) -> str:
-    """A name or value in one line of this number of characters."""
+    """Return a name or value on one line, cut to this number of characters."""
     line = in_one_line(text[: most * 4])
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def lines(text: str) -> str:
-    """Text of several lines, in which nothing moves a cursor or turns the direction of writing."""
+    """Return a text of several lines without control characters and changes of writing direction."""
     return printable(text)
 
 
 def count(value: float | None) -> str:
-    """A whole number with separators; a dash where it is not known."""
+    """Return a whole number with thousands separators; a dash if it is unknown."""
     return DASH if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str:
-    """A rate per second."""
+    """Return a rate per second or minute as text."""
     if value is None:
         return DASH
     if value == 0:
@@ -52,7 +52,7 @@ def rate(value: float | None) -> str:
 
 
 def span(milliseconds: float | None) -> str:
-    """A length of time, no more exact than a person cares for; a dash where it is not known."""
+    """Return a duration as text, rounded for people; a dash if it is unknown."""
     if milliseconds is None:
         return DASH
     if milliseconds < 1:
@@ -62,36 +62,36 @@ def span(milliseconds: float | None) -> str:
 
 
 def idle(idle_ms: int | None, due_in_ms: int | None) -> str:
-    """The idle time of a pending entry, or the time until it is due where it is delayed."""
+    """Return the idle time of a pending entry; for a delayed one, the time until it is due."""
     return span(idle_ms) if due_in_ms is None else f"due in {span(due_in_ms)}"
 
 
 def micros(microseconds: float) -> str:
-    """A length of time that may be short."""
+    """Return a duration as text, down to microseconds."""
     return f"{microseconds:.3g} µs" if 0 < microseconds < 1000 else span_text(microseconds / 1000)
 
 
 def ago(milliseconds: float | None) -> str:
-    """The time since then, in words."""
+    """Return the time since an event as text."""
     return DASH if milliseconds is None else "now" if milliseconds < 1000 else f"{span(milliseconds)} ago"
 
 
 def size(value: int | None) -> str:
-    """A size in bytes."""
+    """Return a size in bytes as text."""
     return DASH if value is None else size_text(value)
 
 
 NEVER = "0-0"
-"""The id before every other: of a group that was delivered nothing, of a stream of which nothing was deleted."""
+"""The lowest id: the position of a group without deliveries, or the last deleted id if none was deleted."""
 
 
 def text_of(raw: bytes) -> str:
-    """A name or an id as text."""
+    """Return the bytes of a name or an id as text."""
     return raw.decode(errors="surrogateescape")
 
 
 def command_words(does: str, *names: str, options: Iterable[str] = ()) -> tuple[str, ...]:
-    """A command line as words, in which no name passes for an option: names with a dash in front come after ``--``."""
+    """Return a command line as words; names with a leading dash follow ``--``, so that none is read as an option."""
     given = list[str]()
     for word in options:
         if word == "--" and given:  # a value: the names do not begin here
@@ -112,7 +112,7 @@ def order(entry: str) -> tuple[int, int]:
 
 
 def before(entry: str) -> str | None:
-    """The id before another; None before the lowest."""
+    """Return the id right before another; None for the lowest id."""
     ms, number = order(entry)
     if number:
         return f"{ms}-{number - 1}"
@@ -120,17 +120,17 @@ def before(entry: str) -> str | None:
 
 
 def milliseconds(entry: str) -> int:
-    """The time at which an entry was added, by its id: wall milliseconds."""
+    """Return the time at which an entry was added, in wall milliseconds, from its id."""
     return int(entry.partition("-")[0])
 
 
 def is_time(entry: str) -> bool:
-    """True if an id can be the time at which the entry was added; producers may give ids such as 1-0 of their own."""
+    """Return True if an id can be the time at which its entry was added; producers may set ids such as 1-0."""
     return milliseconds(entry) >= FIRST_TIME
 
 
 def age_ms(entry: str, now_ms: int) -> int:
-    """Milliseconds since an entry was added; 0 where its id is ahead of the clock."""
+    """Return the milliseconds since an entry was added; 0 if its id is ahead of the clock."""
     return max(now_ms - milliseconds(entry), 0)
 
 
@@ -141,7 +141,7 @@ _ESCAPED = {ord('"'): b'\\"', ord("\\"): b"\\\\", ord("\n"): b"\\n", ord("\r"): 
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """A command line for a shell; what cannot be printed is in the quotes of bash and zsh that escape it."""
+    """Return a command line for a shell; unprintable characters are escaped in ``$'...'``, as bash and zsh read it."""
     return " ".join(_shell_word(word) for word in words)
 
 
@@ -156,7 +156,7 @@ def _shell_word(word: str) -> str:
 
 
 def raw_line(command: Sequence[Word]) -> str:
-    """A raw command as redis-cli reads it: words in quotes where they need them."""
+    """Return a raw command as redis-cli reads it, quoted where necessary."""
     return b" ".join(map(_raw_word, command)).decode("ascii")
 
 
@@ -168,7 +168,7 @@ def _raw_word(word: Word) -> bytes:
 
 
 def as_bytes(word: Word) -> bytes:
-    """A word as it is sent; of half a character, which nothing sends, what it is."""
+    """Return the bytes that are sent for an argument; a surrogate that stands for no byte is sent as its escape."""
     if isinstance(word, bytes):
         return word
     try:
@@ -179,7 +179,7 @@ def as_bytes(word: Word) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """One entry, its values as they are stored."""
+    """One entry with its values as they are stored."""
 
     stream: str  # Key of the stream
     id: str  # Id of the entry
@@ -191,5 +191,5 @@ Facts = dict[str, object]
 
 
 def rounded(rate: float | None) -> float | None:
-    """A rate per second, no more exact than two readings allow."""
+    """Round a rate per second to the accuracy of two readings."""
     return None if rate is None else round(rate, 1)

@@ -1,1 +1,1 @@
-"""Entries."""
+"""Queries about entries."""

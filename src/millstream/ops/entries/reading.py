@@ -1,4 +1,4 @@
-"""Entries of one stream or of several: found by id, scanned, followed as they arrive, and their gaps."""
+"""Reading entries of one or several streams: by id, by scan, as they arrive, and the gaps between them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from millstream.ops.streams.reading import entry_view, one
 from millstream.ops.words import NEVER, EntryView, before, order, text_of
 
 Fits = Callable[[EntryView], bool]
-"""True if an entry is wanted."""
+"""Predicate that selects entries."""
 
 _FIRST = 100  # entries of the first page
 _MOST = 1000
@@ -26,12 +26,12 @@ _VOLUME = 4_000_000  # bytes of a page, about
 
 
 def size_of(entry: EntryView) -> int:
-    """Bytes of its names and values."""
+    """Return the size of an entry's names and values, in bytes."""
     return sum(len(name) + len(value) for name, value in entry.fields)
 
 
 async def find(line: Line, stream: str, entry: str) -> EntryFound:
-    """One entry, and its state in each group, in two round trips."""
+    """Read one entry and its state in each group, in two round trips."""
     near = line.near(stream)
     about: list[Command] = [("XINFO", "GROUPS", stream), ("XRANGE", stream, entry, entry)]
     groups, rows = await calls(near, about)
@@ -54,7 +54,7 @@ async def find(line: Line, stream: str, entry: str) -> EntryFound:
 
 
 async def last_ids(line: Line, streams: Sequence[str], *, missing_ok: bool = False) -> dict[str, str]:
-    """The last id that each stream has given to an entry."""
+    """Return the last generated id of each stream."""
     answers = await calls(line, [("XINFO", "STREAM", stream) for stream in streams])
     return {
         stream: last_id_of(stream, reply, missing_ok=missing_ok) for stream, reply in zip(streams, answers, strict=True)
@@ -62,14 +62,14 @@ async def last_ids(line: Line, streams: Sequence[str], *, missing_ok: bool = Fal
 
 
 def last_id_of(stream: str, reply: Reply, *, missing_ok: bool = False) -> str:
-    """The last id that a stream has given to an entry."""
+    """Return the last generated id of a stream from its XINFO reply."""
     if missing_ok and "no such key" in str(refusal(reply)):
         return NEVER
     return text_of(record(checked(reply, stream))["last-generated-id"])
 
 
 async def group_positions(line: Line, streams: Sequence[str], group: str) -> dict[str, str]:
-    """The last id that a group was delivered, for each stream."""
+    """Return a group's last delivered id in each stream."""
     found = {}
     answers = await calls(line, [("XINFO", "GROUPS", stream) for stream in streams])
     for stream, reply in zip(streams, answers, strict=True):
@@ -84,7 +84,7 @@ async def group_positions(line: Line, streams: Sequence[str], group: str) -> dic
 async def newest(
     line: Line, bounds: Mapping[str, tuple[str, str]], count: int, fits: Fits | None = None
 ) -> list[EntryView]:
-    """The last entries that fit, of all these streams together, oldest first."""
+    """Return the newest matching entries of all streams together, oldest first."""
     found: list[EntryView] = []
     most = count if fits is None else _MOST  # few of those looked at may fit
     for stream, (start, end) in bounds.items():
@@ -100,12 +100,12 @@ async def newest(
 
 @dataclass(frozen=True, slots=True)
 class ScannedEntries:
-    """Entries that were looked for, within bounds."""
+    """Result of a scan for entries within limits."""
 
-    entries: tuple[EntryView, ...]  # Those that fit, in the order they were looked at
-    looked_at: int  # Number of entries that were looked at
-    last: str | None  # Id of the last one of these; None where there was none
-    more: bool  # There are entries that were not looked at
+    entries: tuple[EntryView, ...]  # The matching entries in the order of the scan
+    looked_at: int  # Number of entries scanned
+    last: str | None  # Id of the last entry scanned; None if there was none
+    more: bool  # True if entries remain to scan
 
 
 async def scan(
@@ -119,7 +119,7 @@ async def scan(
     volume: int = _VOLUME,
     backwards: bool = False,
 ) -> ScannedEntries:
-    """Look for entries, within bounds: a caller that wants more goes on after the last one."""
+    """Scan a range for matching entries up to the limits; the caller may continue after the last id."""
     found: list[EntryView] = []
     looked_at, size, last = 0, 0, None
     async with aclosing(_pages(line, stream, *bounds, backwards=backwards)) as pages:
@@ -136,7 +136,7 @@ async def scan(
 async def between(
     line: Line, bounds: Mapping[str, tuple[str, str]], fits: Fits | None = None
 ) -> AsyncGenerator[list[EntryView], None]:
-    """All entries that fit, of these streams in the order of their ids, some at a time."""
+    """Yield all matching entries of several streams in the order of their ids, in batches."""
     sources = [_pages(line, stream, start, end) for stream, (start, end) in bounds.items()]
     try:
         async for page in sources[0] if len(sources) == 1 else _merged(sources):
@@ -149,12 +149,12 @@ async def between(
 
 
 def _place(entry: EntryView) -> tuple[tuple[int, int], str]:
-    """The sort key for entries of several streams."""
+    """Return the sort key for entries of several streams."""
     return order(entry.id), entry.stream
 
 
 async def _merged(sources: Sequence[AsyncGenerator[list[EntryView], None]]) -> AsyncGenerator[list[EntryView], None]:
-    """Pages of several streams as one sequence in the order of ids."""
+    """Merge pages of several streams to one sequence in the order of ids."""
     pages = {at: await anext(source, []) for at, source in enumerate(sources)}
     heads = [(_place(page[0]), at, 0) for at, page in pages.items() if page]
     heapify(heads)
@@ -176,7 +176,7 @@ async def _merged(sources: Sequence[AsyncGenerator[list[EntryView], None]]) -> A
 async def _pages(
     line: Line, stream: str, start: str, end: str, *, most: int = _MOST, backwards: bool = False
 ) -> AsyncGenerator[list[EntryView], None]:
-    """A range page by page, oldest first or newest first."""
+    """Yield a range page by page, oldest or newest first."""
     size = max(min(most, _FIRST), 1)
     while True:
         words = ("XREVRANGE", stream, end, start) if backwards else ("XRANGE", stream, start, end)
@@ -194,17 +194,17 @@ async def _pages(
 
 
 def _next_size(page: Sequence[EntryView], most: int) -> int:
-    """Entries of the next page: more where these were small, a few where they were large."""
+    """Return the size of the next page: more entries if the last ones were small, fewer if they were large."""
     each = max(sum(map(size_of, page)) // len(page), 1)
     return max(1, min(most, _MOST, _VOLUME // each, 10 * len(page)))
 
 
 SCAN = 10_000
-"""Entries, and pending entries of each group, that are looked at unless asked otherwise."""
+"""Default limit of a scan: entries, and pending entries of each group."""
 
 
 async def read_gaps(line: Line, stream: str, *, scan: int = SCAN) -> StreamGaps:
-    """The known facts about missing entries."""
+    """Read the known facts about missing entries."""
     near = line.near(stream)
     status = await one(near, stream)
     finder, looked_at, whole = GapFinder(), 0, True
@@ -233,14 +233,14 @@ _PAUSE = 0.5
 class Arrived:
     """Entries that arrived, or a notice."""
 
-    entries: tuple[EntryView, ...] = ()  # Added since, in the order of their stream
+    entries: tuple[EntryView, ...] = ()  # New entries in the order of their stream
     said: str = ""  # A notice for a person, for example that the server is away; empty with entries
 
 
 async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arrived, None]:
-    """The entries that are added after these positions; never ends by itself.
+    """Yield the entries that are added after these positions, without end.
 
-    An item arrives at least every few seconds, even an empty one, so that a caller can check if it is still wanted.
+    An item arrives at least every few seconds, even an empty one, so that the caller can check if it should continue.
     """
     places: dict[Line, dict[str, str]] = {}
     for stream, position in positions.items():  # one read for all streams of a server, one for each slot of a cluster
@@ -260,7 +260,7 @@ async def follow(line: Line, positions: Mapping[str, str]) -> AsyncGenerator[Arr
 
 
 class _Follower:
-    """Reads streams that one server has."""
+    """Reader of the streams on one server."""
 
     def __init__(self, line: Line, at: dict[str, str], arrived: "asyncio.Queue[Arrived | Exception]") -> None:
         self._line = line
@@ -269,7 +269,7 @@ class _Follower:
         self._away = False
 
     async def run(self) -> None:
-        """Read until cancelled; an error is delivered in the same way as entries."""
+        """Read until cancelled; an error goes into the queue like entries."""
         try:
             while True:
                 try:
@@ -297,7 +297,7 @@ class _Follower:
         return Arrived(tuple(found)) if found else Arrived(said=await self._look())
 
     async def _ask(self, commands: list[Command]) -> list[Reply]:
-        """The replies; a server that cannot serve for now, since it loads its data, say, is as good as away."""
+        """Return the replies; a server that cannot serve now, for example while loading, counts as disconnected."""
         answers = await self._line.calls(commands)
         for reply in answers:
             if isinstance(reply, Exception) and passes(reply):
@@ -312,7 +312,7 @@ class _Follower:
         await self._arrived.put(Arrived())
 
     async def _look(self) -> str:
-        """Set back the position in streams that began again; returns the notice of that."""
+        """Reset the position of streams that started again, and return the notice about them."""
         said = []
         streams = list(self._at)
         answers = await self._ask([("XINFO", "STREAM", stream) for stream in streams])

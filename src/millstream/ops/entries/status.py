@@ -9,9 +9,10 @@ from millstream.ops.streams.status import StreamStatus
 from millstream.ops.words import NEVER, EntryView, order
 
 Standing = Literal["undelivered", "pending", "passed"]
-"""The state of an entry in a group: not delivered yet; delivered and not acknowledged; or before the group's position
-and not pending. In the last state, it was acknowledged, or the position was set past it, and a server does not
-distinguish these.
+"""The state of an entry in a group.
+
+``undelivered``: not delivered yet. ``pending``: delivered and not acknowledged. ``passed``: before the group's position
+and not pending. Either it was acknowledged or the position was set past it; a server does not distinguish these.
 """
 
 
@@ -37,12 +38,12 @@ class EntryFound:
 
     @property
     def pending(self) -> bool:
-        """True if any group has it pending."""
+        """True if the entry is pending in any group."""
         return any(one.state == "pending" for one in self.standings)
 
 
 def standing_of(entry: str, group: str, delivered: str, rows: Sequence[PendingEntry]) -> EntryStanding:
-    """The state of an entry in a group."""
+    """Return the state of an entry in a group."""
     if rows:
         return EntryStanding(group, "pending", rows[0])
     return EntryStanding(group, "undelivered" if order(entry) > order(delivered) else "passed")
@@ -50,7 +51,7 @@ def standing_of(entry: str, group: str, delivered: str, rows: Sequence[PendingEn
 
 @dataclass(frozen=True, slots=True)
 class EntryGap:
-    """Entries that are missing between two neighbours."""
+    """A gap between two neighbouring ids where entries are missing."""
 
     after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
     before: str  # Id of the entry after; the last id that was given, where the newest entries are gone
@@ -60,33 +61,33 @@ class EntryGap:
 
 @dataclass(frozen=True, slots=True)
 class GonePending:
-    """Pending entries of a group that are not in the stream any more."""
+    """Pending entries of a group that the stream does not contain any more."""
 
     group: str  # Name of the group
-    entries: int  # Number of these, among those looked at
+    entries: int  # Number of such entries in the part scanned
     first: str  # Lowest id
     last: str  # Highest id
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGaps:
-    """The known facts about missing entries."""
+    """The known facts about a stream's missing entries."""
 
     stream: StreamStatus  # State of the stream
-    gaps: tuple[EntryGap, ...]  # Gaps by id, in the part that was looked at
+    gaps: tuple[EntryGap, ...]  # Gaps by id, in the part scanned
     pending: tuple[GonePending, ...]  # Gone pending entries by group
-    looked_at: int  # Entries that were looked at, from the oldest on
-    whole: bool  # True if these are all
+    looked_at: int  # Number of entries scanned, from the oldest on
+    whole: bool  # True if the whole stream was scanned
 
     @property
     def missing(self) -> int | None:
-        """Entries that were added and are gone; None where the server does not count, or XSETID set it wrong."""
+        """Number of entries added and gone; None if the server does not count them, or XSETID set the count too low."""
         added = self.stream.entries_added
         return None if added is None or added < self.stream.length else added - self.stream.length
 
     @property
     def inside(self) -> bool | None:
-        """True if an entry after the oldest one that is there was deleted; None where the server does not report it."""
+        """True if an entry after the oldest present one was deleted; None if the server does not report it."""
         deleted = self.stream.max_deleted_id
         if deleted is None:
             return None
@@ -95,7 +96,7 @@ class StreamGaps:
 
     @property
     def says(self) -> str:
-        """The finding in one sentence."""
+        """The result in one sentence."""
         one = self.stream
         if self.missing is None:
             if one.entries_added is None:
@@ -116,15 +117,15 @@ class StreamGaps:
 
 
 class GapFinder:
-    """Finder of gaps in ids, which are given in order."""
+    """Finder of gaps between ids that are given in order."""
 
     def __init__(self) -> None:
         self.gaps: list[EntryGap] = []  # The gaps found
-        self.ids: set[str] = set()  # All that were seen
+        self.ids: set[str] = set()  # All ids seen
         self._last: str | None = None
 
     def take(self, ids: Iterable[str]) -> None:
-        """Look at the next ids."""
+        """Compare the next ids with their predecessors."""
         for each in ids:
             if self._last is not None:
                 self._compare(self._last, each)
@@ -138,7 +139,7 @@ class GapFinder:
             self.gaps.append(EntryGap(before, after, skipped, "ids of one millisecond are not consecutive"))
 
     def found(self, stream: StreamStatus, pending: Sequence[tuple[str, Sequence[str]]], *, whole: bool) -> StreamGaps:
-        """The findings."""
+        """Return the gaps and the pending entries that are gone."""
         gaps = list(self.gaps)
         first, last, deleted = stream.first_entry_id, stream.last_entry_id, stream.max_deleted_id
         if whole and order(stream.last_id) > order(last or NEVER):
@@ -152,14 +153,14 @@ class GapFinder:
         return StreamGaps(stream, tuple(sorted(gaps, key=lambda gap: order(gap.after))), gone, len(self.ids), whole)
 
     def _around(self, entry: str) -> tuple[str, str]:
-        """The neighbours of an id among those that were seen."""
+        """Return the neighbours of an id among the ids seen so far."""
         place = order(entry)
         below = max((each for each in self.ids if order(each) < place), key=order, default=NEVER)
         above = min((each for each in self.ids if order(each) > place), key=order, default=entry)
         return below, above
 
     def _gone(self, group: str, ids: Sequence[str], *, whole: bool) -> GonePending | None:
-        """The group's pending ids that are not in the stream, as far as ids were looked at."""
+        """Return the group's pending ids that the stream lacks, in the part scanned so far."""
         end = None if whole or self._last is None else order(self._last)
         gone = [each for each in ids if each not in self.ids and (end is None or order(each) <= end)]
         return GonePending(group, len(gone), gone[0], gone[-1]) if gone else None

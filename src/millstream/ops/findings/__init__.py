@@ -1,1 +1,1 @@
-"""Problems that need a person."""
+"""Findings: problems that a person should look at."""

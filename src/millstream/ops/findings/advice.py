@@ -1,7 +1,7 @@
 """Findings about a group, each with its evidence and the command that helps. Pure.
 
-Each finding comes from facts alone and shows them, so that a person can weigh it; none guesses at a cause that they do
-not show. Thresholds are arguments.
+Each finding follows from known facts and shows them, so that a person can judge it. None guesses at a cause that the
+facts do not show. Thresholds are arguments.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,26 +16,26 @@ from millstream.ops.workers.status import WorkersSeen, WorkerStatus
 from millstream.texts import plural, span_text
 
 Level = Literal["problem", "warning", "hint"]
-"""A person has to act; a person should look; for information."""
+"""Severity: a person must act (``problem``), should look (``warning``), or is informed (``hint``)."""
 
 LEVELS: tuple[Level, ...] = ("problem", "warning", "hint")
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One finding."""
+    """One finding, such as a stuck consumer."""
 
     code: str  # Its kind, for programs: ``stuck-consumer``
     level: Level  # Its severity
     stream: str  # Key of the stream
-    group: str | None  # Name of the group; None where it is about the stream alone
+    group: str | None  # Name of the group; None if it concerns the stream alone
     says: str  # The problem, in a sentence
-    # The facts that say so; lengths of time end in ``_ms``
+    # The facts that show it; names of durations end in ``_ms``
     evidence: Mapping[str, object] = field(default_factory=dict)
-    remedy: tuple[str, ...] | None = None  # The command line that helps; None where there is none
-    raw: tuple[tuple[str, ...], ...] = ()  # The commands of the server that it comes to, as far as they are known here
+    remedy: tuple[str, ...] | None = None  # The command line that helps; None if there is none
+    raw: tuple[tuple[str, ...], ...] = ()  # The raw commands of the remedy, if known
     consumer: str | None = None  # The consumer that it concerns; None for the group
-    query: tuple[str, str] | None = None  # Id of the Spark query that it is about, with its title; None for none
+    query: tuple[str, str] | None = None  # Id and title of the Spark query that it concerns; None if none
     # Name of the server that it concerns, which has no stream then; None for a group's finding
     server: str | None = None
 
@@ -44,11 +44,11 @@ class Advice:
 class Thresholds:
     """Thresholds above which a finding is reported."""
 
-    stuck_ms: int = 300_000  # A consumer that holds entries and asked for nothing for this time is stuck
-    idle_ms: int = 60_000  # One that no worker reports may be stuck, after this time, where others of its group go on
-    away_ms: int = 60_000  # A group whose consumers all asked for nothing for this time has no readers
-    left_ms: int = 86_400_000  # A consumer that holds nothing and asked for nothing for this time was left
-    deliveries: int = 5  # An entry that was delivered this number of times fails again and again
+    stuck_ms: int = 300_000  # A consumer with pending entries and no request for this time is stuck
+    idle_ms: int = 60_000  # Same for a consumer that no worker reports, while others of its group read on
+    away_ms: int = 60_000  # A group has no readers if no consumer sent a request for this time
+    left_ms: int = 86_400_000  # A consumer without entries and requests for this time was abandoned
+    deliveries: int = 5  # An entry with this number of deliveries fails repeatedly
 
 
 _SILENT_MS = 15_000  # three heartbeats
@@ -60,8 +60,8 @@ class Case:
 
     seen: GroupSeen  # The group, its stream and consumers
     pending: tuple[PendingEntry, ...] = ()  # Some of its pending entries: the oldest, or those delivered most often
-    workers: WorkersSeen | None = None  # All workers; None where they were not asked for
-    rate: GroupRate | None = None  # Rates since the reading before; None for the first one
+    workers: WorkersSeen | None = None  # All workers; None if they were not read
+    rate: GroupRate | None = None  # Rates since the previous reading; None at the first reading
     at: Thresholds = Thresholds()  # Thresholds
 
     def about(
@@ -75,14 +75,14 @@ class Case:
         raw: Iterable[tuple[str, ...]] = (),
         consumer: str | None = None,
     ) -> Advice:
-        """A finding about this group."""
+        """Return a finding about this group."""
         words = None if remedy is None else _safe(tuple(remedy))
         group = self.seen.group
         return Advice(code, level, group.stream, group.name, says, dict(evidence), words, tuple(raw), consumer)
 
 
 def advise(case: Case) -> list[Advice]:
-    """All findings about a group, the most important first."""
+    """Return all findings about a group, the most severe first."""
     found = [advice for rule in _RULES for advice in rule(case)]
     return sorted(found, key=lambda advice: LEVELS.index(advice.level))
 
@@ -150,7 +150,7 @@ def _nobody_reads(case: Case) -> Iterable[Advice]:
 
 
 def _all_frozen(case: Case) -> list[WorkerStatus]:
-    """The workers that should read the group, if all of them are frozen: blocked, or without a heartbeat."""
+    """Return the group's workers if all of them are frozen: blocked, or without a heartbeat; otherwise none."""
     readers = _group_workers(case)
     frozen = [one for one in readers if one.blocked_at is not None or _silent_ms(one, case.seen.at_ms) >= _SILENT_MS]
     return frozen if len(frozen) == len(readers) else []
@@ -172,13 +172,13 @@ def _silent_ms(one: WorkerStatus, now_ms: int) -> int:
 
 
 def _who_reads(case: Case) -> tuple[str, ...]:
-    """The command line that shows the readers of a group: workers, where one of them reports that it reads it."""
+    """Return the command line that shows the group's readers: workers if one reports the group, or consumers."""
     where = (case.seen.group.stream, case.seen.group.name)
     return ("worker", "ls") if _worker_reads(case) else ("consumer", "ls", *where)
 
 
 def _worker_reads(case: Case) -> bool:
-    """True if an alive worker reports that it reads the group."""
+    """Return True if a live worker reports that it reads the group."""
     return bool(_group_workers(case))
 
 
@@ -213,7 +213,7 @@ def _stuck(case: Case) -> Iterable[Advice]:
 
 
 def _untried(case: Case, one: ConsumerStatus, lively: list[str]) -> Iterable[Advice]:
-    """A finding where no process is there to retry: an entry that waits for its next try is held by no consumer."""
+    """Yield a finding if entries wait for a retry and no process reads the group; a placeholder consumer holds them."""
     group = case.seen.group
     workers = case.workers
     paused = workers is not None and workers.pause_of(group.stream, group.name) is not None
@@ -258,7 +258,7 @@ def _workers_known(case: Case) -> bool:
 
 
 def _idle(case: Case, one: ConsumerStatus, others: int) -> Advice:
-    """It may be at work on what it holds: so it is to be looked at, and nothing is taken from it yet."""
+    """Return a finding about a consumer that may still process its entries, so its remedy only lists them."""
     group = case.seen.group
     reads = "another consumer goes on" if others == 1 else f"{others} others go on"
     says = (
@@ -347,8 +347,8 @@ def _left_behind(case: Case) -> Iterable[Advice]:
         yield case.about("left-behind", "hint", says, evidence=evidence, remedy=remedy)
 
 
-_IDS = 20  # most ids in a raw command
-_HELD = 3  # most keys that are held up of which there are findings
+_IDS = 20  # limit of ids in a raw command
+_HELD = 3  # limit of findings about held-up keys
 
 _RULES: tuple[Callable[[Case], Iterable[Advice]], ...] = (
     _stuck,
@@ -368,7 +368,7 @@ def _entries(count: int) -> str:
 
 
 def _safe(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The command line of a remedy: one worker's name, or a stream and a group, and then options."""
+    """Return a remedy as a safe command line: one worker's name, or a stream and a group, and then options."""
     noun, verb, *rest = words
     names = 1 if (noun, verb) == ("worker", "show") else 2
     return command_words(f"{noun} {verb}", *rest[:names], options=rest[names:])

@@ -1,7 +1,7 @@
-"""Figures against thresholds, for monitoring systems: ok, warning, critical, or unknown with the reason. Pure.
+"""Figures compared with thresholds, for monitoring systems: ok, warning, critical, or unknown with the reason. Pure.
 
-A figure that is not known exactly is decided by its bounds where they suffice. A lag of at least 500 is above 100 in
-any case.
+A figure that is not known exactly is judged by its bounds where they suffice. A lag of at least 500 is above 100 in any
+case.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,11 @@ EXIT_CODES: dict[CheckStatus, int] = {"ok": 0, "warning": 1, "critical": 2, "unk
 _WORST_FIRST: tuple[CheckStatus, ...] = ("critical", "warning", "unknown", "ok")
 
 Figure = Literal["lag", "behind", "pending", "pending-age", "unowned", "dead", "overdue"]
-"""The checked figure: entries not delivered and the age of the oldest, pending entries and the age of the oldest,
-pending ones without a holder, dead letters, the delay of the first schedule.
+"""A checked figure.
+
+``lag``: entries not delivered. ``behind``: age of the oldest of them. ``pending``: pending entries. ``pending-age``:
+age of the oldest of them. ``unowned``: pending entries without a holder. ``dead``: dead letters. ``overdue``: delay of
+the first schedule.
 """
 
 FIGURES: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned", "dead", "overdue")
@@ -34,13 +37,13 @@ AGES: frozenset[Figure] = frozenset({"behind", "pending-age", "overdue"})
 
 @dataclass(frozen=True, slots=True)
 class CheckBounds:
-    """Thresholds above which a figure is a warning, and critical."""
+    """Thresholds from which on a figure is a warning or critical."""
 
     warning: int | None = None  # This much or more; None for never
     critical: int | None = None  # This much or more; None for never
 
     def status(self, value: int) -> CheckStatus:
-        """The status of a figure of this size."""
+        """Return the status of a figure with this value."""
         if self.critical is not None and value >= self.critical:
             return "critical"
         return "warning" if self.warning is not None and value >= self.warning else "ok"
@@ -51,17 +54,17 @@ class Measured:
     """One figure of a group, or of a dead-letter stream."""
 
     figure: Figure  # The figure
-    stream: str  # Key of the stream; empty for dead letters of all, where there are none or they are not known
+    stream: str  # Key of the stream; empty for all dead letters, if there are none or they are unknown
     group: str | None  # Name of the group; None for a dead-letter stream, and for schedules
     value: int | None  # Its value; None when it is not known
-    at_least: int = 0  # It is no less
-    at_most: int | None = None  # It is no more; None when nothing is known of that
+    at_least: int = 0  # Lower bound
+    at_most: int | None = None  # Upper bound; None if there is none
     why: str = ""  # The reason why it is not known
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFigure:
-    """One figure and what it is."""
+    """One figure with its thresholds and status."""
 
     measured: Measured  # The figure
     bounds: CheckBounds  # Its thresholds
@@ -69,7 +72,7 @@ class CheckedFigure:
 
 
 def check(measured: Iterable[Measured], bounds: dict[Figure, CheckBounds]) -> list[CheckedFigure]:
-    """Every figure that has thresholds, the worst first."""
+    """Return the figures that have thresholds, the worst first."""
     found = [
         CheckedFigure(one, bounds[one.figure], _status(one, bounds[one.figure]))
         for one in measured
@@ -79,7 +82,7 @@ def check(measured: Iterable[Measured], bounds: dict[Figure, CheckBounds]) -> li
 
 
 def worst(found: Iterable[CheckedFigure]) -> CheckStatus:
-    """The worst of them; one that is critical counts more than one that is not known, which counts more than none."""
+    """Return the worst status of the figures: critical before warning, then unknown, then ok."""
     there = {one.status for one in found}
     return next((status for status in _WORST_FIRST if status in there), "ok")
 
@@ -87,7 +90,7 @@ def worst(found: Iterable[CheckedFigure]) -> CheckStatus:
 def measure(
     seen: StreamsSeen, group: str | None = None, letters: LettersSeen | None = None, stream: str | None = None
 ) -> list[Measured]:
-    """Every figure of these streams' groups, and of dead-letter streams."""
+    """Return all figures of these streams' groups and of dead-letter streams."""
     found: list[Measured] = []
     for each in seen.streams:
         for one in each.groups:
@@ -101,13 +104,13 @@ def measure(
 
 
 def _unknown(stream: str, group: str | None, why: str) -> list[Measured]:
-    """Every figure of the groups of a stream that cannot be looked at, whichever of them are checked."""
+    """Return unknown figures for the groups of a stream that cannot be read."""
     figures: tuple[Figure, ...] = ("lag", "behind", "pending", "pending-age", "unowned")
     return [Measured(figure, stream, group, None, why=why) for figure in figures]
 
 
 def _dead(seen: StreamsSeen, letters: LettersSeen, only: str | None) -> list[Measured]:
-    """Dead letters by stream; also where there are none, or a graph of them would end when the last one is put back."""
+    """Return the number of dead letters by stream, also 0, so that a graph does not end after the last one."""
     if letters.why is not None:
         return [Measured("dead", "", None, None, why=letters.why)]
     found = {stream.key: 0 for stream in seen.streams if stream.key.endswith(SUFFIX)}
@@ -117,7 +120,7 @@ def _dead(seen: StreamsSeen, letters: LettersSeen, only: str | None) -> list[Mea
 
 
 def overdue(found: "Iterable[StreamSchedules]", only: str | None) -> list[Measured]:
-    """The delay of the first schedule of each stream; 0 where none waits, so that a graph of it does not end."""
+    """Return the delay of the first schedule of each stream; 0 if none waits, so that a graph does not end."""
     known = [Measured("overdue", one.stream, None, one.overdue_ms, why=one.why) for one in found]
     return known or [Measured("overdue", only or "", None, 0)]
 
@@ -138,13 +141,13 @@ def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> M
 
 
 def undecided(seen: StreamsSeen, group: str | None, bounds: CheckBounds) -> list[GroupStatus]:
-    """Groups whose lag is neither known nor decided by what it can be."""
+    """Return the groups with a lag that is unknown and whose bounds do not decide the status."""
     every = [one for stream in seen.streams for one in stream.groups if group in (None, one.name)]
     return [one for one in every if _status(_figures(one, seen.at_ms)[0], bounds) == "unknown"]
 
 
 def _status(one: Measured, bounds: CheckBounds) -> CheckStatus:
-    """The status of a figure: exactly, or by both its bounds where they agree."""
+    """Return the status of a figure by its value, or by its bounds if both give the same status."""
     if one.value is not None:
         return bounds.status(one.value)
     least = bounds.status(one.at_least)

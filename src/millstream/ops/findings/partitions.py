@@ -10,16 +10,16 @@ from millstream.ops.streams.status import StreamsSeen
 from millstream.ops.words import command_words, name
 
 SKEW = 3.0
-"""The busiest partition over the mean from which on a stream is uneven."""
+"""Ratio of the busiest partition to the mean above which a stream is uneven."""
 
-_ADDED = 1_000  # entries ever added below which an uneven spread is chance
+_ADDED = 1_000  # number of entries ever added below which an uneven spread is chance
 
 _SEALED_MS = 3_600_000
-"""Age of what a group has not finished in a partition that takes no entries any more."""
+"""Age of a group's unfinished entries, in milliseconds, from which a sealed partition is a finding."""
 
 
 def uneven_streams(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> list[Advice]:
-    """Partitioned streams whose entries are in few of their partitions, or with old entries in sealed partitions."""
+    """Return findings on streams with uneven partitions, or with old entries in sealed partitions."""
     there = {one.key: one for one in seen.streams}
     found = []
     for stream, layout in layouts.items():

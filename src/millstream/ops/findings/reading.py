@@ -1,4 +1,4 @@
-"""The facts that findings are made of: groups with their consumers and oldest entries, and lags that decide a check."""
+"""Reading the facts for findings: groups with their consumers and oldest entries, and lags that a check needs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,13 +19,13 @@ from millstream.ops.streams.status import ConsumerStatus, GroupSeen, GroupStatus
 from millstream.ops.workers.reading import read_workers
 from millstream.ops.workers.status import WorkersSeen
 
-_GROUPS = 20  # groups that one check counts: a server that knows no lag may have thousands
+_GROUPS = 20  # limit of groups that one check counts: a server without lags may have thousands
 
 
 async def count_undecided(
     line: Line, seen: StreamsSeen, group: str | None, bounds: CheckBounds, most: int
 ) -> StreamsSeen:
-    """The streams, the lags that thresholds do not decide counted: so far that they do."""
+    """Count the lags that a check cannot decide, up to its thresholds, and return the streams with them."""
     limit = min(max(bounds.warning or 0, bounds.critical or 0), most)
     wanted = undecided(seen, group, bounds)[:_GROUPS]
     streams = []
@@ -33,27 +33,27 @@ async def count_undecided(
         groups = list(stream.groups)
         for at, one in enumerate(groups):
             if one in wanted:
-                with suppress(NotReadableError):  # gone meanwhile: as it was seen
+                with suppress(NotReadableError):  # gone meanwhile: keep the earlier state
                     groups[at] = await count_lag(line, stream, one, limit)
         streams.append(replace(stream, groups=tuple(groups)))
     return replace(seen, streams=tuple(streams))
 
 
 _LOOKED_AT = 1000
-"""Pending entries that advice goes by, the oldest."""
+"""Limit of pending entries that findings use, the oldest first."""
 
-_PENDING = 100  # entries of each group, where several are read
+_PENDING = 100  # entries of each group, if several groups are read
 
 
 async def read_case(line: Line, stream: str, name: str, *, count: int = COUNT) -> Case:
-    """The known facts about a group: its consumers, its oldest pending entries, and its workers."""
+    """Read the known facts about a group: its consumers, its oldest pending entries, and its workers."""
     seen = await _group_or_sum(line, stream, name, count)
     case = Case(seen, workers=await read_workers(line))
     return replace(case, pending=await _oldest(line, seen)) if seen.group.pending else case
 
 
 async def _group_or_sum(line: Line, stream: str, name: str, count: int) -> GroupSeen:
-    """A group; for a partitioned stream, the sums over its partitions. A plain stream costs no extra request."""
+    """Read a group; for a partitioned stream, sums over partitions. A plain stream costs no extra request."""
     missing: NotReadableError | None = None
     try:
         seen = await read_group(line, stream, name, count=count)
@@ -72,7 +72,7 @@ async def _group_or_sum(line: Line, stream: str, name: str, count: int) -> Group
 
 
 async def _summed(line: Line, whole: PartitionedStream, name: str) -> GroupSeen:
-    """A group with the sums of its partitions."""
+    """Return a group with the sums over its partitions."""
     group = named(whole.status, name)
     try:
         return GroupSeen(whole.seen, group, tuple(await all_consumers(line, whole.status.key, name)))
@@ -87,14 +87,14 @@ async def _oldest(line: Line, seen: GroupSeen) -> tuple[PendingEntry, ...]:
             return (await pending.read_page(line, *where, count=_LOOKED_AT)).entries
         wanted = pending.PendingWanted(*where, _LOOKED_AT, payload=False)
         return (await pending.read_wanted(line, wanted))[1].entries
-    except NotReadableError:  # this user may not run XPENDING, and may see the rest
+    except NotReadableError:  # this user may not run XPENDING; other facts are still shown
         return ()
 
 
 async def read_cases(
     line: Line, seen: StreamsSeen, groups: Sequence[GroupStatus], done: Mapping[tuple[str, str], GroupRate]
 ) -> tuple[Case, ...]:
-    """The known facts about several groups, in two round trips."""
+    """Read the known facts about several groups, in two round trips."""
     asked: list[Command] = []
     for group in groups:
         asked.append(("XINFO", "CONSUMERS", group.stream, group.name))
@@ -112,7 +112,7 @@ async def read_cases(
 def _case(
     seen: StreamsSeen, group: GroupStatus, answers: tuple[Reply, Reply], workers: WorkersSeen, rate: GroupRate | None
 ) -> Case:
-    """One group's case."""
+    """Return the facts about one group from the replies."""
     members, held = answers
     why = refusal(members)
     consumers: tuple[ConsumerStatus, ...] = ()

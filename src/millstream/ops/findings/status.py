@@ -1,4 +1,4 @@
-"""Problems that need a person, as facts and in words, and the search by name. PURE."""
+"""Findings as data and as text, and findings about servers, Spark queries and dead letters. PURE."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -12,13 +12,13 @@ from millstream.ops.words import DASH, Facts, brief, command_words, milliseconds
 from millstream.texts import plural
 
 LOOKED_AT = 20
-"""Groups that are looked into, the worst by the age of what they have not finished."""
+"""Limit of groups for which findings are read; those with the oldest unfinished entries come first."""
 
-_TEXT = 300  # letters of a fact
+_TEXT = 300  # characters of a fact
 
 
 def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
-    """Groups with something that is not finished, the oldest first, before them those of which no age is known."""
+    """Return groups with unfinished entries, the oldest first; groups of unknown age come before them."""
 
     def age(group: GroupStatus) -> int:
         there = [entry for entry in (group.oldest_pending, group.oldest_undelivered) if entry.id is not None]
@@ -30,7 +30,7 @@ def worst_groups(seen: StreamsSeen) -> list[GroupStatus]:
 
 
 def letters_waiting(seen: StreamsSeen) -> list[Advice]:
-    """Dead-letter streams, by their usual name, that have letters: the most first; a person has to look at them."""
+    """Return findings on the dead-letter streams with letters, found by their suffix, the longest first."""
     found = sorted(
         (stream for stream in seen.streams if stream.key.endswith(SUFFIX) and stream.length),
         key=lambda stream: stream.length,
@@ -40,7 +40,7 @@ def letters_waiting(seen: StreamsSeen) -> list[Advice]:
 
 
 def _letters(stream: StreamStatus, now_ms: int) -> Advice:
-    """The finding that entries of a stream are dead."""
+    """Return the finding about the letters in a dead-letter stream."""
     newest = None if stream.last_entry_id is None else max(now_ms - milliseconds(stream.last_entry_id), 0)
     says = f"{plural(stream.length, 'dead letter')} of entries that no worker could handle"
     evidence = {"letters": stream.length, "newest_ms": newest}
@@ -48,11 +48,11 @@ def _letters(stream: StreamStatus, now_ms: int) -> Advice:
 
 
 LOST_MS = 86_400_000
-"""A query that was lost longer ago is listed among the queries, and no finding any more."""
+"""Age in milliseconds above which a lost query is not a finding any more, only listed."""
 
 
 def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
-    """Spark queries that should run and do not, or that run and do not go on though entries wait; the latest first."""
+    """Return findings on Spark queries that ended, or that finish no batch though entries wait."""
     added = {stream.key: stream.entries_added for stream in seen.streams}
     lost = queries.lost
     found = []
@@ -71,7 +71,7 @@ def lost_queries(queries: QueriesSeen, seen: StreamsSeen) -> list[Advice]:
 
 
 def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: int | None) -> Advice:
-    """A finding about a query."""
+    """Return a finding about a query."""
     evidence = {"state": query.state, "last_report_ms": silent_ms, "batch": query.batch, "host": query.host}
     evidence |= {"streams": ", ".join(place.stream for place in query.places) or None}
     remedy = command_words("spark show", query.id)
@@ -80,7 +80,7 @@ def _query(query: QueryStatus, code: str, level: Level, says: str, silent_ms: in
 
 
 def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
-    """Findings of one kind together, in the order of the first of each: they have one remedy."""
+    """Group findings of one kind, since they share a remedy; the kinds keep their order."""
     kinds: dict[tuple[str, str], list[Advice]] = {}
     for one in found:
         kinds.setdefault((one.level, one.code), []).append(one)
@@ -88,7 +88,7 @@ def by_kind(found: Sequence[Advice]) -> list[list[Advice]]:
 
 
 def place_of(advice: Advice) -> str:
-    """The subject of a finding, in words."""
+    """Return the subject of a finding in words: a query, a server, a stream or a group."""
     if advice.query is not None:
         return f"query {name(advice.query[1])}"
     if advice.server is not None:
@@ -97,13 +97,13 @@ def place_of(advice: Advice) -> str:
 
 
 def advice_on(cases: Iterable[Case], besides: Iterable[Advice] = ()) -> list[Advice]:
-    """All findings about some groups, and the given ones, the most important first."""
+    """Return all findings about some groups, and the given ones, the most severe first."""
     every = [*(advice for case in cases for advice in advise(case)), *besides]
     return sorted(every, key=lambda advice: LEVELS.index(advice.level))
 
 
 def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
-    """A finding."""
+    """Return a finding as data."""
     return {
         "code": advice.code,
         "level": advice.level,
@@ -120,7 +120,7 @@ def finding_facts(advice: Advice, remedy: Sequence[str] | str | None) -> Facts:
 
 
 def evidence_text(advice: Advice) -> str:
-    """The facts that say so, in words: lengths of time have their units."""
+    """Return the evidence of a finding in words; durations have units."""
     return "; ".join(_fact(each, value) for each, value in advice.evidence.items() if value is not None)
 
 
@@ -134,11 +134,11 @@ def _fact(fact: str, value: object) -> str:
     return f"{title} {brief(text, _TEXT)}"
 
 
-_REASON = 200  # letters of a reason
+_REASON = 200  # characters of a reason
 
 
 def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus] = ()) -> list[Advice]:
-    """Everything there is to say of some servers."""
+    """Return all findings about some servers."""
     earlier = before if len(before) == len(nodes) else ()
     return [
         advice
@@ -148,7 +148,7 @@ def servers_advice(nodes: Sequence[ServerStatus], before: Sequence[ServerStatus]
 
 
 def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
-    """The findings about one server."""
+    """Yield the findings about one server."""
     if node.log_status not in {None, "ok"}:
         says = "the last write to its disk failed, so writes are refused until one succeeds"
         yield _advice(name, "writes-refused", "problem", says, {"log_on_disk": node.log_status})
@@ -161,7 +161,7 @@ def _server(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable
 
 
 def _advice(name: str, code: str, level: Level, says: str, evidence: dict[str, object]) -> Advice:
-    """A finding."""
+    """Return a finding about a server."""
     return Advice(code, level, "", None, says, evidence, ("millstream", "doctor"), server=name)
 
 
@@ -187,7 +187,7 @@ def _refusals(state: Replication, name: str) -> Iterable[Advice]:
 
 
 def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterable[Advice]:
-    """Those that follow, and are silent or slow; one that waits for its copy is neither."""
+    """Yield findings about online replicas that are silent or slow; a replica that waits for its copy is skipped."""
     for each in node.replicas:
         if each.state != "online":
             continue
@@ -203,7 +203,7 @@ def _replicas(node: ServerStatus, was: ServerStatus | None, name: str) -> Iterab
 
 
 def _late(node: ServerStatus, was: ServerStatus | None, behind: int | None) -> int | None:
-    """Milliseconds by which a replica is late at least; None where it is not known to be too many."""
+    """Return the minimum delay of a replica in milliseconds; None if it is not known to be too long."""
     now, then = node.replication, None if was is None else was.replication
     if now is None or then is None or was is None or behind is None or now.id != then.id:
         return None

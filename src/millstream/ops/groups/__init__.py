@@ -1,1 +1,1 @@
-"""Groups: rates, places, and changes of them and of their consumers."""
+"""Groups: rates, positions, and changes of groups and their consumers."""

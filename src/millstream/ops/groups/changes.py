@@ -32,7 +32,7 @@ from millstream.ops.words import NEVER, command_words, order, shell_line
 
 
 def position_facts(stream: StreamStatus, group: GroupStatus) -> dict[str, object]:
-    """The fields of XINFO GROUPS that give its place."""
+    """Return the fields of XINFO GROUPS that give the group's position."""
     facts: dict[str, object] = {"last_delivered_id": group.last_delivered_id}
     if stream.entries_added is not None:
         facts["entries_read"] = group.entries_read
@@ -170,10 +170,10 @@ async def create(
 
 
 def read_of(stream: StreamStatus, place: Ahead) -> int | None:
-    """The entries read of a group at a place, so that its lag is known.
+    """Return the count of entries read that belongs to a position, so that the server knows the lag.
 
-    The server takes the lag to be entries added less entries read, as long as no entry after the place was deleted.
-    None where the server does not count, or the entries were not counted.
+    The server computes the lag as entries added minus entries read, if no entry after the position was deleted. Return
+    None if the server does not count, or the entries were not counted.
     """
     if stream.entries_added is None or place.after is None:
         return None
@@ -194,7 +194,7 @@ def plan_rewind(
     *,
     even_if_moved: bool = False,
 ) -> ChangePlan:
-    """Set a group to another place of its stream."""
+    """Plan to set a group to another position of its stream."""
     if order(there.id) > order(stream.last_id):
         raise ChangeRefusedError(
             f"{there.id} is after the last id of {stream.key!r}, {stream.last_id}: future entries would be skipped. "
@@ -243,7 +243,7 @@ def plan_rewind(
 
 
 def _reachable(key: str, group: str, entry: str) -> str:
-    """The remedy for an id that a stream has not reached; partitions reach it at different moments."""
+    """Return the remedy for an id that the stream has not reached yet; partitions reach it at different times."""
     if logical(key) is None:
         return "Use --to end."
     alone = shell_line(command_words("group rewind", key, group, options=("--to", "end")))
@@ -251,7 +251,7 @@ def _reachable(key: str, group: str, entry: str) -> str:
 
 
 def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
-    """The undo that sets a group back to its earlier place."""
+    """Return the undo that sets a group back to its earlier position."""
     commands = (_set(stream, group.name, here.id, group.entries_read),)
     if here.id == there.id:  # the same line again would count again, and take nothing back
         return Undo(commands=commands, note="The group's position did not change: there is nothing to undo.")
@@ -270,13 +270,13 @@ _MOVES_ON = {
 
 
 def _hold(stream: str, group: str) -> str:
-    """The commands that pause the workers of a group and resume them."""
+    """Return the commands that pause and resume the workers of a group, in words."""
     pause = shell_line(command_words("worker pause", stream, group, options=("--reason", "rewind")))
     return f"`{pause}`, and afterwards `{shell_line(command_words('worker resume', stream, group))}`"
 
 
 def _is_read(stream: str, group: str, read_by: GroupReaders) -> list[str]:
-    """A warning that the group will have moved on before the preview is read, and the remedy."""
+    """Return a warning, with the remedy, that the group is in use and may advance before the confirmation."""
     if not read_by.names:
         return []
     first = [f"pause its workers first ({_hold(stream, group)})"] if read_by.workers else []
@@ -318,7 +318,7 @@ def _notes(stream: StreamStatus, there: Ahead, between: Between, *, back: bool, 
 
 
 def _narrowed(stream: StreamStatus, there: Ahead, read: int | None) -> str | None:
-    """The bounds of the lag where the server will not report one; None where it will, or will not count at all."""
+    """Return the bounds of the lag if the server will not report it; None if it will, or never counts."""
     if read is None or not _deleted_ahead(stream, there):
         return None
     lag = lag_of(position_in(stream, there.id, read, None))
@@ -333,7 +333,7 @@ def _deleted_ahead(stream: StreamStatus, there: Ahead) -> bool:
 
 
 def plan_create(stream: StreamStatus | None, key: str, group: str, there: Ahead) -> ChangePlan:
-    """Make a group."""
+    """Plan the creation of a group."""
     if stream is not None and any(found.name == group for found in stream.groups):
         raise ChangeRefusedError(f"{key!r} has a group {group!r} already; `millstream group rewind` moves it")
     if stream is not None and order(there.id) > order(stream.last_id):

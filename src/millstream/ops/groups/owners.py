@@ -1,4 +1,4 @@
-"""The owners of a partitioned stream's partitions in one group, as the server has them now."""
+"""The present owners of a partitioned stream's partitions in one group, from the server."""
 
 from dataclasses import dataclass, replace
 
@@ -11,23 +11,23 @@ from millstream.ops.streams.reading import named, read
 
 @dataclass(frozen=True, slots=True)
 class PartitionOwner:
-    """One partition."""
+    """One partition with its owner and figures."""
 
-    number: int  # From 0
+    number: int  # Number of the partition, from 0
     key: str
-    owner: str | None  # Consumer; None if nobody owns it now
+    owner: str | None  # Consumer that owns it; None if it has no owner now
     fence: int | None  # The owner's number, which grows with each owner
     lease_ms: int | None  # Milliseconds until the lease ends, unless it is renewed
     entries: int
-    lag: int | None  # Entries that the group was not delivered; None if the server does not know it
+    lag: int | None  # Entries not delivered to the group; None if the server does not report it
     pending: int
 
 
 async def partition_owners(line: Line, stream: str, group: str, *, if_any: bool = False) -> list[PartitionOwner]:
-    """The partitions of a stream, and who owns each; of a stream without partitions none, ``if_any``.
+    """Return the partitions of a stream with their owners. With ``if_any``, a stream without partitions gives none.
 
     Raises:
-        NotReadableError: the stream is not partitioned, or the server refuses to tell.
+        NotReadableError: the stream is not partitioned, or the server refuses to report it.
     """
     layout = (await read_layouts(line, [stream])).get(stream) if if_any else await find_layout(line, stream)
     if layout is None and if_any:

@@ -1,4 +1,4 @@
-"""The facts that a change of a group needs: its place and its new place, its consumers."""
+"""Reading the facts for a change of a group: its present position, its new position, its consumers."""
 
 from dataclasses import dataclass
 
@@ -16,15 +16,15 @@ from millstream.ops.workers.reading import read_workers
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """The known facts about a consumer that will be removed."""
+    """The known facts about a consumer before its removal."""
 
     status: ConsumerStatus  # State of the consumer, from the server
-    held: tuple[HeldEntry, ...]  # Its pending entries, or the first of them where they are more than can be kept
+    held: tuple[HeldEntry, ...]  # Its pending entries; only the first if there are more than an undo can keep
     others: tuple[str, ...] = ()  # Names of the group's other consumers
 
 
 async def removed_consumer(line: Line, stream: str, group: str, consumer: str) -> ConsumerFacts:
-    """The known facts about a consumer that will be removed."""
+    """Read the known facts about a consumer before its removal."""
     found = {each.name: each for each in await read_consumers(line, stream, group)}
     if consumer not in found:
         has = f"its consumers are: {', '.join(sorted(found)[:10])}" if found else "it has none"
@@ -39,8 +39,8 @@ class RewindFacts:
 
     stream: StreamStatus  # State of the stream
     group: GroupStatus  # State of the group
-    here: Ahead  # Its present place
-    there: Ahead  # Its new place
+    here: Ahead  # Its present position
+    there: Ahead  # Its new position
     between: Between  # Entries between the two
     read_by: GroupReaders  # Readers of the group
 
@@ -54,7 +54,7 @@ async def rewind_facts(
     most: int = measuring.MOST_COUNTED,
     tell: Counting | None = None,
 ) -> RewindFacts:
-    """Look up a place for a group, and count the entries between it and the group's present place."""
+    """Resolve a new position for a group, and count the entries between it and the present position."""
     seen = await read_group(line, stream, group)
     status, found = seen.streams.streams[0], seen.group
     near = line.near(stream)
@@ -79,7 +79,7 @@ async def rewind_facts(
 async def place_facts(
     line: Line, status: StreamStatus | None, place: StreamPlace, *, most: int = measuring.MOST_COUNTED
 ) -> Ahead:
-    """Look up a place for a group that is to be made."""
+    """Resolve the position of a group that is to be created."""
     if status is None:
         return Ahead(place.id or NEVER, 0, None)
     near = line.near(status.key)

@@ -112,7 +112,7 @@ async def remove_consumer(
 def plan_remove(
     stream: StreamStatus, group: GroupStatus, held: Sequence[HeldEntry], *, xnack: bool = False
 ) -> ChangePlan:
-    """Remove a group with everything it knows."""
+    """Plan to remove a group with its position and pending entries."""
     key, name = stream.key, group.name
     kept = tuple(held) if group.pending <= MOST_KEPT else ()
     made: Words = ("XGROUP", "CREATE", key, name, group.last_delivered_id)
@@ -151,12 +151,12 @@ def plan_remove(
 
 
 def _by_both(held: Sequence[HeldEntry]) -> str:
-    """The manual steps that remain after the command line that undoes the most."""
+    """Return the note about the second command that an undo needs, if there are pending entries."""
     return "Then `millstream audit undo` puts the pending entries back." if held else ""
 
 
 def plan_remove_consumer(facts: ConsumerFacts, claim_to: str | None = None) -> ChangePlan:
-    """Remove a consumer, after its pending entries were moved to another, or with them."""
+    """Plan to remove a consumer; its pending entries go to another consumer first, or are dropped."""
     status = facts.status
     key, group, name = status.stream, status.group, status.name
     if claim_to == name:
@@ -189,7 +189,7 @@ _MADE_ANEW = "There is nothing to undo: the next read by that name creates it ag
 
 
 def _leaving(facts: ConsumerFacts, claim_to: str | None) -> tuple[str, ...]:
-    """The other effects of removing a consumer."""
+    """Return notes on the other effects of removing a consumer."""
     status, notes = facts.status, []
     if status.pending and claim_to is None:
         other = next(iter(facts.others), "OTHER")

@@ -1,6 +1,6 @@
-"""Groups as facts and figures: rates, readers, marks, and all streams together. PURE.
+"""Groups as data and figures: rates, readers, marks, and totals over all streams. PURE.
 
-Facts have names that never change: those of ``-o json`` and of the JSON of pages.
+The names of the data never change: ``-o json`` and the JSON of pages use them.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from millstream.ops.workers.status import WorkersSeen, WorkerStatus
 class GroupRate:
     """The rates of a group between two readings."""
 
-    added: float | None  # Entries a second that came to the stream; None when the server does not count them
-    # Entries a second that the group was delivered; None as above, and where its position was set back
+    added: float | None  # Entries added to the stream per second; None if the server does not count them
+    # Entries delivered to the group per second; None as above, and if its position was set back
     delivered: float | None
-    # Entries by which the lag grew, less than 0 where it shrank; None where one of both is not known
+    # Entries by which the lag grew, negative if it shrank; None if unknown
     lag_change: int | None
-    # Until nothing is left at this rate; 0 when nothing is, None when it does not shrink or is not known
+    # Time until the lag is 0 at this rate; None if it does not shrink or is unknown
     drain_ms: int | None
 
 
 def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Facts:
-    """A group."""
+    """Return a group as data."""
     return {
         "stream": group.stream,
         "group": group.name,
@@ -51,7 +51,7 @@ def group_facts(group: GroupStatus, now_ms: int, rate: GroupRate | None) -> Fact
 
 
 def consumer_facts(consumer: ConsumerStatus) -> Facts:
-    """A consumer."""
+    """Return a consumer as data."""
     return {
         "consumer": consumer.name,
         "pending": consumer.pending,
@@ -61,7 +61,7 @@ def consumer_facts(consumer: ConsumerStatus) -> Facts:
 
 
 def lag_facts(group: GroupStatus) -> Facts:
-    """The reason why a lag is not known, and the remedy; all null where it is."""
+    """Return the reason why a lag is unknown and the remedy; all null if it is known."""
     lag = group.lag
     return {
         "why": lag.why or None,
@@ -71,14 +71,14 @@ def lag_facts(group: GroupStatus) -> Facts:
 
 
 def added_rate(before: StreamStatus, now: StreamStatus, ms: int) -> float | None:
-    """Entries a second that came to a stream; None where that is not known."""
+    """Return the entries added to a stream per second; None if unknown."""
     if before.entries_added is None or now.entries_added is None or ms <= 0:
         return None
     return None if now.entries_added < before.entries_added else (now.entries_added - before.entries_added) * 1000 / ms
 
 
 def rates(before: StreamsSeen, now: StreamsSeen) -> tuple[dict[str, float], dict[tuple[str, str], GroupRate]]:
-    """Entries a second that came to each stream, by key; and the rates of each group, by stream and name.
+    """Return the entries added per second by stream key, and the rates of groups by stream and group name.
 
     Streams and groups that are not in both readings, or have no rate, are left out.
     """
@@ -101,14 +101,14 @@ def rates(before: StreamsSeen, now: StreamsSeen) -> tuple[dict[str, float], dict
 
 
 def _group_rate(before: GroupStatus, now: GroupStatus, added: float | None, ms: int) -> GroupRate:
-    """The rates of a group."""
+    """Return the rates of a group."""
     read, since = now.entries_read, before.entries_read
     delivered = None if read is None or since is None or read < since or ms <= 0 else (read - since) * 1000 / ms
     return GroupRate(added, delivered, *_drain(before, now, ms))
 
 
 def _drain(before: GroupStatus, now: GroupStatus, ms: int) -> tuple[int | None, int | None]:
-    """The change of a lag, and the milliseconds until nothing is left."""
+    """Return the change of the lag, and the milliseconds until it is 0 at this rate."""
     if now.lag.entries is None or before.lag.entries is None:
         return None, None
     change = now.lag.entries - before.lag.entries
@@ -118,42 +118,42 @@ def _drain(before: GroupStatus, now: GroupStatus, ms: int) -> tuple[int | None, 
 
 
 BEHIND = 60_000
-"""Milliseconds from which on what a group has not read yet is marked."""
+"""Age in milliseconds from which on a group's undelivered entries are marked."""
 
 STUCK = 300_000
-"""Milliseconds from which on an entry that is pending is marked."""
+"""Age in milliseconds from which on a pending entry is marked."""
 
 LONG_JOB = 300_000
-"""Milliseconds from which on what a worker has in hand is marked."""
+"""Duration in milliseconds from which on a worker's running job is marked."""
 
 
 def is_late(group: GroupStatus, now_ms: int) -> bool:
-    """True if what a group has not read yet is old."""
+    """Return True if the oldest undelivered entry of a group is old."""
     return (group.oldest_undelivered.age(now_ms) or 0) >= BEHIND
 
 
 def is_stuck(group: GroupStatus, now_ms: int) -> bool:
-    """True if an entry of a group is pending for long, or has no holder."""
+    """Return True if an entry of the group has been pending for long or has no holder."""
     return group.pending > 0 and ((group.oldest_pending.age(now_ms) or 0) >= STUCK or bool(group.unowned))
 
 
 def is_left(entry: PendingEntry) -> bool:
-    """True if a pending entry is held for long, or has no holder; not one that waits for its time."""
+    """Return True if a pending entry has been held for long or has no holder; delayed entries do not count."""
     return entry.due_in_ms is None and (entry.unowned or (entry.idle_ms or 0) >= STUCK)
 
 
 def is_idle(consumer: ConsumerStatus, worker: WorkerStatus | None) -> bool:
-    """True if a consumer holds entries and has asked for nothing for long, or its worker is blocked."""
+    """Return True if a consumer holds entries and has sent no request for long, or its worker is blocked."""
     stuck = consumer.pending > 0 and consumer.idle_ms >= STUCK and not consumer.waits
     return stuck or (worker is not None and worker.blocked_at is not None)
 
 
 SORTS = ("worst", "name", "length", "pending")
-"""The orders of streams."""
+"""Sort orders of a list of streams."""
 
 
 def sorted_streams(seen: StreamsSeen, sort: str) -> list[StreamStatus]:
-    """The streams in their order; the worst are those with the oldest unfinished entry."""
+    """Return the streams in this order; ``worst`` puts those with the oldest unfinished entry first."""
 
     def rank(stream: StreamStatus) -> tuple[float, float, str]:
         if sort == "name":
@@ -169,7 +169,7 @@ def sorted_streams(seen: StreamsSeen, sort: str) -> list[StreamStatus]:
 
 
 def totals(seen: StreamsSeen, added: Mapping[str, float]) -> Facts:
-    """The figures over all streams."""
+    """Return the totals over all streams as data."""
     groups = [group for stream in seen.streams for group in stream.groups]
     waits = [age for group in groups if (age := group.oldest_undelivered.age(seen.at_ms)) is not None]
     holds = [age for group in groups if (age := group.oldest_pending.age(seen.at_ms)) is not None]
@@ -189,33 +189,33 @@ def totals(seen: StreamsSeen, added: Mapping[str, float]) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A place in a stream that was looked up."""
+    """A resolved position in a stream, with the entries after it."""
 
     id: str  # The last delivered id of a group at that place
-    after: int | None  # Entries after it; None where they are too many to be counted
-    next: str | None  # Id of the first of them; None where there is none
+    after: int | None  # Number of entries after it; None if there are too many to count
+    next: str | None  # Id of the first entry after it; None if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The entries between two places."""
+    """The entries between two positions."""
 
-    entries: int  # Number of entries, as far as they were counted
-    pending: int  # Those that are pending in the group, as far as they were counted
-    more: bool = False  # There are more entries than were counted
-    more_pending: bool = False  # And more pending ones
+    entries: int  # Number of entries counted
+    pending: int  # Number of pending entries counted
+    more: bool = False  # True if there are more entries than counted
+    more_pending: bool = False  # True if there are more pending entries than counted
 
     def text(self) -> str:
-        """The number of entries in words."""
+        """Return the number of entries in words."""
         return counted(self.entries, more=self.more)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReaders:
-    """The present readers of a group."""
+    """The present readers of a group, by consumer name."""
 
     workers: tuple[str, ...] = ()  # Consumers of workers that are not paused
-    others: tuple[str, ...] = ()  # Consumers of which no worker tells
+    others: tuple[str, ...] = ()  # Consumers that no worker reports
     stream: str | None = None  # The stream as their workers name it; None without any
 
     @property
@@ -228,11 +228,11 @@ UNREAD = GroupReaders()
 """A group without readers."""
 
 READING_MS = 60_000
-"""A consumer that asked for something less long ago than this reads the group."""
+"""Idle time in milliseconds below which a consumer counts as a reader of its group."""
 
 
 def readers(seen: GroupSeen, workers: WorkersSeen) -> GroupReaders:
-    """The readers of a group."""
+    """Return the readers of a group."""
     where = (seen.group.stream, seen.group.name)
     names = [one.name for one in seen.consumers if one.reads and one.idle_ms < READING_MS]
     ours = [name for name in names if workers.holder(*where, name) is not None]

@@ -1,1 +1,1 @@
-"""Jobs: entries whose publishers want a result."""
+"""Jobs: entries with a result that their publishers read."""

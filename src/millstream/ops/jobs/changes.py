@@ -1,4 +1,4 @@
-"""The action of jobs: ``cancel``, with its plan."""
+"""The action ``job cancel`` with its plan."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from millstream.ops.making import ActionCall
 from millstream.ops.parameters import Group, Stream, entry_id
 from millstream.ops.streams.partitioned import known_by, parts_of
 
-_PREVIEW_MS = 86_400_000  # Age of a preview whose time counts
+_PREVIEW_MS = 86_400_000  # Age in milliseconds up to which a preview's time is kept
 
 
 @action("job cancel", "Cancel a job in a group: it never begins, or is interrupted.", "ZADD", loses=True, writes="",
@@ -38,14 +38,14 @@ async def cancel(
     """
     await change.require_rights(record.cancelled_key(stream, group))
     seen = await read_job(change.line, stream, entry)
-    # The time of the preview stays, so that the change is the one that was shown
+    # The time of the preview is kept, so that the change equals the one shown
     at_ms = at_ms if seen.at_ms - _PREVIEW_MS < at_ms <= seen.at_ms else seen.at_ms
     change.settle(at=str(at_ms))
     return plan_cancel(seen, group, at_ms)
 
 
 def plan_cancel(seen: JobSeen, group: str, at_ms: int) -> plan.ChangePlan:
-    """Cancel a job in a group."""
+    """Plan to cancel a job in a group."""
     one = next((each for each in seen.groups if each.group == group), None)
     if one is None:
         raise plan.TargetMissingError(

@@ -1,4 +1,4 @@
-"""One job, read from its entry, its groups and its results. Any client may have written these."""
+"""Reading one job from its entry, groups and results. Any client may have written these, so all is checked."""
 
 from itertools import chain
 
@@ -14,12 +14,12 @@ _STATES = {"undelivered": "queued", "pending": "running", "passed": "unknown"}
 
 
 async def read_job(line: Line, stream: str, entry: str) -> JobSeen:
-    """The job of an entry."""
+    """Read the job of an entry by id."""
     return await job_of(line, await find(line, stream, entry))
 
 
 async def job_of(line: Line, found: EntryFound) -> JobSeen:
-    """The same of an entry that was read."""
+    """Read the job of an entry that was already read."""
     stream, entry = found.stream, found.id
     near, key = line.near(stream), record.result_key(stream, entry)
     commands: list[Command] = [("TIME",), ("HGETALL", key)]

@@ -1,4 +1,4 @@
-"""A job as facts. PURE."""
+"""A job as data. PURE."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from millstream.ops.words import Facts
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """A job in one group."""
+    """The state of a job in one group."""
 
     group: str  # Name of the group
     state: str  # ``queued``, ``running``, ``done``, ``dead``, ``cancelled`` or ``unknown``
-    end: Mapping[str, Any] | None = None  # The record of its end; None where there is none
+    end: Mapping[str, Any] | None = None  # The record of its end; None if it has not ended
     progress: Mapping[str, Any] | None = None  # Its last progress
     cancelled_ms: int | None = None  # Time of a cancellation that no worker has carried out yet
 
@@ -25,17 +25,17 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """A job in each group of its stream."""
+    """The states of a job in all groups of its stream."""
 
     stream: str  # Key of the stream
     id: str  # Id of the entry
     at_ms: int  # The server's time
-    keep_ms: int | None  # Milliseconds that a result is kept; None where the entry is gone
+    keep_ms: int | None  # Retention of a result in milliseconds; None if the entry is gone
     groups: tuple[GroupJob, ...] = ()
 
 
 def group_facts(one: GroupJob) -> Facts:
-    """A job in one group, as facts."""
+    """Return a job's state in one group as data."""
     end = one.end or {}
     ended = end.get("at_ms")
     return {

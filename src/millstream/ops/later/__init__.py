@@ -1,1 +1,1 @@
-"""Schedules: entries that wait next to a stream for their time."""
+"""Schedules: entries stored next to a stream until they are due."""

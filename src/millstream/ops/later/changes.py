@@ -1,4 +1,4 @@
-"""The actions of schedules: ``cancel``, ``move`` and ``fire``, with their plans."""
+"""The actions ``later cancel``, ``move`` and ``fire``, with their plans."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ from millstream.ops.streams.partitioned import known_by
 from millstream.ops.words import command_words, shell_line
 from millstream.texts import time_text
 
-# An id may have any byte, of which a command line can have no NUL
+# An id may contain any byte, but a command line cannot contain NUL
 Schedules: TypeAlias = Annotated[
     tuple[str, ...],
     Word("argument", "ID...", name="ids", typed="schedules", title="id", hint="xmas-7", between="\0", needed=True),
@@ -28,7 +28,7 @@ Schedules: TypeAlias = Annotated[
 
 
 def due_time(text: str) -> int:
-    """Wall milliseconds of a time to come, which must say its zone."""
+    """Parse a due time with a time zone and return it in wall milliseconds."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -39,7 +39,7 @@ def due_time(text: str) -> int:
 
 
 def _time(values: Mapping[str, Any]) -> tuple[int | None, int]:
-    """The new time: wall milliseconds, or None and the milliseconds from now."""
+    """Return the new time in wall milliseconds and 0, or None and the milliseconds from now."""
     at, delay = values["at"], values["delay"]
     if (at is None) == (delay is None):
         raise UsageError("Give the new time: either --at or --delay.")
@@ -130,11 +130,11 @@ async def _chosen(change: ActionCall, stream: str, ids: Sequence[str]) -> Stream
     return seen
 
 
-_SHOWN = 20  # schedules that a preview has a row for
+_SHOWN = 20  # limit of schedules that a preview has rows for
 
 
 def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:
-    """Remove schedules."""
+    """Plan to remove schedules."""
     back = [_put_back(one) for one in seen.schedules]
     note = "No `millstream` command restores a schedule: "
     note += "send the undo commands with redis-cli, or publish it again." if all(back) else "publish it again."
@@ -144,7 +144,7 @@ def plan_cancel(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:
 
 
 def plan_move(seen: StreamSchedules, ids: Sequence[str], at_ms: int) -> plan.ChangePlan:
-    """Give schedules another time."""
+    """Plan to give schedules another due time."""
     key = schedule.due_key(seen.stream)
 
     def commands(one: ScheduleStatus) -> tuple[plan.Words, ...]:
@@ -169,11 +169,11 @@ def plan_move(seen: StreamSchedules, ids: Sequence[str], at_ms: int) -> plan.Cha
 
 
 def plan_fire(seen: StreamSchedules, ids: Sequence[str]) -> plan.ChangePlan:
-    """Add the entries of schedules now."""
+    """Plan to add the entries of schedules now."""
 
     def commands(one: ScheduleStatus) -> tuple[plan.Words, ...]:
         words = [word for pair in one.fields for word in pair]
-        # It is added first: an entry that the server refuses keeps its schedule
+        # The entry is added first: if the server refuses it, the schedule stays
         return (("XADD", seen.stream, *one.trim, "*", *words), *_removal(one))
 
     undo = plan.Undo(note="It cannot be undone: the entries are in the stream, where groups read them.")
@@ -214,7 +214,7 @@ def _rows(seen: StreamSchedules, after: Callable[[ScheduleStatus], str]) -> tupl
 
 
 def _unchanged(one: ScheduleStatus) -> tuple[plan.FactCheck, ...]:
-    """Checks that a schedule has its time and its content; of a great content the size does."""
+    """Return checks that a schedule has the same time and content; for a large content only the same size."""
     key, about = schedule.content_key(one.stream), f"schedule {one.id!r}"
     due = plan.value_check(f"the due time of {about}", ("ZSCORE", schedule.due_key(one.stream), one.id), one.score)
     if one.content is None or len(one.content) > LIGHT:
@@ -223,12 +223,12 @@ def _unchanged(one: ScheduleStatus) -> tuple[plan.FactCheck, ...]:
 
 
 def _removal(one: ScheduleStatus) -> tuple[plan.Words, ...]:
-    """The commands that remove a schedule."""
+    """Return the commands that remove a schedule."""
     return (("HDEL", schedule.content_key(one.stream), one.id), ("ZREM", schedule.due_key(one.stream), one.id))
 
 
 def _put_back(one: ScheduleStatus) -> tuple[plan.Words, ...]:
-    """The commands that make a removed schedule wait again; none for a great content."""
+    """Return the commands that restore a removed schedule; none for a large content."""
     if one.content is None or len(one.content) > LIGHT:
         return ()
     return (

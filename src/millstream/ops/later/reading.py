@@ -1,4 +1,4 @@
-"""The schedules of streams, read from the keys that movers go by. Their content may be anybody's, and of any size."""
+"""Reading the schedules of streams from the movers' keys. Any client may have written them, in any size."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,20 +13,20 @@ from millstream.ops.words import text_of
 from millstream.texts import size_text
 
 WHOLE = 64 << 20
-"""Bytes of a content that is read for a schedule that somebody names."""
+"""Limit of a content in bytes, for a schedule that is read by id."""
 
 _AT_ONCE = 100  # streams of one round trip
 _PATTERN = "millstream:{*}:later:*due"
 
 
 def server_ms(reply: Reply, key: str) -> int:
-    """Wall milliseconds of the server, from the reply to TIME."""
+    """Return the server's wall time in milliseconds, from the reply to TIME."""
     seconds, micros = answer(reply, key)
     return int(seconds) * 1000 + int(micros) // 1000
 
 
 def answer(reply: Reply, key: str) -> Reply:
-    """The reply about a key of ours, unless it is a refusal."""
+    """Return the reply about a schedules key; raise an error if it is a refusal."""
     said = refusal(reply)
     if said is None:
         return reply
@@ -34,7 +34,7 @@ def answer(reply: Reply, key: str) -> Reply:
 
 
 async def scheduled_streams(line: Line, *, search: bool = False) -> list[str]:
-    """Streams that have, or had, schedules; a search finds those too that the index does not name."""
+    """Return the streams with present or past schedules; a search also finds those missing in the index."""
     (reply,) = await calls(line.near(INDEX), [("SMEMBERS", INDEX)])
     found = {text_of(name) for name in answer(reply, INDEX)}
     for node in await line.nodes() if search else ():
@@ -47,7 +47,7 @@ async def scheduled_streams(line: Line, *, search: bool = False) -> list[str]:
 
 
 def _stream_of(key: str) -> str | None:
-    """The stream whose due times are at a key; None where it is another key."""
+    """Return the stream of a key with due times; None for another key."""
     tag, _, rest = key.removeprefix("millstream:{").partition("}:later:")
     for stream in (tag, rest.removesuffix(":due")):
         if schedule.due_key(stream) == key:
@@ -56,7 +56,7 @@ def _stream_of(key: str) -> str | None:
 
 
 async def counts_by_stream(line: Line, streams: Sequence[str]) -> list[StreamSchedules]:
-    """The same as :func:`read_counts`, a partitioned stream as one."""
+    """Count schedules as :func:`read_counts` does, with the partitions of a stream summed up."""
     layouts = await read_layouts(line, candidates(streams))
     whole = {key: stream for stream, layout in layouts.items() for key in layout.every_key}
     parts: dict[str, list[StreamSchedules]] = {}
@@ -66,7 +66,7 @@ async def counts_by_stream(line: Line, streams: Sequence[str]) -> list[StreamSch
 
 
 async def read_counts(line: Line, streams: Iterable[str]) -> list[StreamSchedules]:
-    """The number of schedules of each stream, and the due time of the first; streams without any are left out."""
+    """Return the number of schedules and the first due time of each stream; skip streams without schedules."""
     every, found = list(streams), list[StreamSchedules]()
     for start in range(0, len(every), _AT_ONCE):
         page = every[start : start + _AT_ONCE]
@@ -89,7 +89,7 @@ def _counted(stream: str, now: int, count: Reply, first: Reply) -> StreamSchedul
 
 
 async def read_schedules(line: Line, stream: str, count: int, most: int = LIGHT) -> StreamSchedules:
-    """The first schedules of a stream; a content of more bytes than ``most`` is not read."""
+    """Read the first schedules of a stream; a content larger than ``most`` bytes is not read."""
     near, key = line.near(stream), schedule.due_key(stream)
     time, total, flat = await calls(near, [("TIME",), ("ZCARD", key), ("ZRANGE", key, 0, count - 1, "WITHSCORES")])
     rows = answer(flat, key)
@@ -99,16 +99,16 @@ async def read_schedules(line: Line, stream: str, count: int, most: int = LIGHT)
 
 
 async def scheduling_keys(line: Line, stream: str) -> tuple[str, ...]:
-    """The keys next to which schedules of a partitioned stream wait; none if it is not partitioned.
+    """Return the keys of a partitioned stream that may have schedules; none if it is not partitioned.
 
-    A schedule may be the first entry of its partition. Firings of recurring schedules wait next to the name.
+    A schedule may be the first entry of its partition. Firings of recurring schedules belong to the stream's own name.
     """
     layout = (await read_layouts(line, [stream])).get(stream)
     return () if layout is None else (*layout.every_key, stream)
 
 
 async def read_all_schedules(line: Line, stream: str, count: int) -> StreamSchedules:
-    """The first schedules of a stream, of all its partitions if it is partitioned."""
+    """Read the first schedules of a stream, over all partitions if it is partitioned."""
     keys = await scheduling_keys(line, stream)
     seen = joined(stream, await each_part(line, stream, lambda key: read_schedules(line, key, count), keys), count)
     if not (seen.total or keys) and await is_missing(line, stream):  # The first entry of a stream may be a schedule
@@ -117,14 +117,14 @@ async def read_all_schedules(line: Line, stream: str, count: int) -> StreamSched
 
 
 async def find_schedule(line: Line, stream: str, ident: str) -> StreamSchedules | None:
-    """The schedule of this id with the place where it waits; None if it does not wait."""
+    """Find a schedule by id, with the partition to which it belongs; None if it does not wait."""
     keys = await scheduling_keys(line, stream)
     found = await each_part(line, stream, lambda key: named_schedules(line, key, [ident]), keys)
     return next((one for one in found if one.schedules), None)
 
 
 def joined(stream: str, parts: Sequence[StreamSchedules], count: int = 0) -> StreamSchedules:
-    """The schedules of partitions as those of their stream."""
+    """Join the schedules of partitions to those of their stream."""
     if len(parts) == 1 and parts[0].stream == stream:
         return parts[0]
     every = sorted((one for part in parts for one in part.schedules), key=lambda one: one.at_ms)
@@ -136,7 +136,7 @@ def joined(stream: str, parts: Sequence[StreamSchedules], count: int = 0) -> Str
 
 
 async def named_schedules(line: Line, stream: str, ids: Sequence[str], most: int = WHOLE) -> StreamSchedules:
-    """Those of the schedules that wait."""
+    """Read the schedules with these ids; ids that do not wait are left out."""
     near, key = line.near(stream), schedule.due_key(stream)
     time, total, scores = await calls(near, [("TIME",), ("ZCARD", key), ("ZMSCORE", key, *ids)])
     rows = zip(ids, answer(scores, key), strict=True)
@@ -148,7 +148,7 @@ async def named_schedules(line: Line, stream: str, ids: Sequence[str], most: int
 async def _with_contents(
     line: Line, stream: str, rows: Sequence[tuple[bytes, bytes]], most: int
 ) -> tuple[ScheduleStatus, ...]:
-    """Schedules with their contents, as far as these are small."""
+    """Return schedules with their contents, except contents that are too large."""
     key = schedule.content_key(stream)
     sizes = [int(answer(reply, key)) for reply in await calls(line, [("HSTRLEN", key, ident) for ident, _ in rows])]
     small = [ident for (ident, _), size in zip(rows, sizes, strict=True) if size <= most]

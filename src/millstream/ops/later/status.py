@@ -1,4 +1,4 @@
-"""Schedules of streams as facts. PURE."""
+"""Schedules of streams as data. PURE."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from millstream.ops.words import EntryView, Facts
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStatus:
-    """An entry that waits for its time, with content that anybody may have written."""
+    """An entry that waits for its due time; any client may have written its content."""
 
-    stream: str  # Key of the stream that gets it
+    stream: str  # Key of the stream to which it is added
     id: str  # Id of the schedule
     at_ms: int  # Due time, wall milliseconds
-    score: str  # The same as the server has it
+    score: str  # Due time as the server stores it
     size: int = 0  # Size of its content in bytes
-    content: bytes | None = None  # The content; None where it was not read or is missing
+    content: bytes | None = None  # The content; None if it was not read or is missing
     fields: tuple[tuple[bytes, bytes], ...] = ()  # Names and values of the entry
-    trim: tuple[str, ...] = ()  # Words that trim the stream when it is added
-    expires_ms: int | None = None  # Time after which it is dropped; None for never
-    why: str = ""  # The reason why its entry is not known; empty where it is
+    trim: tuple[str, ...] = ()  # XADD's trimming arguments
+    expires_ms: int | None = None  # Wall milliseconds after which it is dropped; None for never
+    why: str = ""  # The reason why its entry is unknown; empty if it is known
 
     def overdue_ms(self, now_ms: int) -> int | None:
-        """Milliseconds since it was due; None while it is to come."""
+        """Return the milliseconds since it was due; None if it is not due yet."""
         return now_ms - self.at_ms if now_ms > self.at_ms else None
 
     @property
     def view(self) -> EntryView:
-        """The entry that it becomes."""
+        """The entry that it will become."""
         return EntryView(self.stream, self.id, self.fields)
 
     @property
     def payload(self) -> EntryPayload:
-        """Its fields, to be decoded."""
+        """Its fields as a payload that can be decoded."""
         return EntryPayload(self.fields)
 
 
@@ -45,20 +45,20 @@ class StreamSchedules:
     stream: str  # Key of the stream
     at_ms: int  # The server's time
     total: int = 0  # Number of schedules that wait
-    first_ms: int | None = None  # Due time of the first; None where none waits
-    schedules: tuple[ScheduleStatus, ...] = ()  # Those that were read, the first due first
-    why: str = ""  # The server's reason for telling nothing; empty where it does
+    first_ms: int | None = None  # Due time of the first; None if none waits
+    schedules: tuple[ScheduleStatus, ...] = ()  # The schedules that were read, the earliest first
+    why: str = ""  # The error if the server refused to report; empty if it did not
 
     @property
     def overdue_ms(self) -> int | None:
-        """Milliseconds since the first was due; 0 where none is late, None where that is not known."""
+        """Milliseconds since the first was due; 0 if none is late, None if unknown."""
         if self.why:
             return None
         return 0 if self.first_ms is None else max(self.at_ms - self.first_ms, 0)
 
 
 def schedule_facts(one: ScheduleStatus, now_ms: int, payload: EntryPayload | None = None) -> Facts:
-    """A schedule as facts."""
+    """Return a schedule as data."""
     overdue = one.overdue_ms(now_ms)
     return {
         "stream": one.stream,
@@ -74,7 +74,7 @@ def schedule_facts(one: ScheduleStatus, now_ms: int, payload: EntryPayload | Non
 
 
 def stream_schedules_facts(seen: StreamSchedules) -> Facts:
-    """The number of a stream's schedules, and how late the first is."""
+    """Return the number of a stream's schedules and the delay of the first as data."""
     return {
         "stream": seen.stream,
         "waiting": None if seen.why else seen.total,
@@ -86,5 +86,5 @@ def stream_schedules_facts(seen: StreamSchedules) -> Facts:
 
 
 def latest_first(found: Sequence[StreamSchedules]) -> list[StreamSchedules]:
-    """Streams by the delay of their first schedule, those that the server tells nothing about first."""
+    """Sort streams by the delay of their first schedule; streams that cannot be read come first."""
     return sorted(found, key=lambda one: (not one.why, -(one.overdue_ms or 0), one.first_ms or 0, one.stream))

@@ -1,4 +1,4 @@
-"""The actions of dead letters: ``dead retry``, ``edit`` and ``rm``, with their plans.
+"""The actions ``dead retry``, ``dead edit`` and ``dead rm``, with their plans.
 
 A plan shows the commands of its first letters. :mod:`millstream.client.dead_letter.put_back` puts letters back, one
 transaction after the other.
@@ -38,9 +38,9 @@ from millstream.ops.rights import rights_on
 from millstream.ops.streams.partitioned import known_by
 
 RATE = 100.0
-"""Entries a second that are put back at most, unless asked otherwise."""
+"""Default limit of letters put back per second."""
 
-_STREAMS = 20  # most streams whose rights are looked at before letters are put back there
+_STREAMS = 20  # limit of streams with rights that are checked before letters are put back
 
 FITTING = (
     Word("option", says="Only letters with this reason.", name="reason", title="or of this reason", hint="overdue",
@@ -51,11 +51,11 @@ FITTING = (
     Word("option", "TIME", "Only letters written at this time or later.", name="since", read=instant),
     Word("option", "TIME", f"Only letters written before: {times.TIME_HELP}.", name="until", read=instant),
 )  # fmt: skip
-"""Words that choose among letters, also for ``dead ls`` and ``dead export``."""
+"""Options that select letters, also for ``dead ls`` and ``dead export``."""
 
 
 def fitting(values: Mapping[str, Any]) -> LetterFilter:
-    """The letters that fit; all without any word."""
+    """Return the filter for these options; it matches all letters if no option is given."""
     names = ("reason", "error", "group", "since", "until")
     return LetterFilter(*(None if values[name] == "" else values[name] for name in names))
 
@@ -198,7 +198,7 @@ async def remove(change: ActionCall, key: Stream, chosen: Letters) -> Prepared:
 
 
 def _putting_back(plan: ChangePlan, key: str, ids: Sequence[str], **options: Any) -> Prepared:
-    """The change that puts letters back, also where it is interrupted; the options are those of ``put_back``."""
+    """Return the change that puts letters back; the options go to ``put_back``."""
     outcome = PutBackOutcome()
 
     async def work(line: Line, results: list[StepResult], tell: Counting, stop: asyncio.Event) -> None:
@@ -211,7 +211,7 @@ def _putting_back(plan: ChangePlan, key: str, ids: Sequence[str], **options: Any
 
 
 async def _settled(change: ActionCall, key: str, chosen: ChosenLetters) -> ChosenLetters:
-    """The choice with its times fixed where the preview is forgotten: entries that die meanwhile are not chosen."""
+    """Return the selection; if the preview is not kept, its time range is fixed so that later letters stay out."""
     if not change.kept or not isinstance(chosen, LetterFilter):
         return chosen
     until = chosen.until if chosen.until is not None else await after_newest(change.line, key)
@@ -221,7 +221,7 @@ async def _settled(change: ActionCall, key: str, chosen: ChosenLetters) -> Chose
 
 
 async def _may_add(line: Line, streams: Sequence[str]) -> None:
-    """Refuse the change if the user may not add to the streams that the letters came from."""
+    """Refuse the change if the user may not add to the streams from which the letters came."""
     for stream in streams[:_STREAMS]:
         rights = await rights_on(line, stream)
         if (why := rights.refusal("XADD")) is not None:
@@ -229,7 +229,7 @@ async def _may_add(line: Line, streams: Sequence[str]) -> None:
 
 
 def _results(outcome: PutBackOutcome) -> list[StepResult]:
-    """The outcome of each letter."""
+    """Return one result for each letter."""
     lost = "its state is unknown: look for it before you add it again"
     found: list[tuple[str, Became, int, str]]
     found = [(one, "done", 1, f"{entry} on {stream}") for one, stream, entry in outcome.returned]
@@ -239,13 +239,13 @@ def _results(outcome: PutBackOutcome) -> list[StepResult]:
     return [StepResult(Step((), entry=one), became, count, why) for one, became, count, why in found]
 
 
-_NAMED = 8  # streams and errors that a preview has a row for
+_NAMED = 8  # limit of streams and errors that a preview shows
 
 _NOT_AS_NEW = "Each becomes a new entry at the end of its stream, with its history, and its letter is removed."
 
 
 def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> ChangePlan:
-    """Put letters back on the streams they came from."""
+    """Plan to put letters back on the streams from which they came."""
     count = len(found.ids)
     streams = ", ".join(sorted(found.streams)) or "no stream"
     groups = ", ".join(sorted({group for _, group in found.groups}))
@@ -273,7 +273,7 @@ def plan_retry(found: LetterTally, *, all_groups: bool, rate: float | None) -> C
 
 
 def plan_remove(found: LetterTally) -> ChangePlan:
-    """Delete letters for good."""
+    """Plan to delete letters for good."""
     count = len(found.ids)
     table = (BeforeAfter(f"letters in {found.key}", found.length, found.length - count),)
     notes = [*_causes(found), "`millstream dead export` keeps a copy.", *_missing(found)]
@@ -312,7 +312,7 @@ def _put_back(key: str, one: StoredLetter, letter: DeadLetter) -> Step:
 
 
 def _causes(found: LetterTally) -> list[str]:
-    """Their causes of death, the most frequent first."""
+    """Return a note with the most frequent errors of the letters."""
     named = [f"{error} {count}" for error, count in found.errors.most_common(_NAMED) if error]
     return [f"Errors: {', '.join(named)}."] if named else []
 

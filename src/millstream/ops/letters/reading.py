@@ -1,4 +1,4 @@
-"""Dead letters: their streams, pages of them, and those that a change chooses."""
+"""Reading dead letters: their streams, pages of letters, and the letters that a change selects."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,30 +21,30 @@ from millstream.ops.streams.partitioned import parts_of
 from millstream.ops.words import command_words, milliseconds, shell_line
 
 LETTERS = 200
-"""Letters that are looked at, the newest; their classes are of these."""
+"""Limit of letters that are read, the newest first; error classes count only these."""
 
-_ERROR, _TRACE = 2000, 4000  # letters: of an error the first, of a traceback the last, which say most
+_ERROR, _TRACE = 2000, 4000  # characters: the first of an error, the last of a traceback
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorClass:
-    """Letters that died of the same."""
+    """Letters with the same reason, error and group."""
 
     reason: str  # Error, nack, reject, invalid, overdue
-    error: str  # The type of the error, or its text where it has none
+    error: str  # Type of the error, or its text if it has no type
     group: str  # Group that gave up on them
-    letters: int  # Number of letters, of those looked at
-    newest: StoredLetter  # The last one
+    letters: int  # Number of letters among those read
+    newest: StoredLetter  # The newest letter
 
 
 async def read_letters(line: Line, key: str) -> tuple[list[StoredLetter], int]:
-    """The newest letters, newest first, without the rest of long values; and how many there are."""
+    """Return the newest letters with long values cut, newest first, and the number of all letters."""
     rows, length = await calls(line, [("XREVRANGE", key, "+", "-", "COUNT", LETTERS), ("XLEN", key)])
     return [_light(stored(row)) for row in checked(rows, key)], int(checked(length, key))
 
 
 def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
-    """Their causes of death, the most frequent first."""
+    """Return the letters grouped by error, the most frequent first."""
     found: dict[tuple[str, str, str], list[StoredLetter]] = {}
     for one in letters:
         letter = one.letter
@@ -55,13 +55,13 @@ def error_classes(letters: Sequence[StoredLetter]) -> list[ErrorClass]:
 
 
 def letter_payload(one: StoredLetter) -> EntryPayload:
-    """The entry that died; for an entry that is not a letter, its own fields."""
+    """Return the payload of the dead entry; for an entry that is not a letter, its own fields."""
     flat = one.letter.fields if one.letter is not None else one.flat
     return EntryPayload(list(zip(flat[::2], flat[1::2], strict=True)))
 
 
 def _light(one: StoredLetter) -> StoredLetter:
-    """A letter without the rest of its long values."""
+    """Return a letter with its long values cut."""
     if one.letter is None:
         return replace(one, flat=tuple(map(light_value, one.flat)))
     error, trace = one.letter.error[:_ERROR], one.letter.traceback
@@ -71,35 +71,35 @@ def _light(one: StoredLetter) -> StoredLetter:
 
 
 ChosenLetters: TypeAlias = LetterFilter | Sequence[str]
-"""Chosen letters of a dead-letter stream: those that fit, or those of these ids."""
+"""A selection of letters in a dead-letter stream: a filter or ids."""
 _PAGE = 200
 
 
 async def after_newest(line: Line, key: str) -> int:
-    """The millisecond after the newest dead letter."""
+    """Return the millisecond after the newest dead letter."""
     (rows,) = await calls(line.near(key), [("XREVRANGE", key, "+", "-", "COUNT", 1)])
     newest = checked(rows, key)
     return int(newest[0][0].partition(b"-")[0]) + 1 if newest else 0
 
 
 def admin_of(line: Line, key: str) -> DeadLetterAdmin:
-    """The reader and changer of one dead-letter stream, on the node of a cluster that has it."""
+    """Return the administration of one dead-letter stream, on its node of a cluster."""
     return DeadLetterAdmin(line.near(key), key)
 
 
 async def parts_of_letters(line: Line, stream: str) -> tuple[str, ...]:
-    """The dead-letter streams of a partitioned stream's partitions; none if it is not partitioned."""
+    """Return the dead-letter streams of a partitioned stream; none if it is not partitioned."""
     parts = await parts_of(line, stream)
     usual = [dead_key(key) for key in parts]
     there = await calls(line, [("EXISTS", key) for key in usual])
     found = [key for key, one in zip(usual, there, strict=True) if one == 1]
-    if parts and not found:  # The code may name one stream for the letters of all
+    if parts and not found:  # The code may name one dead-letter stream for all partitions
         found = [one.key for one in await dead_letter_streams(line) if set(one.streams) & set(parts)]
     return tuple(found or usual[:1])
 
 
 async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list[tuple[bytes, bytes]]]:
-    """A letter, and the fields of its entry."""
+    """Return a letter and the fields of its entry; raise an error if it cannot be edited."""
     found, _ = await admin_of(line, key).find([ident])
     if not found:
         raise TargetMissingError(
@@ -113,18 +113,18 @@ async def editable(line: Line, key: str, ident: str) -> tuple[StoredLetter, list
 
 @dataclass(slots=True)
 class LetterTally:
-    """Letters that were chosen, counted without keeping them."""
+    """Counts of selected letters; only the first letters are kept."""
 
     key: str  # Key of the dead-letter stream
     length: int  # Letters in it
     ids: list[str] = field(default_factory=list)  # Ids of the chosen letters, in their order
     first: list[StoredLetter] = field(default_factory=list)  # The first of them
-    letters: list[StoredLetter] = field(default_factory=list)  # The first of them that are dead letters
-    # Stream and group that gave up -> how many of them
+    letters: list[StoredLetter] = field(default_factory=list)  # The first entries that are dead letters
+    # Stream and group that gave up -> number of letters
     groups: Counter[tuple[str, str]] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)  # Cause of death -> number of letters
     strange: int = 0  # Entries among them that are not dead letters
-    missing: list[str] = field(default_factory=list)  # Ids that were asked for and are not there
+    missing: list[str] = field(default_factory=list)  # Requested ids that do not exist
 
     def add(self, one: StoredLetter) -> None:
         """Count a letter."""
@@ -141,7 +141,7 @@ class LetterTally:
 
     @property
     def streams(self) -> Mapping[str, int]:
-        """Stream -> how many of them came from it."""
+        """Number of letters by the stream from which they came."""
         found: Counter[str] = Counter()
         for (stream, _), count in self.groups.items():
             found[stream] += count
@@ -149,17 +149,17 @@ class LetterTally:
 
     @property
     def selection(self) -> str:
-        """A text that distinguishes these letters from any others."""
+        """A digest that identifies this set of letters."""
         return sha256(" ".join(self.ids).encode()).hexdigest()
 
     @property
     def wanted(self) -> list[str]:
-        """All ids that were asked for."""
+        """All requested ids, also those that are missing."""
         return [*self.ids, *self.missing]
 
 
 async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | None = None) -> LetterTally:
-    """The letters that are chosen, counted."""
+    """Count the selected letters."""
     admin = admin_of(line, key)
     found = LetterTally(key, await admin.count())
     if not isinstance(chosen, LetterFilter):
@@ -179,11 +179,11 @@ async def tally(line: Line, key: str, chosen: ChosenLetters, tell: Counting | No
 
 
 FIRST = 20
-"""Letters whose commands a preview shows."""
+"""Limit of letters with commands in a preview."""
 
 
 async def letter_streams(line: Line) -> LettersSeen:
-    """Every dead-letter stream."""
+    """Read the list of all dead-letter streams."""
     at_ms = line.wall_time()
     try:
         found = await dead_letter_streams(line)

@@ -1,11 +1,11 @@
-"""Dead letters, stream by stream, and what an error is called. Pure."""
+"""Dead letters by stream, and the classes of their errors. Pure."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class LettersStatus:
-    """A dead-letter stream."""
+    """The status of a dead-letter stream."""
 
     key: str  # Its key
     letters: int  # Number of its entries
@@ -18,26 +18,26 @@ class LettersStatus:
 class LettersSeen:
     """All dead-letter streams of a server, read at one moment."""
 
-    at_ms: int  # Wall milliseconds when they were asked for
+    at_ms: int  # Wall milliseconds of the reading
     streams: tuple[LettersStatus, ...] = ()  # Dead-letter streams by key
-    why: str | None = None  # The reason why nothing is known of them; None when it is
+    why: str | None = None  # The reason why they are unknown; None if they are known
 
     @property
     def letters(self) -> int:
-        """The number of letters in all of them."""
+        """Number of letters in all dead-letter streams."""
         return sum(one.letters for one in self.streams)
 
     def of(self, *streams: str) -> "LettersSeen":
-        """Only the letters of these streams; all letters if none is named."""
+        """Return only the letters from these streams; all letters if no stream is given."""
         if not streams:
             return self
         return replace(self, streams=tuple(one for one in self.streams if {one.key, *one.streams} & {*streams}))
 
 
-_CLASS = 80  # letters of what an error is called
+_CLASS = 80  # characters of an error's class
 
 
 def error_class(error: str) -> str:
-    """The class of an error: its type, where its text begins with one."""
+    """Return the class of an error: its type if the text begins with one, otherwise its first line."""
     kind, colon, _ = error.partition(":")
     return (kind if colon and kind.replace(".", "").isidentifier() else error.partition("\n")[0])[:_CLASS]

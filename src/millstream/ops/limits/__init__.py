@@ -1,1 +1,1 @@
-"""Limits of the fleet: their use, and their rates at run time."""
+"""Limits of all workers: their use, and their rates set at run time."""

@@ -1,4 +1,4 @@
-"""The actions of limits: ``set`` and ``rm``, with their plans."""
+"""The actions ``limit set`` and ``limit rm``, with their plans."""
 
 from typing import Annotated, TypeAlias
 
@@ -81,7 +81,7 @@ async def remove(change: ActionCall, name: Name) -> plan.ChangePlan:
 
 
 def plan_set(one: LimitStatus, rate: str) -> plan.ChangePlan:
-    """Set a rate."""
+    """Plan to set the rate of a limit."""
     if one.workers and not one.declared:
         raise plan.ChangeRefusedError(
             f"the limit {one.name!r} has no rate: its code declares only running=. Write Limit(rate, ...) in the code."
@@ -97,7 +97,7 @@ def plan_set(one: LimitStatus, rate: str) -> plan.ChangePlan:
 
 
 def plan_remove(one: LimitStatus) -> plan.ChangePlan:
-    """Take a rate back."""
+    """Plan to remove a rate that was set at run time."""
     after = " or ".join(one.declared) or ("none" if one.workers else "the code's")
     return _plan("rm", one, after, (("HDEL", RATES, one.name),), [_SEEN])
 

@@ -1,4 +1,4 @@
-"""The limits of a server's living workers, and the rates that were set at run time. Anybody may have written both."""
+"""Reading the limits of live workers and the rates set at run time. Any client may have written both."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from millstream.worker.registry import protocol
 
 @dataclass(frozen=True, slots=True)
 class LimitsSeen:
-    """The limits of a server."""
+    """The limits on a server."""
 
-    limits: tuple[LimitStatus, ...] = ()  # In the order of their names
-    found: int = 0  # Number of all; some may be left out
+    limits: tuple[LimitStatus, ...] = ()  # Limits sorted by name
+    found: int = 0  # Number of all limits; some may be left out
 
 
 async def read_limits(line: Line, most: int | None = None) -> LimitsSeen:
-    """The limits, in the order of their names; the first ones where a number is given."""
+    """Return the limits sorted by name, at most ``most``."""
     (flat,) = await calls(line.near(RATES), [("HGETALL", RATES)])
     words = checked(flat, RATES)
     written = {text_of(name): rate for name, rate in zip(words[::2], words[1::2], strict=True)}
@@ -29,7 +29,7 @@ async def read_limits(line: Line, most: int | None = None) -> LimitsSeen:
 
 
 async def named_limit(line: Line, name: str) -> LimitStatus:
-    """One limit; an error where neither a worker nor the hash has it."""
+    """Return a limit by name; raise an error if neither a worker nor the hash of rates has it."""
     for one in (await read_limits(line)).limits:
         if one.name == name:
             return one

@@ -1,4 +1,4 @@
-"""Limits of the fleet as facts. PURE."""
+"""Limits of all workers as data. PURE."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ from millstream.client.limits.rate import Rate, parse_rate
 from millstream.ops.words import Facts
 
 COUNTS = ("in_use", "granted", "refused", "waiting")
-"""Counters that living workers report of a limit."""
+"""Names of the counters that live workers report for a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """A limit, as the code of living workers declares it and as the server's hash has it."""
+    """A limit as the code of live workers declares it, with the rate set at run time."""
 
     name: str  # Its name
-    declared: tuple[str, ...] = ()  # Rates in the code of workers; several while a deploy runs
-    running: tuple[int, ...] = ()  # Most simultaneous runs in the code, as above
+    declared: tuple[str, ...] = ()  # Rates in the code of workers; there may be several during a deployment
+    running: tuple[int, ...] = ()  # Limits of simultaneous runs in the code; see ``declared``
     by_key: bool = False  # True if it holds for each key
     handlers: tuple[str, ...] = ()  # Names of the handlers that obey it
     workers: int = 0  # Living workers that obey it
     counts: Mapping[str, int] | None = None  # Sums of :data:`COUNTS` over these workers
-    written: bytes | None = None  # The rate that was set at run time, as the hash has it; None for none
+    written: bytes | None = None  # The rate set at run time, as stored in the hash; None if there is none
 
     @property
     def set_rate(self) -> Rate | None:
-        """The rate that was set at run time; None where no worker goes by it."""
+        """The rate set at run time; None if there is none or it cannot be parsed."""
         return None if self.written is None else parse_rate(self.written.decode(errors="replace"))
 
     @property
@@ -36,7 +36,7 @@ class LimitStatus:
 
 
 def limits_of(workers: Iterable[Mapping[str, Any]], written: Mapping[str, bytes]) -> tuple[LimitStatus, ...]:
-    """The limits of living workers' records and of the hash, by name."""
+    """Return the limits in the records of live workers and in the hash of rates, by name."""
     seen: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {name: [] for name in written}
     for worker in workers:
         for subscriber in worker["subscribers"]:
@@ -58,7 +58,7 @@ def limits_of(workers: Iterable[Mapping[str, Any]], written: Mapping[str, bytes]
 
 
 def limit_facts(one: LimitStatus) -> Facts:
-    """A limit as facts."""
+    """Return a limit as data."""
     unread = one.written is not None and one.set_rate is None
     return {
         "limit": one.name,

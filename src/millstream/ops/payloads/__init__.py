@@ -1,1 +1,1 @@
-"""Values of entries, decoded, compared and edited. PURE."""
+"""Payloads of entries: decoding, comparing and editing. PURE."""

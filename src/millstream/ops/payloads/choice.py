@@ -1,4 +1,4 @@
-"""The choice of entries and the form to decode their values as; and an entry as a row for programs. PURE."""
+"""Selection of entries with the form of their values, and entries as rows for programs. PURE."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,24 +9,25 @@ from millstream.ops.payloads.entry import EntryPayload
 from millstream.ops.words import EntryView, milliseconds
 
 COLUMNS = ("stream", "id", "time_ms", "fields", "repeated")
-"""Columns of a row: time is in milliseconds, fields are by name, and earlier values of the same name are in
-``repeated``.
+"""Columns of a row.
+
+``fields`` has the values by name. Earlier values of a repeated name are in ``repeated``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class EntryChoice:
-    """The form to decode entries as, and the conditions that choose them."""
+    """Conditions that select entries, and the form of their values."""
 
     form: Form | None = None  # Form of the values; None to detect it
-    conditions: tuple[Condition, ...] = ()  # All of them hold for those wanted
+    conditions: tuple[Condition, ...] = ()  # Conditions that must all hold
 
     def payload(self, entry: EntryView) -> EntryPayload:
-        """The content of an entry."""
+        """Return the payload of an entry."""
         return EntryPayload(entry.fields, self.form)
 
     def fits(self, entry: EntryView) -> bool:
-        """True if it is wanted."""
+        """Return True if all conditions hold for the entry."""
         if not self.conditions:
             return True
         payload = self.payload(entry)
@@ -34,7 +35,7 @@ class EntryChoice:
 
 
 def choice_of(form: Form | None, where: Sequence[str] = (), grep: Sequence[str] = ()) -> EntryChoice:
-    """Conditions as they were typed, as one choice."""
+    """Parse conditions as users typed them, and return them as one selection."""
     found = [has_text(text) for text in grep]
     for text in where:
         try:
@@ -45,7 +46,7 @@ def choice_of(form: Form | None, where: Sequence[str] = (), grep: Sequence[str] 
 
 
 def values_of(payload: EntryPayload, names: Sequence[str] = ()) -> Iterator[tuple[str, object]]:
-    """Names and decoded values of an entry."""
+    """Yield the names and decoded values of an entry, or only those of the given names."""
     if not names:
         yield from ((name, found.value) for name, found in payload.fields)
     for name in names:
@@ -54,7 +55,7 @@ def values_of(payload: EntryPayload, names: Sequence[str] = ()) -> Iterator[tupl
 
 
 def row_of(entry: EntryView, payload: EntryPayload, names: Sequence[str] = ()) -> tuple[object, ...]:
-    """An entry as a row of :data:`COLUMNS`."""
+    """Return an entry as a row with :data:`COLUMNS`."""
     fields: dict[str, object] = {}
     repeated = []
     for name, value in values_of(payload, names):

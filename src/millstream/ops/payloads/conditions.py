@@ -1,15 +1,15 @@
 """Conditions over the decoded values of entries. PURE.
 
 ``parse("amount > 100 and status = failed")`` returns a condition, and :meth:`Condition.holds` applies it to each entry.
-Numbers are compared as numbers where both sides are numbers, everything else as text. If a name leads to several
-values (through a list), one that fits is enough. ``!=`` and ``!~`` are the opposites of ``=`` and ``~``, so they hold
-where the name is missing. It is a small language of its own, so that nothing typed or stored is ever run as code::
+Values are compared as numbers if both sides are numbers, and otherwise as text. If a name leads to several values
+(through a list), one match suffices. ``!=`` and ``!~`` are the opposites of ``=`` and ``~``, so they hold if the name
+is missing. This small language has its own parser, so that text from users or entries is never run as code::
 
     any   = all { "or" all }
     all   = one { "and" one }
     one   = "not" one | "(" any ")" | NAME [ OPERATOR VALUE ]
 
-A name or a value is a word, or anything in quotes.
+A name or a value is a word, or any text in quotes.
 """
 
 import re
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from millstream.ops.payloads.entry import EntryPayload, plain_text, texts_in
 
-#: Characters of a condition, and parentheses or ``not`` in one another.
+#: Limits: characters of a condition, and nested parentheses or ``not``.
 LONGEST = 10_000
 DEEPEST = 50
 
@@ -34,7 +34,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Token(NamedTuple):
-    """One word."""
+    """One token of a condition."""
 
     kind: str  # ``sign``, ``word`` or ``quoted``
     text: str  # Without its quotes
@@ -42,7 +42,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """The words of a condition."""
+    """Split a condition into tokens."""
     if len(text) > LONGEST:
         raise ValueError(f"it is longer than {LONGEST:,} characters")
     found: list[Token] = []
@@ -73,18 +73,18 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition for entries."""
+    """A condition that an entry's payload may fulfil."""
 
-    text: str  # The value as it was typed
-    test: Callable[[EntryPayload], bool]  # Asked with each entry
+    text: str  # The text as the user typed it
+    test: Callable[[EntryPayload], bool]  # Called with each entry
 
     def holds(self, payload: EntryPayload) -> bool:
-        """True if an entry fulfils it; never raises, for any entry."""
+        """Return True if an entry fulfils the condition; never raises, whatever the entry."""
         return self.test(payload)
 
 
 def parse(text: str) -> Condition:
-    """The condition that was typed."""
+    """Parse a condition as a user typed it."""
     parser = _Parser(tokens(text))
     test = parser.any_of(0)
     parser.end()
@@ -92,7 +92,7 @@ def parse(text: str) -> Condition:
 
 
 def has_text(wanted: str) -> Condition:
-    """Holds for entries with this text in a name or a value, in any case."""
+    """Return a condition for entries with this text in a name or a value, ignoring case."""
     low = wanted.casefold()
     return Condition(wanted, lambda payload: any(low in text.casefold() for text in payload.texts()))
 
@@ -101,14 +101,14 @@ Test = Callable[[EntryPayload], bool]
 
 
 class _Parser:
-    """A parser from words to a test, by recursive descent."""
+    """Recursive-descent parser from tokens to a test."""
 
     def __init__(self, words: list[Token]) -> None:
         self._words = words
         self._at = 0
 
     def any_of(self, depth: int) -> Test:
-        """Conditions joined by ``or``."""
+        """Parse conditions joined by ``or``."""
         return _joined(self._list("or", self._all_of, depth), any)
 
     def _all_of(self, depth: int) -> Test:
@@ -159,7 +159,7 @@ class _Parser:
         return False
 
     def end(self) -> None:
-        """Raise an error if text is left."""
+        """Raise an error if tokens are left."""
         if self._at < len(self._words):
             left = self._words[self._at]
             raise ValueError(
@@ -185,7 +185,7 @@ def _compared(name: str, operator: str, wanted: Token) -> Test:
 
 
 def _each(value: object) -> list[object]:
-    """The value, or those of a list."""
+    """Return the items of a list; otherwise a list with the value."""
     return value if isinstance(value, list) else [value]
 
 
@@ -203,7 +203,7 @@ def _fits(value: object, operator: str, text: str, number: Number | None) -> boo
 
 
 def _ordered(sign: int, operator: str) -> bool:
-    """True if an order of two values, -1, 0 or 1, fits an operator."""
+    """Return True if the comparison of two values (-1, 0 or 1) satisfies an operator."""
     if sign == 0:
         return operator in {"=", ">=", "<="}
     return operator.startswith(">" if sign > 0 else "<")
@@ -218,7 +218,7 @@ def _number_of(value: object) -> Number | None:
 
 
 def _number(text: str) -> Number | None:
-    """The number in a text, None where it is not a number: whole ones exactly, at any size."""
+    """Return the number in a text, whole numbers exactly; None if it is not a number."""
     if len(text) > 90 or (found := _NUMBER.fullmatch(text.strip())) is None:
         return None
     return float(text) if found[1] or found[2] else int(text)

@@ -1,4 +1,4 @@
-"""One value of an entry, decoded: in a form that is detected, or in a given one. PURE.
+"""Decoding of one value of an entry, in a detected or a given form. PURE.
 
 The form is detected in this order:
 
@@ -7,7 +7,7 @@ The form is detected in this order:
 - Text in UTF-8.
 - A MessagePack map or list.
 - Text with few bytes that are not text.
-- Hex for the rest.
+- Hex for any other value.
 
 A number that was written as text stays text, as its writer sent it.
 """
@@ -27,7 +27,7 @@ Form = Literal["json", "msgpack", "envelope", "text", "hex"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 LARGEST = 1 << 20
-"""Most bytes of a value that is read as JSON or MessagePack; a larger one is text or hex."""
+"""Size limit in bytes of a value that is parsed as JSON or MessagePack; a larger one is text or hex."""
 
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\x1b") + b"\x7f"
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -36,18 +36,18 @@ _SAMPLE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A value, decoded."""
+    """A decoded value with its form."""
 
     form: Form  # Form of the value
     # The value in the types of JSON, and bytes: text for ``text`` (other bytes in it as ``surrogateescape`` has them),
     # bytes for ``hex``, and for ``envelope`` an object of ``headers`` and ``body``
     value: object
     size: int  # Size of the value in bytes, as it is in the entry
-    note: str = ""  # The reason why it is not the requested form; empty where it is
+    note: str = ""  # The reason why it does not have the requested form; may be empty
 
 
 def decode(data: bytes, form: Form | None = None) -> Decoded:
-    """A value, decoded; never raises, for any bytes."""
+    """Decode a value; never raises, whatever the bytes."""
     if form is None:
         return _envelope(data) or _content(data)
     if form == "hex":
@@ -65,7 +65,7 @@ _TITLES = {"json": "JSON", "msgpack": "MessagePack", "envelope": "envelope"}
 
 
 def _content(data: bytes) -> Decoded:
-    """A value in its detected form, envelopes apart."""
+    """Decode a value in its detected form, except an envelope."""
     found = _json(data, "{[")
     if found is None and messagepack.is_container(data) and not is_utf8(data):
         found = _messagepack(data)
@@ -73,7 +73,7 @@ def _content(data: bytes) -> Decoded:
 
 
 def _json(data: bytes, begins: str) -> Decoded | None:
-    """The value of its JSON; None where it is not JSON, or begins with none of these characters."""
+    """Decode JSON; None if it is not JSON or does not begin with one of the given characters."""
     if len(data) > LARGEST or (begins and data[:64].lstrip()[:1].decode("latin-1") not in tuple(begins)):
         return None
     try:
@@ -102,7 +102,7 @@ def _envelope(data: bytes) -> Decoded | None:
 
 
 def _text(data: bytes) -> Decoded:
-    """The value as text if most of it is text, else as hex."""
+    """Return the value as text if most of it is text, otherwise as hex."""
     sample = data[:_SAMPLE]
     strange = len(sample) - len(sample.translate(None, _CONTROLS))
     text = data.decode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""An entry as a document that a person may change, and back: unchanged values keep their bytes. PURE.
+"""An entry as a document that a person can edit, and the way back: unchanged values keep their bytes. PURE.
 
-The document is JSON: an object of the entry's fields, or a list of ``[name, value]`` where a name comes twice or is not
-text. JSON, MessagePack and the workers' envelope are opened in it; other bytes are ``{"base64": "..."}``. A changed
-value is written in its earlier form, where that is still possible.
+The document is JSON: an object of the entry's fields, or a list of ``[name, value]`` if a name occurs twice or is not
+text. JSON, MessagePack and the workers' envelope are decoded in it; other bytes are ``{"base64": "..."}``. A changed
+value is written in its earlier form if that is still possible.
 """
 
 import base64
@@ -23,13 +23,13 @@ Pairs = Sequence[tuple[bytes, bytes]]
 
 
 def difference(before: str, after: str) -> list[str]:
-    """The lines in which two documents differ, with some around them, as ``diff -u`` has them."""
+    """Return the differing lines of two documents with their context, in the form of ``diff -u``."""
     return [line.rstrip("\n") for line in unified_diff(before.splitlines(), after.splitlines(), "before", "after", n=2)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One value in a document."""
+    """One value of a document with its stored bytes."""
 
     form: Form  # Form in which it is written again
     data: bytes  # Stored bytes
@@ -38,7 +38,7 @@ class _Value:
 
 
 def document_of(pairs: Pairs) -> str:
-    """The fields of an entry, as JSON to be changed; unchanged it says these very fields again."""
+    """Return an entry's fields as JSON for editing; without edits it converts back to the same fields."""
     opened = _document([(plain(name), _value(value).shown) for name, value in pairs])
     try:
         if fields_from(opened, pairs) == list(pairs):
@@ -56,7 +56,7 @@ def _document(shown: Sequence[tuple[object, object]]) -> str:
 
 
 def fields_from(text: str | bytes, before: Pairs) -> list[tuple[bytes, bytes]]:
-    """The fields that a changed document says."""
+    """Return the fields of an edited document."""
     found = parse_record(text)
     if isinstance(found, dict):
         wanted: list[tuple[object, object]] = list(found.items())
@@ -80,7 +80,7 @@ def fields_from(text: str | bytes, before: Pairs) -> list[tuple[bytes, bytes]]:
 
 
 def _value(data: bytes) -> _Value:
-    """A stored value for a document: opened only if it could be written again unchanged."""
+    """Return a stored value for a document, decoded only if it can be encoded to the same bytes."""
     found = decode(data)
     if found.form == "envelope":
         opened = envelope.parse(data)
@@ -93,7 +93,7 @@ def _value(data: bytes) -> _Value:
 
 
 def _changed(value: object, before: _Value | None, name: str) -> bytes:
-    """The bytes of a value in a changed document."""
+    """Return the bytes of a value in an edited document."""
     if before is not None and json.dumps(value) == json.dumps(before.shown):
         return before.data
     if value is None:
@@ -121,7 +121,7 @@ def _enveloped(headers: object, body: object, before: _Value, name: str) -> byte
 
 
 def _bytes_of(value: object) -> bytes | None:
-    """The bytes of a text or of ``{"base64": ...}``; None for any other value."""
+    """Return the bytes of a text or of ``{"base64": ...}``; None for any other value."""
     if isinstance(value, str):
         try:
             return value.encode()
@@ -136,7 +136,7 @@ def _bytes_of(value: object) -> bytes | None:
 
 
 def _packed(value: object) -> bytes | None:
-    """A value as MessagePack; None where it has no form there."""
+    """Encode a value as MessagePack; None if MessagePack cannot hold it."""
     try:
         packed: bytes = msgpack.packb(_opened(value))
     except (ValueError, TypeError, OverflowError):
@@ -145,7 +145,7 @@ def _packed(value: object) -> bytes | None:
 
 
 def _opened(value: object) -> object:
-    """The value with bytes in the place of ``{"base64": ...}``."""
+    """Return the value with bytes in place of each ``{"base64": ...}``."""
     if isinstance(value, list):
         return [_opened(each) for each in value]
     if isinstance(value, Mapping):

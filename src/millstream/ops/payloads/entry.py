@@ -1,7 +1,7 @@
-"""All values of an entry, decoded, and the values that a name leads to. PURE.
+"""All decoded values of an entry, and the values to which a name leads. PURE.
 
-A name is looked for where a handler finds it: in the entry's fields. If the entry is an envelope, or the single
-field ``data`` with JSON in it, the name is looked for in the content of that.
+A name is resolved as for a handler: in the entry's fields. If the entry is an envelope or has only the field ``data``
+with JSON, the name is resolved in that content.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _ENVELOPE = envelope.FIELD.decode()
 
 
 class EntryPayload:
-    """The fields of one entry."""
+    """The fields of one entry, decoded when first read."""
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]], form: Form | None = None) -> None:
         self.pairs = tuple(pairs)
@@ -28,7 +28,7 @@ class EntryPayload:
 
     @cached_property
     def record(self) -> dict[str, object]:
-        """The entry as a handler gets it: the content of its envelope or of its field ``data``, else its fields.
+        """The entry as a handler gets it: the content of its envelope or of its field ``data``, otherwise its fields.
 
         The last value of a repeated name counts, as it does for a handler.
         """
@@ -45,7 +45,7 @@ class EntryPayload:
 
     @cached_property
     def headers(self) -> dict[str, object]:
-        """Headers of the envelope; none of any other entry."""
+        """Headers of the envelope; empty for other entries."""
         for _, found in self.fields:
             if found.form == "envelope" and isinstance(found.value, dict):
                 headers = found.value["headers"]
@@ -53,9 +53,9 @@ class EntryPayload:
         return {}
 
     def at(self, path: str) -> list[object]:
-        """Every value that a path leads to: none, one, or several where it leads through a list.
+        """Return every value to which a path leads: none, one, or several if it leads through a list.
 
-        A longer name goes before its parts: ``a.b`` is the field of that name where there is one, else ``b`` in ``a``.
+        A longer name goes before its parts: ``a.b`` is the field of that name if it exists, otherwise ``b`` in ``a``.
         ``headers.NAME`` is a header of the envelope, unless the entry has a field ``headers`` itself.
         """
         for place in (self.record, {name: found.value for name, found in self.fields}, {"headers": self.headers}):
@@ -64,14 +64,14 @@ class EntryPayload:
         return []
 
     def texts(self) -> Iterator[str]:
-        """Every name and every value, at any depth, as text."""
+        """Yield every name and every value, at any depth, as text."""
         for name, found in self.fields:
             yield name
             yield from texts_in(found.value)
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """Every name and plain value in a value, as text; bytes as text where they are some."""
+    """Yield every name and plain value inside a value as text; bytes are decoded."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -87,7 +87,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def plain_text(value: object) -> str:
-    """A value without parts, as JSON writes it; text without quotes."""
+    """Return a scalar as JSON writes it, but text without quotes."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -99,7 +99,7 @@ def plain_text(value: object) -> str:
 
 
 def _walk(place: object, path: str) -> list[object]:
-    """The values that a path leads to from here."""
+    """Return the values to which a path leads from this value."""
     if isinstance(place, list):
         head, _, rest = path.partition(".")
         if head.isascii() and head.isdigit() and len(head) < 10:
@@ -109,7 +109,7 @@ def _walk(place: object, path: str) -> list[object]:
     if not isinstance(place, dict):
         return []
     head, rest = path, ""
-    while True:  # the longest name that is there: names may have dots in them
+    while True:  # take the longest existing name: names may contain dots
         if head in place:
             return _walk(place[head], rest) if rest else [place[head]]
         head, dot, _ = head.rpartition(".")

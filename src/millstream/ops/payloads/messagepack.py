@@ -1,34 +1,34 @@
-"""MessagePack that others wrote, read so that no input costs more than its size. PURE.
+"""A MessagePack decoder for untrusted data, so that no input costs more than its size. PURE.
 
-A few bytes may announce lists of millions, in one another; a decoder that believes them reserves the memory for all of
-them. So the bytes are walked through first: what they announce must be there, within bounds.
+A few bytes may announce nested lists of millions of items; a decoder that trusts them reserves memory for all items. So
+the bytes are scanned first: the announced items must be present and within limits.
 """
 
 import struct
 
 import msgpack
 
-#: Levels of lists and maps, and values in all, that are decoded.
+#: Limits of what is decoded: levels of lists and maps, and number of values.
 DEEPEST = 50
 MOST = 100_000
 
-#: First byte -> how many bytes its length has, and values of each item.
+#: First byte -> number of bytes of its length, and number of values for each item.
 _CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
-#: First byte -> the number of bytes of its length, and of bytes in addition to the content.
+#: First byte -> number of bytes of its length, and of extra bytes besides the content.
 _STRINGS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 _EXTENSIONS = {0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
-#: First byte -> bytes that follow.
+#: First byte -> number of bytes that follow.
 _FIXED = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4}
 _FIXED |= {0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
 
 
 def is_container(data: bytes) -> bool:
-    """True if the bytes begin like a list or a map: no other value can be distinguished from text or chance."""
+    """Return True if the bytes begin like a list or a map; other values look like text or random bytes."""
     return bool(data) and (0x80 <= data[0] <= 0x9F or data[0] in _CONTAINERS)
 
 
 def unpack(data: bytes) -> object:
-    """The value as JSON and bytes; a time is ISO text, another extension ``{"extension": n, "data": b}``."""
+    """Decode a value to JSON types and bytes; a time is ISO text, another extension ``{"extension": n, "data": b}``."""
     _walk(data)
     try:
         found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
@@ -38,7 +38,7 @@ def unpack(data: bytes) -> object:
 
 
 def _walk(data: bytes) -> None:
-    """Go through the values without making any."""
+    """Scan the values without building them; raise if they are incomplete or exceed the limits."""
     left, at, waiting = [1], 0, 1
     for _ in range(MOST):
         while left and left[-1] == 0:
@@ -60,7 +60,7 @@ def _walk(data: bytes) -> None:
 
 
 def _step(data: bytes, at: int) -> tuple[int, int]:
-    """The offset after the head or the whole of this value, and the number of values that its head announces."""
+    """Return the offset after this value or its head, and the number of values that the head announces."""
     if at >= len(data):
         raise ValueError("not MessagePack: it ends too early")
     kind = data[at]
@@ -96,7 +96,7 @@ def _behind(data: bytes, at: int) -> int:
 
 
 def _plain(value: object) -> object:
-    """The value in the types of JSON, and bytes; at most :data:`DEEPEST` levels."""
+    """Convert a value to JSON types and bytes; at most :data:`DEEPEST` levels."""
     if isinstance(value, dict):
         return {_name(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Payloads as pages show them: light in a list, whole on a page of their own; and as facts. PURE."""
+"""Payloads for pages: short in a list, in full on an entry's own page; and payloads as data. PURE."""
 
 from dataclasses import dataclass, replace
 
@@ -9,30 +9,30 @@ from millstream.printable import printable
 from millstream.texts import json_text
 
 SHORT, LONG = 200, 20_000
-"""Letters of a value in a table, and on its own page."""
+"""Limits of a value's characters, in a table and on the entry's own page."""
 
 LIGHT = 16_384
-"""Bytes of a value that a list of entries keeps; all of it is on the entry's own page."""
+"""Limit of a value's bytes in a list of entries; the entry's own page has the whole value."""
 
 CUT = b"... (cut: the entry's own page has all of it)"
-"""The end of a longer value that was cut."""
+"""The end of a value that was cut."""
 
 
 def light(entry: EntryView) -> EntryView:
-    """An entry without the rest of its long values: a reading of many must not hold all of them."""
+    """Return an entry with its long values cut, so that a reading of many entries does not hold all of them."""
     if all(len(value) <= LIGHT and len(name) <= LIGHT for name, value in entry.fields):
         return entry
     return replace(entry, fields=tuple((light_value(name), light_value(value)) for name, value in entry.fields))
 
 
 def light_value(value: bytes) -> bytes:
-    """A value, or its beginning and a note that there is more."""
+    """Return a value; a long one is cut and ends in a note."""
     return value if len(value) <= LIGHT else value[:LIGHT] + CUT
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One field."""
+    """One field as a page shows it."""
 
     name: str  # Name of the field
     form: str  # Form that its value was decoded as
@@ -43,7 +43,7 @@ class Shown:
 
 
 def in_brief(payload: EntryPayload) -> list[Shown]:
-    """The fields of an entry for a row of a table.
+    """Return the fields of an entry for a row of a table.
 
     An envelope shows only its content: its headers are on the entry's own page.
     """
@@ -53,7 +53,7 @@ def in_brief(payload: EntryPayload) -> list[Shown]:
 
 
 def in_full(payload: EntryPayload) -> list[Shown]:
-    """The fields of an entry, each laid out."""
+    """Return the fields of an entry in full, with indented JSON."""
     return [_shown(name, found, LONG, indent=2) for name, found in payload.fields]
 
 
@@ -63,7 +63,7 @@ def _brief(name: str, value: object) -> Shown:
 
 
 def _shown(name: str, found: Decoded, most: int, indent: int | None) -> Shown:
-    """A field."""
+    """Return a field as a page shows it."""
     if found.form == "hex":
         assert isinstance(found.value, bytes)
         raw = found.value[: most // 3]
@@ -73,7 +73,7 @@ def _shown(name: str, found: Decoded, most: int, indent: int | None) -> Shown:
 
 
 def payload_facts(payload: EntryPayload) -> list[Facts]:
-    """The fields of an entry, decoded, in their order: a name may come twice."""
+    """Return the decoded fields of an entry as data, in order; a name may occur twice."""
     return [
         {"name": name, "form": found.form, "size": found.size, "value": found.value} for name, found in payload.fields
     ]

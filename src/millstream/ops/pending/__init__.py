@@ -1,1 +1,1 @@
-"""Pending entries."""
+"""Queries about pending entries and changes of them."""

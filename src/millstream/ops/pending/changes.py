@@ -1,7 +1,7 @@
 """The actions ``pending ack``, ``claim`` and ``nack``, with their plans.
 
-Entries are changed by pages. Each is a step of its own, taken only while the same consumer holds it with the same
-number of deliveries. An entry that was processed, claimed or given back after the preview is skipped.
+Entries are changed page by page. Each entry is a step of its own, made only while the same consumer holds it with the
+same number of deliveries. An entry that was processed, claimed or released after the preview is skipped.
 """
 
 from collections import Counter
@@ -100,7 +100,10 @@ async def claim(
 
 
 Mode = Literal["silent", "fail", "fatal"]
-"""Ways to give an entry back: the delivery is taken back; it stays counted; no consumer is to process the entry."""
+"""Ways to release an entry.
+
+``silent``: the delivery is not counted. ``fail``: it stays counted. ``fatal``: no consumer shall process the entry.
+"""
 
 
 @action("pending nack", "Release pending entries, for any consumer to take.", "XNACK", undo="audit undo", parts=PARTS)
@@ -154,21 +157,21 @@ async def nack(
 
 @dataclass(frozen=True, slots=True)
 class PendingList:
-    """The pending entries list of one group."""
+    """The pending list of one group."""
 
     stream: str  # Key of the stream
     group: str  # Name of the group
-    # True if the server keeps entries without a holder (XNACK), or a consumer ``""`` holds them
+    # True if the server keeps entries without a holder (XNACK); otherwise a consumer ``""`` holds them
     xnack: bool = False
     due: str = ""  # Key of the group's due times
 
     def put_back(self, held: HeldEntry) -> Words:
-        """The command that makes an entry pending again as it was."""
+        """Return the command that restores a pending entry as it was."""
         return put_back_command(self.stream, self.group, held, xnack=self.xnack)
 
 
 def _release(where: PendingList, capabilities: Capabilities, held: HeldEntry, mode: Mode) -> Words:
-    """The command that gives one entry back."""
+    """Return the command that releases one entry."""
     if mode == "fatal":
         return ("XNACK", where.stream, where.group, "FATAL", "IDS", 1, held.id)
     move = emulate.release(capabilities, where.group, held.deliveries, charge=mode == "fail")
@@ -177,16 +180,16 @@ def _release(where: PendingList, capabilities: Capabilities, held: HeldEntry, mo
 
 
 def pending_list(change: ActionCall, stream: str, group: str) -> PendingList:
-    """The list of a group, as the server keeps it."""
+    """Return the group's pending list with the server's capabilities."""
     return PendingList(stream, group, change.rights.capabilities.xnack, due.key(stream, group))
 
 
 Maker: TypeAlias = Callable[[Line, list[HeldEntry]], Awaitable[ChangePlan]]
-"""The change of one page of pending entries."""
+"""Function that plans the change of one page of pending entries."""
 
 
 def _made(plan: Callable[[list[HeldEntry]], ChangePlan]) -> Maker:
-    """A maker that asks the server nothing."""
+    """Return a maker that sends nothing to the server."""
 
     async def make(_: Line, held: list[HeldEntry]) -> ChangePlan:
         return plan(held)
@@ -202,9 +205,10 @@ async def paged(
     make: Maker,
     size: int = ENTRIES_A_TRIP,
 ) -> Prepared:
-    """A change of pending entries: all of them counted now, and each page read again when it is its turn.
+    """Prepare a change of pending entries: count them now, and read each page again when its turn comes.
 
-    It compares up to 5,000 with what they were; of more, it reports how many are missing.
+    Up to 5,000 entries are compared with their earlier state. For more entries, only the number of missing ones is
+    reported.
     """
     tally, first, shown = Tally(), list[HeldEntry](), dict[str, tuple[str, int]]()
     looked = 0
@@ -236,7 +240,7 @@ async def paged(
     if isinstance(chosen, tuple) and (missing := len(chosen) - tally.entries):
         notes = (*notes, f"{missing} of the {len(chosen)} ids {'is' if missing == 1 else 'are'} not pending there.")
     plan = await make(change.line, first)
-    if len(first) == tally.entries:  # the plan has them all, without those that the change leaves as they are
+    if len(first) == tally.entries:  # the plan has all entries except those that the change leaves as they are
         changed = {step.entry for step in plan.steps}
         tally = _tally(held for held in first if held.id in changed)
     return Prepared(previewed(plan, tally, notes), tally.entries, pages)
@@ -254,7 +258,7 @@ def _tally(found: Iterable[HeldEntry]) -> "Tally":
 
 
 FIRST = 20
-"""Number of raw commands in a preview of many pages: those of its first entries."""
+"""Limit of raw commands in a preview of several pages, for the first entries."""
 
 _NAMED = 8  # consumers that a preview names
 
@@ -268,15 +272,15 @@ _VERBS = {
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over a choice of pending entries, without the entries themselves."""
+    """Counts over selected pending entries, without the entries themselves."""
 
-    # Consumer -> number of the entries it holds; ``""`` for those without a holder
+    # Consumer -> number of entries it holds; ``""`` for entries without a holder
     held: Counter[str] = field(default_factory=Counter)
-    waiting: int = 0  # Entries whose delay is not over
+    waiting: int = 0  # Number of entries still delayed
 
     @property
     def entries(self) -> int:
-        """The number of entries."""
+        """Number of entries."""
         return self.held.total()
 
 
@@ -286,13 +290,13 @@ _NOT_BACK = (
 
 
 def plan_acknowledge(where: PendingList, held: Sequence[HeldEntry], *, gone: bool = False) -> ChangePlan:
-    """Acknowledge entries: they count as processed."""
+    """Plan to acknowledge entries, so that they count as processed."""
     plan = plan_of_page("pending ack", where, held, lambda each: ("XACK", where.stream, where.group, each.id))
     return replace(plan, undo=Undo(note=_NOT_BACK)) if gone else plan
 
 
 def plan_claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> ChangePlan:
-    """Move entries to another consumer; their deliveries stay as they are."""
+    """Plan to move entries to another consumer; their delivery counts stay."""
     stream, group = where.stream, where.group
     plan = plan_of_page(
         "pending claim", where, held, lambda each: ("XCLAIM", stream, group, consumer, 0, each.id, "JUSTID")
@@ -301,7 +305,7 @@ def plan_claim(where: PendingList, held: Sequence[HeldEntry], consumer: str) -> 
 
 
 def plan_nack(where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]) -> ChangePlan:
-    """Give entries back, for any consumer to take."""
+    """Plan to release entries, so that any consumer can take them."""
     plan = plan_of_page("pending nack", where, held, command)
     return replace(plan, undo=replace(plan.undo, now=NOBODY))
 
@@ -309,7 +313,7 @@ def plan_nack(where: PendingList, held: Sequence[HeldEntry], command: Callable[[
 def plan_of_page(
     action: str, where: PendingList, held: Sequence[HeldEntry], command: Callable[[HeldEntry], Words]
 ) -> ChangePlan:
-    """A change with one command for each entry, which is taken while the entry is held as it was."""
+    """Plan one command for each entry, which runs only while the entry's holder and deliveries are unchanged."""
     stream, group = where.stream, where.group
     steps = tuple(
         Step((*_no_delay(where, each), command(each)), (entry_check(stream, group, each),), each.id) for each in held
@@ -319,12 +323,12 @@ def plan_of_page(
 
 
 def _no_delay(where: PendingList, held: HeldEntry) -> tuple[Words, ...]:
-    """The command that ends the delay of an entry: a person's decision comes before it."""
+    """Return the command that ends an entry's delay, since a person's decision overrides it."""
     return (("ZREM", where.due, held.id),) if held.waits else ()
 
 
 def previewed(first: ChangePlan, tally: Tally, notes: tuple[str, ...] = ()) -> ChangePlan:
-    """The plan of the first page as the preview of all pages."""
+    """Return the plan of the first page as the preview of all pages."""
     now = first.undo.now
     verb, where = _VERBS[first.action], f" to {now!r}" if now else ""
     question = f"{verb} {counted(tally.entries)} pending in {first.group!r} of {first.stream!r}{where}?"

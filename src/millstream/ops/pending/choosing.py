@@ -1,4 +1,4 @@
-"""The words that choose pending entries, for actions, forms and lists."""
+"""The parameters that select pending entries, for actions, forms and lists."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
@@ -24,12 +24,12 @@ ALL = Word("flag", says="All pending entries of the group.", name="all")
 
 
 def choice_of(texts: Mapping[str, str]) -> PendingChoice:
-    """The pending entries that a form or an address chooses; all without any word."""
+    """Return the pending entries that a form or a URL selects; all if no parameter is set."""
     return _choice({word.name: word.value(texts, None) for word in (*CHOOSING, GONE)})
 
 
 def choice_options(texts: Mapping[str, str]) -> list[str]:
-    """The same as options of the shell."""
+    """Return the selection of a form or a URL as options of the shell."""
     found: list[str] = []
     for word in (*CHOOSING, GONE):
         if texts.get(word.name, "").strip() or (word.flag and word.name in texts):
@@ -48,7 +48,7 @@ def _choice(values: Mapping[str, Any]) -> PendingChoice:
 
 
 def _chosen(values: Mapping[str, Any]) -> Chosen:
-    """The chosen entries: by id, or those that fit."""
+    """Return the selected entries as ids or as a filter; raise if both or neither are given."""
     ids: tuple[str, ...] = values["ids"]
     choice = _choice(values)
     if ids and (values["all"] or choice != PendingChoice()):
@@ -63,4 +63,4 @@ EntriesOrGone: TypeAlias = Annotated[Chosen, Together(_chosen, (IDS, *CHOOSING, 
 PARTS = Spread(
     parts_of, known_by(lambda texts: ("XPENDING", texts["key"], texts["group"], texts["ids"], texts["ids"], 1))
 )
-"""The way of these actions over partitions."""
+"""The functions that find the partitions which these actions concern."""

@@ -1,4 +1,4 @@
-"""The action ``pending dead``: it makes dead letters of pending entries."""
+"""The action ``pending dead``, which turns pending entries into dead letters."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from millstream.ops.rights import rights_on
 from millstream.ops.words import milliseconds
 
 _SET_ASIDE = "set aside by a person"
-"""The error of such a letter, unless the person gives a reason."""
+"""Error text of such a letter, if the user gives no reason."""
 
 
 @action("pending dead", "Make dead letters of pending entries: no worker tries them again.", "XACK", undo="dead retry",
@@ -54,7 +54,7 @@ async def set_aside(
     if (why := (await rights_on(change.line, dead)).refusal("XADD")) is not None:
         raise ChangeRefusedError(f"{dead}: {why}")
     at_ms = min(now_ms() if at_ms is None else at_ms, 10**15)
-    change.settle(at_ms=str(at_ms))  # a preview and its confirmation are of one moment
+    change.settle(at_ms=str(at_ms))  # a preview and its confirmation use the same time
     where, moment = pending_list(change, stream, group), at_ms
 
     async def make(line: Line, held: list[HeldEntry]) -> ChangePlan:
@@ -79,7 +79,7 @@ async def set_aside(
 async def _entries(
     line: Line, where: PendingList, held: list[HeldEntry]
 ) -> AsyncGenerator[tuple[HeldEntry, list[bytes]], None]:
-    """Those that are in the stream, with their fields."""
+    """Yield the entries that the stream still has, with their fields."""
     replies = await calls(line.near(where.stream), [("XRANGE", where.stream, each.id, each.id) for each in held])
     for each, reply in zip(held, replies, strict=True):
         for _, flat in checked(reply, where.stream):
@@ -102,7 +102,7 @@ def _letter(where: PendingList, held: HeldEntry, flat: list[bytes], reason: str,
 def plan_set_aside(
     where: PendingList, dead: str, letters: Sequence[tuple[HeldEntry, DeadLetter]], note: str
 ) -> ChangePlan:
-    """Make entries dead letters: the letter is written first, so that the entry is never in neither place."""
+    """Plan dead letters of entries; the letter is written first, so that no entry is lost in between."""
     found = dict(letters)
     plan = plan_of_page("pending dead", where, list(found), lambda each: ("XADD", dead, "*", *pack(found[each])))
     steps = tuple(

@@ -1,4 +1,4 @@
-"""Pending entries of a group: a summary, and pages of them by id, which cost the same for any number of them."""
+"""Reading a group's pending entries: a summary, and pages by id, which cost the same at any length of the list."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -29,14 +29,14 @@ from millstream.ops.words import order, text_of
 
 
 def pending_entry(stream: str, group: str, row: Sequence[Any]) -> PendingEntry:
-    """One row of the long form of XPENDING."""
+    """Return the pending entry of one row from the long form of XPENDING."""
     entry, consumer, idle, deliveries = row
     owner = text_of(consumer) or None
     return PendingEntry(stream, group, text_of(entry), owner, idle if owner is not None else None, deliveries)
 
 
 async def held_pages(line: Line, stream: str, group: str, chosen: Chosen) -> AsyncIterator[list[HeldEntry]]:
-    """Pending entries that are chosen, as they are held, a page at a time."""
+    """Yield the selected pending entries with their holders, page by page."""
     if isinstance(chosen, tuple):
         for at in range(0, len(chosen), ENTRIES_A_TRIP):
             yield await _by_id(line, stream, group, chosen[at : at + ENTRIES_A_TRIP])
@@ -65,7 +65,7 @@ def _held(entry: PendingEntry, now_ms: int) -> HeldEntry:
 
 
 async def server_time(line: Line, stream: str) -> int:
-    """Wall milliseconds by the clock of the server of a stream; by our clock if the server refuses TIME."""
+    """Return the wall time of the stream's server in milliseconds; local time if the server refuses TIME."""
     (reply,) = await line.near(stream).calls([("TIME",)])
     if isinstance(reply, Exception):
         return SystemClock().wall_time()
@@ -73,7 +73,7 @@ async def server_time(line: Line, stream: str) -> int:
 
 
 async def held_by(line: Line, stream: str, group: str, consumer: str | None = None) -> list[HeldEntry]:
-    """Pending entries as they are held, as many as an undo keeps, and one more where there are more."""
+    """Return pending entries with their holders: as many as an undo keeps, and one more if there are more."""
     found: list[HeldEntry] = []
     async for page in held_pages(line, stream, group, PendingChoice(consumer=consumer)):
         found += page
@@ -83,37 +83,37 @@ async def held_by(line: Line, stream: str, group: str, consumer: str | None = No
 
 
 PAGE = 100
-"""Entries of a page, unless asked otherwise."""
+"""Default number of entries on a page."""
 
 SCAN = 10_000
-"""Entries that are looked at to find them, unless asked otherwise."""
+"""Default limit of entries that are scanned to fill a page."""
 
 _ROWS = 1000  # entries of one XPENDING
-_LOOKED_FOR = 50  # entries that are looked for in one round trip, which brings them whole
+_LOOKED_FOR = 50  # limit of entries read in one round trip, with their fields
 
 
 async def summary(line: Line, stream: str, group: str) -> PendingSummary:
-    """The number of pending entries in a group, in all and by consumer."""
+    """Read the number of pending entries in a group, in total and by consumer."""
     (reply,) = await calls(line, [("XPENDING", stream, group)])
     return pending_summary(checked(reply, stream, group))
 
 
 @dataclass(frozen=True, slots=True)
 class PendingWanted:
-    """Pending entries to read, of a stream or of all partitions of a partitioned one."""
+    """A query for pending entries of a stream, or of all partitions of a partitioned stream."""
 
     key: str  # Key or name of the stream
     group: str  # Its group
-    count: int = PAGE  # Most entries
-    choice: PendingChoice | None = None  # Those that fit; None for all
-    by: PendingOrder | None = None  # The worst first by this; None for the order of ids
+    count: int = PAGE  # Limit of entries
+    choice: PendingChoice | None = None  # Filter; None for all
+    by: PendingOrder | None = None  # Sort order, the worst first; None for the order of ids
     start: str = "-"  # First id, in the order of ids
-    scan: int = SCAN  # Most entries that are looked at
+    scan: int = SCAN  # Limit of entries scanned
     payload: bool = True  # Read their contents
 
 
 async def read_wanted(line: Line, wanted: PendingWanted) -> tuple[PendingSummary, PendingPage]:
-    """The numbers of pending entries, and a page of them."""
+    """Read the totals of pending entries, and a page of entries."""
     found = await each_part(line, wanted.key, lambda key: _wanted_of(line, key, wanted))
     pages = [page for _, page in found]
     return _summed([one for one, _ in found]), joined_pages(pages, wanted.count, wanted.by)
@@ -132,7 +132,7 @@ async def _wanted_of(line: Line, key: str, wanted: PendingWanted) -> tuple[Pendi
 
 
 def _summed(parts: Sequence[PendingSummary]) -> PendingSummary:
-    """The numbers of partitions as one."""
+    """Return the totals over all partitions."""
     edges = [(part.first, part.last) for part in parts if part.first is not None and part.last is not None]
     held: dict[str, int] = {}
     for part in parts:
@@ -158,10 +158,10 @@ async def read_page(
     scan: int = SCAN,
     payload: bool = False,
 ) -> PendingPage:
-    """Some pending entries, in the order of their ids.
+    """Read some pending entries in the order of their ids.
 
-    For any choice, a server looks at a thousand entries at once and no more. ``XPENDING ... IDLE`` would look at a
-    million of them, with all other clients waiting, to find that none fits.
+    With any filter, the server scans at most a thousand entries at once. ``XPENDING ... IDLE`` may scan a million
+    entries without a match while all other clients wait.
     """
     found: list[PendingEntry] = []
     looked_at, following = 0, str(start)
@@ -188,14 +188,14 @@ async def worst(
     scan: int = SCAN,
     payload: bool = False,
 ) -> PendingPage:
-    """The pending entries that were delivered most often, or are idle for longest, among those looked at."""
+    """Read the pending entries with most deliveries or the longest idle time, among those scanned."""
     heap: list[tuple[float, int, PendingEntry]] = []
     looked_at, following = 0, None
     async with aclosing(_scanned(line, stream, group, start="-", choice=choice, count=_ROWS)) as rows:
         async for entry in rows:
             looked_at += 1
             if choice is None or choice.fits(entry):
-                # the number decides between equals, so that the first of them stays and entries are never compared
+                # the number decides between equals: the first one stays, and entries are never compared
                 (heappush if len(heap) < count else heappushpop)(heap, (badness(entry, by), -looked_at, entry))
             if looked_at >= scan:
                 following = behind(entry.id.encode())
@@ -207,7 +207,7 @@ async def worst(
 async def _scanned(
     line: Line, stream: str, group: str, *, start: str, choice: PendingChoice | None, count: int
 ) -> AsyncGenerator[PendingEntry, None]:
-    """Pending entries by id, page by page; of one consumer alone where that is chosen."""
+    """Yield pending entries by id, page by page; only those of one consumer if the filter names it."""
     holder = () if choice is None or choice.consumer is None else (choice.consumer,)
     size = min(count, _ROWS) if choice is None else _ROWS
     following: str | None = start
@@ -223,9 +223,9 @@ async def _scanned(
 
 
 async def with_due(line: Line, entries: list[PendingEntry]) -> list[PendingEntry]:
-    """The same entries with how long each has to wait until it is due, in one round trip.
+    """Return the entries with the time until each is due, in one round trip.
 
-    Ask only where the group has due times: nearly none has.
+    Call it only if the group has due times, which is rare.
     """
     if not entries:
         return []
@@ -235,10 +235,10 @@ async def with_due(line: Line, entries: list[PendingEntry]) -> list[PendingEntry
 
 
 async def _marked(line: Line, stream: str, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
-    """Pending entries in the order of their ids, each marked if it is gone from the stream.
+    """Return the pending entries in order, each marked if it is gone from the stream.
 
-    An entry older than the oldest one in the stream was trimmed, and nothing is asked about it: no command checks for
-    an entry without sending it.
+    Entries older than the oldest in the stream were trimmed, so they need no command. Every other entry is read whole,
+    since no command checks for an entry without sending it.
     """
     (reply,) = await calls(line, [("XRANGE", stream, "-", "+", "COUNT", 1)])
     oldest = next((text_of(row[0]) for row in checked(reply, stream)), None)
@@ -255,7 +255,7 @@ async def _payloads(line: Line, entries: list[PendingEntry], wanted: bool) -> li
 
 
 async def with_payload(line: Line, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
-    """The same entries with their content, or marked as gone from the stream; in one round trip."""
+    """Return the entries with their content, or marked as gone from the stream, in one round trip."""
     asked: list[Command] = [("XRANGE", entry.stream, entry.id, entry.id) for entry in entries]
     found = []
     for entry, reply in zip(entries, await calls(line, asked), strict=True):

@@ -1,4 +1,4 @@
-"""Pending entries: their state, the choice among them, and their facts. PURE."""
+"""Pending entries: their state, their selection, and their data. PURE."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from millstream.ops.words import EntryView, Facts, milliseconds, order
 
 FATAL = 2**63 - 1
-"""Deliveries of an entry that was released as fatal (``XNACK ... FATAL``): the most there can be."""
+"""Delivery count of an entry released as fatal (``XNACK ... FATAL``), the highest possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +18,18 @@ class PendingEntry:
     stream: str  # Key of the stream
     group: str  # The group it is pending in
     id: str  # Id of the entry
-    consumer: str | None  # Its holder; None when it has none, since it was given back (``XNACK``)
+    consumer: str | None  # Its holder; None if it was released (``XNACK``)
     idle_ms: int | None  # Time since it was last delivered or claimed; None without a holder
     deliveries: int  # Number of deliveries
-    entry: EntryView | None = None  # Its payload, where it was asked for and is still in the stream
-    # The entry is no longer in the stream; None where neither that nor its payload was asked for
+    entry: EntryView | None = None  # Its payload; None if not requested or gone from the stream
+    # True if the entry is no longer in the stream; None if this was not checked
     gone: bool | None = None
-    # Until its delay is over and it may be delivered again; None where it waits for no time
+    # Time until its delay ends and it may be delivered again; None if it is not delayed
     due_in_ms: int | None = None
 
     @property
     def fatal(self) -> bool:
-        """True if it was released as one that no consumer can process."""
+        """True if it was released as impossible to process."""
         return self.deliveries >= FATAL
 
     @property
@@ -39,11 +39,11 @@ class PendingEntry:
 
 
 PendingOrder = Literal["idle", "deliveries"]
-"""The orders of pending entries, the highest first."""
+"""Sort orders of pending entries, the highest first."""
 
 
 def badness(entry: PendingEntry, by: PendingOrder) -> float:
-    """The sort key of an entry; one without a holder is idle for ever."""
+    """Return the sort key of an entry; one without a holder counts as idle for ever."""
     if by == "deliveries":
         return entry.deliveries
     return math.inf if entry.idle_ms is None else entry.idle_ms
@@ -51,17 +51,17 @@ def badness(entry: PendingEntry, by: PendingOrder) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PendingChoice:
-    """A choice of pending entries; a field that is None or False does not narrow it."""
+    """A filter for pending entries; a field that is None or False does not narrow it."""
 
-    consumer: str | None = None  # Held by this one
-    # Least time since the last delivery; entries without a holder always fit, as they do for a claim
+    consumer: str | None = None  # Name of the holder
+    # Minimum time since the last delivery; entries without a holder always match, as for a claim
     idle_ms: int | None = None
-    deliveries: int | None = None  # Least number of deliveries
-    unowned: bool = False  # Without a holder
-    gone: bool = False  # No longer in the stream; the reading function has to check that (``PendingEntry.gone``)
+    deliveries: int | None = None  # Minimum number of deliveries
+    unowned: bool = False  # True for only entries without a holder
+    gone: bool = False  # True for only entries gone from the stream; the reading function sets ``PendingEntry.gone``
 
     def fits(self, entry: PendingEntry) -> bool:
-        """True if this entry is selected."""
+        """Return True if the filter selects this entry."""
         return (
             self.consumer in (None, entry.consumer)
             and (self.idle_ms is None or entry.idle_ms is None or entry.idle_ms >= self.idle_ms)
@@ -72,20 +72,20 @@ class PendingChoice:
 
 
 Chosen: TypeAlias = PendingChoice | tuple[str, ...]
-"""Chosen entries among a group's pending ones: those that fit, or those of these ids."""
+"""A selection of a group's pending entries: a filter or ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPage:
-    """Some of a group's pending entries, by id."""
+    """One page of a group's pending entries."""
 
     entries: tuple[PendingEntry, ...]  # Entries in the order of their ids
     next: str | None  # Start of the next page, for ``start`` of the reading function; None at the end
-    looked_at: int  # Entries that were read to find these; with a choice more than ``entries``
+    looked_at: int  # Number of entries scanned; with a filter more than ``entries``
 
 
 def joined_pages(pages: Sequence[PendingPage], count: int, by: PendingOrder | None = None) -> PendingPage:
-    """Pages of partitions, each from the same start, as one page; in the order of ids, equal ids stay together."""
+    """Join pages of partitions from the same start to one page; in the order of ids, equal ids stay together."""
     if len(pages) == 1:
         return pages[0]
     looked_at = sum(page.looked_at for page in pages)
@@ -104,7 +104,7 @@ def joined_pages(pages: Sequence[PendingPage], count: int, by: PendingOrder | No
 
 
 def pending_facts(entry: PendingEntry, fields: object = None) -> Facts:
-    """A pending entry."""
+    """Return a pending entry as data."""
     return {
         "stream": entry.stream,
         "id": entry.id,

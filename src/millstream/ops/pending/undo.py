@@ -1,4 +1,4 @@
-"""The action ``audit undo``: it puts back pending entries that another change acknowledged, moved or dropped."""
+"""The action ``audit undo``: it restores pending entries that another change acknowledged, moved or dropped."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ async def undo(
         tally.held.update(held.consumer for held in one.held or ())
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:  # noqa: ARG001 - the entries are here already
-        # a consumer's removal moved some of its entries first: each part is as its own change left it
+        # a consumer's removal may have moved entries first, so each part has its own state
         for one in kept:
             yield plan_put_back(where[one.stream], one.held or (), one.now)
 
@@ -75,7 +75,7 @@ async def undo(
 
 
 def plan_put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None) -> ChangePlan:
-    """Make entries pending again as they were, the undo of all of the above."""
+    """Plan to make entries pending again as they were before another change."""
     fact = ("1", ABSENT) if now is None else ("2", now)
     steps = tuple(Step((where.put_back(each),), (_held_by(where, each, fact),), each.id) for each in held)
     undo = Undo(note="You can make the undone change again.")
@@ -83,7 +83,7 @@ def plan_put_back(where: PendingList, held: Sequence[HeldEntry], now: str | None
 
 
 def plan_put_back_all(first: ChangePlan, tally: Tally) -> ChangePlan:
-    """The plan of the first part of an undo as the preview of all parts."""
+    """Return the plan of the first part of an undo as the preview of all parts."""
     rows = tally.held.most_common(_NAMED)
     table = [BeforeAfter(f"put back to {name or 'no consumer'}", 0, count) for name, count in rows]
     if (rest := len(tally.held) - _NAMED) > 0:

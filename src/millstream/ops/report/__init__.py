@@ -1,1 +1,1 @@
-"""The support report."""
+"""The support report: its collection and redaction."""

@@ -1,4 +1,4 @@
-"""A support report: the questions it asks, and the file that records each reply."""
+"""A support report: the commands that it sends, and the file that records each reply."""
 
 import asyncio
 import json
@@ -25,33 +25,33 @@ from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.workers.reading import read_workers
 
 _ONE = 4 << 20  # characters of one reply
-_NAMED = 1000  # replies that are named because they were left out
+_NAMED = 1000  # limit of replies that are listed as left out
 
 
 class ReportWriter:
-    """Writes a report, one JSON object, as the replies come; memory does not grow with its size."""
+    """Writer of a report as one JSON object while replies arrive; its memory does not grow with the report."""
 
     def __init__(self, file: IO[str], redactor: Redactor, most: int) -> None:
         self._file = file
         self._redactor = redactor
         self._most = most
         self._seen: set[tuple[int, tuple[bytes, ...]]] = set()
-        self.left_out: dict[str, str] = {}  # Part that is not in it -> the reason
-        self.size = 0  # Characters written
+        self.left_out: dict[str, str] = {}  # Left-out part -> reason
+        self.size = 0  # Number of characters written
         self.replies = 0  # Number of replies in it
 
     @property
     def full(self) -> bool:
-        """True if little more fits."""
+        """True if the report has reached 90 % of its limit."""
         return self.size >= self._most * 9 // 10
 
     def begin(self, facts: dict[str, object]) -> None:
-        """Write the facts that are known before the first question."""
+        """Write the data that is known before the first command."""
         head = json.dumps(facts, indent=1).rstrip("}\n")
         self._write(f'{head},\n "asked": [')
 
     def take(self, node: int, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
-        """Write commands and their replies, each once."""
+        """Write commands with their replies; each command is written once."""
         for command, reply in zip(commands, replies, strict=True):
             self._take(node, command, reply)
 
@@ -71,7 +71,7 @@ class ReportWriter:
         self.replies += 1
 
     def end(self, facts: dict[str, object]) -> None:
-        """Write the facts that are known after the last reply."""
+        """Write the data that is known after the last reply."""
         tail = json.dumps({"left_out": self.left_out, **facts}, indent=1).lstrip("{\n")
         self._write(f"\n ],\n {tail.lstrip()}\n")
 
@@ -82,34 +82,34 @@ class ReportWriter:
 
 Tell = Callable[[str, int, int], None]
 
-_ENTRIES = 101  # entries of each end of a stream: a page of the console, and one to know if there are more
-_LETTERS = 200  # as the page of dead letters, and as the shell reads at once
-_PENDING = 50  # entries whose fields are read, of each order
+_ENTRIES = 101  # entries from each end of a stream: a page of the console, and one more to detect a next page
+_LETTERS = 200  # as many as the page of dead letters and the shell read at once
+_PENDING = 50  # entries with fields that are read, in each order
 _FULL = 10  # entries and pending entries in XINFO STREAM FULL
-_BULK = 2 << 20  # bytes of entries in one reply, about
+_BULK = 2 << 20  # approximate size of the entries in one reply, in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ReportBounds:
-    """The bounds of a report."""
+    """The limits of a report."""
 
-    streams: int = 1000  # Most streams, the first by name
-    seconds: float = 60.0  # After which nothing more is asked
+    streams: int = 1000  # Limit of streams, the first by name
+    seconds: float = 60.0  # Time limit, after which no command is sent
 
 
 class Gathering:
-    """Asks all that a report holds."""
+    """Sender of all commands for a report."""
 
     def __init__(self, line: Line, writer: ReportWriter, bounds: ReportBounds, tell: Tell) -> None:
         self._line = NotedLine(line, writer.take)
         self._writer = writer
         self._bounds = bounds
         self._tell = tell
-        # Streams that were not looked at; None where it is not known which there are
+        # Number of streams not read; None if the streams are unknown
         self.streams_left_out: int | None = None
 
     async def run(self) -> None:
-        """Ask; questions that are not asked any more are in the writer's ``left_out``."""
+        """Send all commands; parts without a command are listed in the writer's ``left_out``."""
         for node in await self._line.nodes():  # unreachable nodes are known here
             await calls(node, [("CONFIG", "GET", "*"), ("CLIENT", "LIST"), ("ACL", "WHOAMI")])
         try:
@@ -117,7 +117,7 @@ class Gathering:
                 await self._all()
         except TimeoutError:
             self._writer.left_out["the parts not yet read"] = f"the time was up ({self._bounds.seconds:g} s)"
-        except Disconnected:  # whose text has the server's address
+        except Disconnected:  # its text has the server's address
             self._writer.left_out["the parts not yet read"] = "the server went away"
 
     async def _all(self) -> None:
@@ -133,7 +133,7 @@ class Gathering:
             named = {group.name for one in found if one.key in layout.every_key for group in one.groups}
             await calls(self._line, [("EXISTS", key) for key in layout.every_key])
             await read_owners(self._line, layout.every_key, sorted(named))
-        await server(self._line)  # by now it is known which words of a slow command are names
+        await server(self._line)  # the redactor knows the names in slow commands only now
         await read_workers(self._line)
         await read_queries(self._line)
         letters = [one.key for one in (await letter_streams(self._line)).streams]
@@ -143,7 +143,7 @@ class Gathering:
         await self._each("entries", [partial(self._entries, one, one.key in whole) for one in found])
 
     async def _each(self, what: str, work: "Sequence[Callable[[], Awaitable[None]]]") -> None:
-        """One after the other, until the report is full; what the server refuses is in the report as that."""
+        """Run the readings in turn until the report is full; refused readings are recorded as refusals."""
         for at, one in enumerate(work):
             if self._writer.full:
                 self._writer.left_out[f"{what} ({len(work) - at} of {len(work)})"] = "the report is full"
@@ -159,14 +159,14 @@ class Gathering:
         line, where = self._line, (group.stream, group.name)
         await read_case(line, *where)
         if not group.pending:
-            await pending.read_page(line, *where, count=1)  # so that it is known of each entry that it is not pending
+            await pending.read_page(line, *where, count=1)  # so that the report shows that no entry is pending
             return
         await pending.read_page(line, *where, count=_PENDING, payload=True)
         await pending.worst(line, *where, by="deliveries", count=_PENDING, payload=True)
         await pending.worst(line, *where, by="idle", count=_PENDING, payload=True)
 
     async def _entries(self, stream: StreamStatus, whole: bool) -> None:
-        """Both ends of a stream, as many entries as make no large reply."""
+        """Read both ends of a stream, with a limit that avoids large replies."""
         key = stream.key
         (sample,) = await calls(self._line, [("XREVRANGE", key, "+", "-", "COUNT", 1)])
         size = sum(len(part) for row in sample for part in row[1]) if isinstance(sample, list) else 0
@@ -178,6 +178,6 @@ class Gathering:
 
 
 def _worst(group: GroupStatus, line: Line) -> tuple[int, int]:
-    """The sort key of groups: the oldest entry that is not finished, the oldest first."""
+    """Return the sort key of a group: those with the oldest unfinished entry come first."""
     now = line.wall_time()
     return -max(group.oldest_pending.age(now) or 0, group.oldest_undelivered.age(now) or 0), -group.pending

@@ -1,7 +1,7 @@
-"""Redaction of replies before they are written down: values of entries, addresses, secrets. Pure.
+"""Redaction of replies before the report records them: values of entries, addresses, secrets. Pure.
 
-Names stay (streams, groups, consumers, workers, fields, users), since a report without them says nothing; so do ids,
-times and figures. Everything that is not known to be harmless is removed.
+Names stay (streams, groups, consumers, workers, fields, users), since a report without names is of no use. Ids, times
+and figures stay too. Everything that is not known to be harmless is removed.
 """
 
 import json
@@ -20,7 +20,7 @@ from millstream.worker.registry.protocol import worker_key
 Reply = Any
 
 CLIENTS = 1000
-"""Connections that are listed, at most."""
+"""Limit of connections that are listed."""
 
 _AUDIT = frozenset(b"change action stream group who user via done moved undo".split())
 _LETTER = frozenset(
@@ -46,7 +46,7 @@ _IPV4 = re.compile(rb"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b")
 
 
 class Redactor:
-    """Takes out what does not belong in a report."""
+    """Remover of private values from replies."""
 
     def __init__(self, *, payloads: bool = False, addresses: bool = False) -> None:
         self._payloads = payloads
@@ -55,7 +55,7 @@ class Redactor:
         self._names: set[bytes] = set()
 
     def redacted(self, words: Sequence[bytes], reply: Reply) -> Reply:
-        """The reply to a command as it may be written down."""
+        """Return the reply to a command as the report may record it."""
         if isinstance(reply, Exception):
             return self._refusal(reply)
         if reply is None:
@@ -81,13 +81,13 @@ class Redactor:
         return reply if special is None else special(reply)
 
     def address(self, raw: bytes) -> bytes:
-        """An address, or the name that replaces it everywhere in the report."""
+        """Return an address, or the placeholder that replaces it everywhere in the report."""
         if self._addresses or not raw:
             return raw
         return self._masks.setdefault(raw, b"address-%d" % (len(self._masks) + 1))
 
     def _refusal(self, error: Exception) -> Exception:
-        """A refusal; a cluster's node says in it where a key is."""
+        """Return an error without addresses; a cluster's redirection contains one."""
         place = _ELSEWHERE.fullmatch(str(error).encode(errors="surrogateescape"))
         if place is None:
             text = str(error).encode(errors="surrogateescape")
@@ -99,7 +99,7 @@ class Redactor:
         return type(error)((place[1] + self._place(place[2])).decode(errors="surrogateescape"))
 
     def _learn(self, name: bytes, words: Sequence[bytes], reply: Reply) -> None:
-        """Names of streams, groups and consumers, which may stay where they are in a slow command."""
+        """Collect names of streams, groups and consumers, which may stay in a slow command."""
         if name == b"SCAN":
             self._names.update(reply[1])
         elif name == b"XPENDING" and len(words) == 3:
@@ -132,7 +132,7 @@ class Redactor:
         return found
 
     def _words(self, words: Sequence[bytes]) -> list[bytes]:
-        """A command's words, as far as they are names, ids or options."""
+        """Return a command's arguments; those that are not names, ids or options are replaced by their size."""
         shown, ids = list(words[:1]), words[0][:1].upper() == b"X"
         values = _values_at(words)
         for at, word in enumerate(words[1:], 1):
@@ -160,7 +160,7 @@ class Redactor:
 
 
 def _values_at(words: Sequence[bytes]) -> int:
-    """The place of the first field of an XADD (fields may be named as options are); the end of any other command."""
+    """Return the index of an XADD's first field (fields may be named like options); the end of any other command."""
     if words[0].upper() != b"XADD":
         return len(words)
     for at, word in enumerate(words[2:], 2):
@@ -170,7 +170,7 @@ def _values_at(words: Sequence[bytes]) -> int:
 
 
 def _is_counted(words: Sequence[bytes], at: int) -> bool:
-    """True if a word is the figure or the id that belongs to the option before it."""
+    """Return True if an argument is the figure or the id of the option before it."""
     before = words[at - 1].upper()
     if before in {b"~", b"="}:
         before = words[at - 2].upper()
@@ -178,12 +178,12 @@ def _is_counted(words: Sequence[bytes], at: int) -> bool:
 
 
 def size_of(value: bytes) -> bytes:
-    """The replacement for a value that was taken out."""
+    """Return the replacement of a removed value, with its size."""
     return b"(%d bytes)" % len(value)
 
 
 def _value(key: bytes, name: bytes, value: bytes) -> bytes:
-    """A field's value, if it is one of ours that says nothing of an entry."""
+    """Return a field's value if it is one of Millstream's own that shows nothing of an entry, otherwise its size."""
     if key == AUDIT.encode():
         return value if name in _AUDIT else size_of(value)
     if key == PROGRESS.encode():
@@ -196,13 +196,13 @@ def _value(key: bytes, name: bytes, value: bytes) -> bytes:
 
 
 def _class(error: bytes) -> bytes:
-    """An error's type without its text, which may quote an entry."""
+    """Return an error's type without its text, which may quote an entry."""
     found = _ERROR.match(error)
     return size_of(error) if found is None else found[1] + b": " + size_of(error[found.end(1) + 2 :])
 
 
 def _without_error(record: bytes, *names: str) -> bytes:
-    """A JSON record of ours with an error's text taken out; any other record is taken out whole."""
+    """Return a JSON record of Millstream without its error's text; any other record becomes its size."""
     try:
         found = parse_record(record)
         place = found
@@ -216,7 +216,7 @@ def _without_error(record: bytes, *names: str) -> bytes:
 
 
 def _describes_partitions(key: bytes, value: bytes) -> bool:
-    """A descriptor of partitions, or the owner of one, has names and numbers only."""
+    """Return True for a record of partitions or of a partition's owner: both have only names and numbers."""
     if b":owner:" in key:
         return parse_owner(value) is not None
     try:
@@ -227,7 +227,7 @@ def _describes_partitions(key: bytes, value: bytes) -> bool:
 
 
 def _commit(record: bytes) -> bytes:
-    """A sink's record of its last batch, which has keys and figures; for anything else its size."""
+    """Return a sink's commit record, which has only keys and figures; any other value becomes its size."""
     try:
         found = parse_record(record)
         return json.dumps({name: found[name] for name in ("version", "parts")}).encode()
@@ -236,7 +236,7 @@ def _commit(record: bytes) -> bytes:
 
 
 def _config(flat: Reply) -> Reply:
-    """Parameters with the values that are numbers or plain words, and none whose name speaks of a secret or a place."""
+    """Return parameters with values that are numbers or plain words; secrets and locations are masked by name."""
     found = list(flat)
     for at in range(0, len(found), 2):
         name, value = found[at].lower(), found[at + 1]

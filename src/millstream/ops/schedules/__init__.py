@@ -1,1 +1,1 @@
-"""Recurring schedules: timetables that the server keeps, with the firing that waits."""
+"""Recurring schedules: timetables on the server, each with its next firing."""

@@ -1,4 +1,4 @@
-"""The actions of recurring schedules: ``pause``, ``resume``, ``fire`` and ``rm``, with their plans."""
+"""The actions ``schedule pause``, ``resume``, ``fire`` and ``rm``, with their plans."""
 
 import asyncio
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ async def remove(change: ActionCall, name: Name) -> Prepared:
 
 
 async def _place(line: Line, one: RecurringStatus) -> str:
-    """The stream that gets an entry of a schedule: the partition of its key, if the stream is partitioned."""
+    """Return the stream that gets a schedule's entry: the partition of its key if the stream is partitioned."""
     layout = await find_layout(line, one.stream)
     if layout is None:
         return one.stream
@@ -124,21 +124,21 @@ async def _found(change: ActionCall, name: str) -> RecurringStatus:
 
 
 def plan_pause(one: RecurringStatus) -> ChangePlan:
-    """Place no firing until it is resumed."""
+    """Plan to pause a schedule: no firing is placed until it is resumed."""
     commands: tuple[Words, ...] = (("HSET", schedule.placed_key(one.stream), f"paused:{one.name}", 1),)
     notes = ["Its setting catch_up decides about the firings missed meanwhile."]
     if one.score is not None:
         commands = (*_without_firing(one), *commands)
         notes.append("The firing that waits is removed, and counts as missed.")
         if one.placed_ms is not None:
-            # Not placed any more: at the end of the pause it counts as a firing that was missed
+            # It is not placed any more, so it counts as missed at the end of the pause
             commands += (("HSET", schedule.placed_key(one.stream), one.name, one.placed_ms - 1),)
     undo = Undo(command_words("schedule resume", one.name), (_unpaused(one),))
     return _plan("pause", one, "yes", () if one.paused else commands, notes, undo)
 
 
 def plan_resume(one: RecurringStatus) -> ChangePlan:
-    """Place firings again."""
+    """Plan to resume a schedule, so that firings are placed again."""
     notes = ["Workers see it within six seconds."]
     if one.declared == "nobody":
         notes.append("No worker declares it any more, so none places its firings.")
@@ -151,7 +151,7 @@ def plan_fire(one: RecurringStatus, at_ms: int) -> ChangePlan:
     """Plan to add an entry of a schedule now."""
     words: tuple[bytes | str | int, ...] = one.words
     if one.stream.startswith(STREAM):
-        words = (*words, "scheduled", at_ms)  # its handler takes the time of the firing
+        words = (*words, "scheduled", at_ms)  # its handler reads the time of the firing
     steps = (Step((("XADD", one.stream, *words),)),)
     notes = ("It is paused: this entry is added nevertheless.",) if one.paused else ()
     table = (BeforeAfter(f"entries added to {one.stream}", 0, 1),)
@@ -163,7 +163,7 @@ def plan_fire(one: RecurringStatus, at_ms: int) -> ChangePlan:
 
 
 def plan_remove(one: RecurringStatus) -> ChangePlan:
-    """Remove a schedule."""
+    """Plan to remove a schedule."""
     commands: tuple[Words, ...] = (("HDEL", KEY, one.name),)
     notes = []
     if one.table is not None:
@@ -207,7 +207,7 @@ def _unpaused(one: RecurringStatus) -> Words:
 
 
 def _without_firing(one: RecurringStatus) -> tuple[Words, ...]:
-    """The commands that remove the firing that waits."""
+    """Return the commands that remove the waiting firing."""
     if one.placed is None:
         return ()
     return (("HDEL", schedule.content_key(one.stream), one.firing), ("ZREM", schedule.due_key(one.stream), one.firing))

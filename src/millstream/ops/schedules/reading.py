@@ -1,4 +1,4 @@
-"""The recurring schedules of a server, with the state that their streams keep. Anybody may have written a record."""
+"""Reading a server's recurring schedules with their state. Any client may have written the records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ _AT_ONCE = 100  # schedules of one round trip
 
 
 async def read_recurring(line: Line, most: int | None = None) -> SchedulesSeen:
-    """The recurring schedules, in the order of their names; the first ones where a number is given."""
+    """Read the recurring schedules sorted by name, at most ``most``."""
     time, flat = await calls(line.near(KEY), [("TIME",), ("HGETALL", KEY)])
     now, rows = server_ms(time, KEY), answer(flat, KEY)
     records = dict(sorted((text_of(name), text) for name, text in zip(rows[::2], rows[1::2], strict=True)))
@@ -30,7 +30,7 @@ async def read_recurring(line: Line, most: int | None = None) -> SchedulesSeen:
 
 
 async def named_recurring(line: Line, name: str) -> tuple[RecurringStatus, int]:
-    """One recurring schedule, and the server's time."""
+    """Read one recurring schedule, and the server's time."""
     time, text = await calls(line.near(KEY), [("TIME",), ("HGET", KEY, name)])
     if answer(text, KEY) is None:
         raise TargetMissingError(f"there is no schedule {name!r}; `millstream schedule ls` lists the schedules")
@@ -40,7 +40,7 @@ async def named_recurring(line: Line, name: str) -> tuple[RecurringStatus, int]:
 
 
 async def _with_state(line: Line, records: Mapping[str, bytes], now: int) -> list[RecurringStatus]:
-    """Schedules with what their streams keep: the last time placed, the pause, and the firing that waits."""
+    """Return schedules with their state: the time placed last, the pause, and the waiting firing."""
     every = [_status(name, text, now) for name, text in records.items()]
     known = [one for one in every if one.table is not None]
     states = await calls(line, [_state_command(one) for one in known])

@@ -1,4 +1,4 @@
-"""Recurring schedules as facts. PURE."""
+"""Recurring schedules as data. PURE."""
 
 from dataclasses import dataclass
 from itertools import islice, takewhile
@@ -9,62 +9,65 @@ from millstream.ops.words import EntryView, Facts
 from millstream.texts import span_text
 
 Declared = Literal["code", "put", "nobody"]
-"""The source of a schedule: the code of workers, a call of ``put``, or code that no worker runs any more."""
+"""The source of a schedule.
+
+``code``: the code of workers. ``put``: a call of ``put``. ``nobody``: code that no worker runs any more.
+"""
 
 MOST_MISSED = 100
-"""Missed firings that are counted."""
+"""Limit of missed firings that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecurringStatus:
-    """A recurring schedule as the server keeps it."""
+    """A recurring schedule with its state on the server."""
 
     name: str  # Its name
     stream: str = ""  # Key of the stream that gets its entries
-    table: Timetable | None = None  # Its times; None where its record is damaged
-    words: tuple[bytes, ...] = ()  # Words of each entry, behind ``XADD <stream>``
+    table: Timetable | None = None  # Its timetable; None if its record is damaged
+    words: tuple[bytes, ...] = ()  # Arguments of XADD after the stream
     declared: Declared = "put"  # Its source
-    seen_ms: int = 0  # Time at which a worker last declared it; 0 where it was put
-    key: bytes | None = None  # The key that chooses the partition of its entries
-    placed: str | None = None  # Last time placed, as the server has it; None for none yet
+    seen_ms: int = 0  # Time of the last declaration by a worker; 0 if it was put
+    key: bytes | None = None  # Key that selects the partition of its entries
+    placed: str | None = None  # The time placed last, as stored; None if none was placed
     paused: bool = False  # True if no firing is placed
-    score: str | None = None  # Due time of the firing that waits, as the server has it; None where none waits
+    score: str | None = None  # Due time of the waiting firing, as stored; None if none waits
     content: bytes | None = None  # The content of that firing
-    why: str = ""  # The reason why its state is not known; empty where it is
+    why: str = ""  # The reason why its state is unknown; empty if it is known
 
     @property
     def placed_ms(self) -> int | None:
-        """The last time placed, in wall milliseconds."""
+        """The time placed last, in wall milliseconds."""
         return _ms(self.placed)
 
     @property
     def firing(self) -> str:
-        """The id of the firing that was placed last."""
+        """Id of the firing placed last."""
         return f"{self.name}@{self.placed}"
 
     def next_ms(self, now_ms: int) -> int | None:
-        """The next time of its table; None while it is paused."""
+        """Return the next time of its timetable in wall milliseconds; None while it is paused."""
         if self.paused or self.table is None:
             return None
         placed = self.placed_ms
         return placed if placed is not None and placed > now_ms else next(iter(self._times(now_ms, 1)), None)
 
     def missed(self, now_ms: int) -> list[int]:
-        """The times that passed and were not placed, at most :data:`MOST_MISSED`."""
+        """Return the past times without a firing, at most :data:`MOST_MISSED`."""
         placed = self.placed_ms
         if placed is None or placed >= now_ms:
             return []
         return list(takewhile(lambda at: at <= now_ms, self._times(placed, MOST_MISSED)))
 
     def late_ms(self, now_ms: int) -> int | None:
-        """Milliseconds since its oldest firing was due that is not in the stream; None where none is late."""
+        """Return the delay in milliseconds of its oldest firing that was not added; None if none is late."""
         waiting = _ms(self.score)
         late = [waiting] if waiting is not None else []
         late += [] if self.paused else self.missed(now_ms)[:1]
         return max((now_ms - at for at in late if at < now_ms), default=None)
 
     def ahead(self, now_ms: int, most: int = 5) -> list[int]:
-        """The next times of its table."""
+        """Return the next times of its timetable."""
         return self._times(now_ms, most)
 
     def _times(self, after_ms: int, most: int) -> list[int]:
@@ -72,23 +75,23 @@ class RecurringStatus:
             return []
         try:
             return list(islice(self.table.after(after_ms), most))
-        except (ArithmeticError, ValueError):  # beyond the years that a calendar has
+        except (ArithmeticError, ValueError):  # beyond the years of the calendar
             return []
 
 
 def entry_view(one: RecurringStatus) -> EntryView:
-    """The entry that it adds."""
+    """Return the entry that a schedule adds."""
     flat = one.words[one.words.index(b"*") + 1 :] if b"*" in one.words else ()
     return EntryView(one.stream, one.name, tuple(zip(flat[::2], flat[1::2], strict=False)))
 
 
 def _ms(text: str | None) -> int | None:
-    """A time that somebody wrote; None where it is none."""
+    """Parse a stored time in milliseconds; None if it is not a time."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 15 else None
 
 
 def table_text(table: Timetable) -> str:
-    """A timetable in words."""
+    """Return a timetable in words."""
     if table.every_ms is None:
         return f"{table.cron} ({table.tz})"
     offset = f" + {span_text(table.offset_ms)}" if table.offset_ms else ""
@@ -97,15 +100,15 @@ def table_text(table: Timetable) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SchedulesSeen:
-    """The recurring schedules of a server."""
+    """The recurring schedules of a server, read at one moment."""
 
     at_ms: int  # The server's time
-    schedules: tuple[RecurringStatus, ...] = ()  # In the order of their names
-    found: int = 0  # Number of all; some may be left out
+    schedules: tuple[RecurringStatus, ...] = ()  # Schedules sorted by name
+    found: int = 0  # Number of all schedules; some may be left out
 
 
 def recurring_facts(one: RecurringStatus, now_ms: int) -> Facts:
-    """A recurring schedule as facts."""
+    """Return a recurring schedule as data."""
     missed = one.missed(now_ms)
     return {
         "schedule": one.name,
@@ -123,7 +126,7 @@ def recurring_facts(one: RecurringStatus, now_ms: int) -> Facts:
 
 
 def table_facts(table: Timetable) -> Facts:
-    """All options of a timetable."""
+    """Return all options of a timetable as data."""
     return {
         "cron": table.cron,
         "every_ms": table.every_ms,

@@ -1,1 +1,1 @@
-"""The server itself, and its replicas."""
+"""The state of a server and its replicas."""

@@ -1,4 +1,4 @@
-"""The state of a server: INFO, and the commands that took long; the replication tree of several."""
+"""Reading a server's state from INFO and SLOWLOG, and the replication tree of several servers."""
 
 import asyncio
 import contextlib
@@ -18,15 +18,15 @@ from millstream.ops.words import text_of
 from millstream.printable import without_password
 
 _SLOW = 10_000
-"""Commands of SLOWLOG that are read, so that the longest is among them: servers keep 128 by default."""
+"""Limit of SLOWLOG rows that are read, high enough to include the longest: servers keep 128 by default."""
 _NEEDS = "min-replicas-to-write"
 _OTHER = "its answer does not belong to this command: it may not be a Redis server"
 
 
 async def server(line: Line) -> list[ServerStatus]:
-    """Each server: one, or the nodes of a cluster that have slots.
+    """Read the state of each server: one, or the nodes of a cluster that have slots.
 
-    Figures that a server refuses are left out, with the reason.
+    Parts that a server refuses are left out, with the reason.
     """
     return [await _one(node) for node in await line.nodes()]
 
@@ -48,7 +48,7 @@ async def _one(line: Line) -> ServerStatus:
 
 
 async def standing(line: Line) -> list[ServerStatus]:
-    """Each server as :func:`server` has it, from INFO alone: one command for most, so that it can be read often."""
+    """Read each server's state mostly from INFO alone, so that it can be read often; see :func:`server`."""
     return [await _standing(node) for node in await line.nodes()]
 
 
@@ -60,14 +60,14 @@ async def _standing(line: Line) -> ServerStatus:
     found = server_status(parse_info(text_of(whole)), at_ms)
     if found.replication is None or found.replication.good_replicas is None:
         return found
-    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # a user without the right to it gets less
+    (reply,) = await calls(line, [("CONFIG", "GET", _NEEDS)])  # a user without the right to it gets no figure
     needs = text_of(reply[1]) if isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) else ""
     known = int(needs) if needs.isdecimal() and len(needs) < 20 else None
     return replace(found, replication=replace(found.replication, needs_replicas=known))
 
 
 async def followers(lines: Mapping[str, Line]) -> list[ReplicationPlace]:
-    """The replication tree of servers, all of which are asked at once; one that does not answer is reported as such."""
+    """Read the replication tree of servers at once; a server that does not reply is marked so."""
     asked = await asyncio.gather(*(_asked(url, line) for url, line in lines.items()))
     named = sorted(addresses(asked))
     return standings(asked, dict(zip(named, await asyncio.gather(*map(_name, named)), strict=True)))
@@ -85,7 +85,7 @@ async def _asked(url: str, line: Line) -> AskedServer:
 
 
 async def _address(url: str) -> str:
-    """Host and port of the server that a URL names; of a service, those of its primary now."""
+    """Return host and port of the server at a URL; for a Sentinel service, those of its present primary."""
     if url.startswith(SENTINELS):
         host, port = await asyncio.to_thread(master_address, url)
         return f"{host}:{port}"
@@ -96,7 +96,7 @@ async def _address(url: str) -> str:
 
 
 async def _name(address: str) -> str:
-    """The address with its host resolved: a server knows others by other names than we do."""
+    """Return the address with its host resolved, since servers may use other names for the same host."""
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError, UnicodeError):
         found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)

@@ -1,7 +1,7 @@
 """The tree of primaries and replicas, from the reports of some servers. Pure.
 
-A server knows its primary and its replicas, each by an address. So a server that was not asked is in the tree too, with
-the report of its neighbour.
+A server reports the addresses of its primary and its replicas. So the tree also has servers that were not queried, with
+the data that their neighbours report.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,39 +13,39 @@ from millstream.texts import plural
 
 @dataclass(frozen=True, slots=True)
 class AskedServer:
-    """A server that was asked."""
+    """A server that was queried, with its report or error."""
 
     address: str  # Host and port
-    status: ServerStatus | None  # Its own report; None if it did not answer
-    error: str = ""  # The reason why it did not
+    status: ServerStatus | None  # Its own report; None if it did not reply
+    error: str = ""  # The reason why it did not reply
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationPlace:
-    """The place of one server in the tree."""
+    """One server in the replication tree, with its link and offset."""
 
     address: str  # Host and port
-    depth: int  # Depth in the tree; 0 for one without a known primary
-    role: str | None = None  # ``primary`` or ``replica``; None where it is not known
+    depth: int  # Depth in the tree; 0 for a server without a known primary
+    role: str | None = None  # ``primary`` or ``replica``; None if unknown
     follows: str | None = None  # Address of its primary
-    # Link to that: ``up``, ``down``, ``sync`` while a copy comes, ``silent`` if its primary has not heard from it for
-    # ten seconds, or else its primary's word for it
+    # State of that link: ``up``, ``down``, ``sync`` during a copy, ``silent`` if it sent its primary nothing for
+    # ten seconds, or else the state that its primary reports
     link: str | None = None
-    behind_bytes: int | None = None  # Bytes of its primary's stream that it does not have; None where that is not known
-    # Time since its primary last heard from it, or else since it last heard from its primary
+    behind_bytes: int | None = None  # Bytes of its primary's stream that it lacks; None if unknown
+    # Time since it last sent anything to its primary, or else since its primary last sent anything
     silent_seconds: int | None = None
     down_seconds: int | None = None  # Time since its link went down; None while it is up
     id: str | None = None  # Id of the history that it holds
     offset: int | None = None  # Its offset in that history
-    copies: int | None = None  # Whole copies that it has taken over since it started; None where it does not tell
-    copied_seconds: int | None = None  # Time since the last of these; None for none
-    copy_bytes: int | None = None  # Size of that copy; None for none, and where the server does not report it
-    dialect: str | None = None  # Dialect of its stream to its replicas; None where it does not report it
-    problem: str = ""  # The problem, in words; empty for none
+    copies: int | None = None  # Full copies since it started; None if it does not report them
+    copied_seconds: int | None = None  # Time since the last full copy; None if there was none
+    copy_bytes: int | None = None  # Size of that copy; None if unknown
+    dialect: str | None = None  # Dialect of its stream to its replicas; None if it does not report it
+    problem: str = ""  # The problem in words; may be empty
 
 
 def addresses(asked: Sequence[AskedServer]) -> set[str]:
-    """All that are named by these servers, or are their own."""
+    """Return the addresses of these servers, and all that they name."""
     found = {one.address for one in asked}
     for one in asked:
         if one.status is not None:
@@ -56,7 +56,7 @@ def addresses(asked: Sequence[AskedServer]) -> set[str]:
 
 
 def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[ReplicationPlace]:
-    """The tree, each server after its primary."""
+    """Return the tree as a list, each server after its primary."""
     tree = _Tree(names)
     for one in asked:
         tree.add(one)
@@ -64,7 +64,7 @@ def standings(asked: Sequence[AskedServer], names: Mapping[str, str]) -> list[Re
 
 
 def _split(found: list[ReplicationPlace]) -> list[ReplicationPlace]:
-    """Say of primaries that hold different histories that there are several: one of a service must lead."""
+    """Mark primaries with different histories as a problem: a service must have only one primary."""
     leading = {one.address for one in found if one.role == "primary" and one.id is not None}
     if len({one.id for one in found if one.address in leading}) < 2:
         return found
@@ -83,7 +83,7 @@ def _others(leading: set[str]) -> str:
 
 @dataclass(slots=True)
 class _Place:
-    """A server in the tree; ``seen`` is what its primary tells of it."""
+    """A server in the tree; ``seen`` is its primary's report about it."""
 
     address: str
     asked: AskedServer | None = None
@@ -125,7 +125,7 @@ class _Tree:
     def walk(self) -> Iterator[ReplicationPlace]:
         shown: set[str] = set()
         roots = [name for name, place in self._places.items() if place.parent is None]
-        for name in [*roots, *self._places]:  # after the roots only those that follow each other in a ring are left
+        for name in [*roots, *self._places]:  # after the roots, only servers in a ring are left
             yield from self._walk(name, 0, shown)
 
     def _walk(self, name: str, depth: int, shown: set[str]) -> Iterator[ReplicationPlace]:
@@ -139,7 +139,7 @@ class _Tree:
             yield from self._walk(child, depth + 1, shown)
 
     def _with_ring(self, name: str, found: ReplicationPlace) -> ReplicationPlace:
-        """Mark a server that follows itself by way of others: its ring does not have a primary."""
+        """Mark a server that follows itself through other servers: such a ring does not have a primary."""
         ring = [name]
         while (above := self._places[ring[-1]].parent) is not None and above not in ring:
             ring.append(above)
@@ -193,7 +193,7 @@ def _standing(place: _Place, above: _Place | None, depth: int) -> ReplicationPla
 
 
 def _state(link: PrimaryLink, seen: ReplicaStatus | None) -> str:
-    """The word for a link, by both ends of it."""
+    """Return the state of a link from the reports of both ends."""
     if link.is_syncing:
         return "sync"
     return "silent" if link.state == "up" and seen is not None and seen.is_silent else link.state
@@ -206,7 +206,7 @@ def _silence(seen: ReplicaStatus | None) -> str:
 
 
 def _behind(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | None) -> int | None:
-    """The difference of both offsets where both servers report them, which is later than the primary's figure."""
+    """Return the bytes that a replica lacks, from both offsets if reported, otherwise from the primary's report."""
     there = None if above is None or above.asked is None else above.asked.status
     if there is not None and there.replication is not None and status.replication is not None:
         ends, offset = there.replication, status.replication.offset
@@ -229,6 +229,6 @@ def _problem(status: ServerStatus, seen: ReplicaStatus | None, above: _Place | N
     if silence := _silence(seen):
         said.append(silence)
     answered = above is not None and above.asked is not None and above.asked.status is not None
-    if seen is None and answered and link.state == "up":  # one whose link is down is not known there, as must be
+    if seen is None and answered and link.state == "up":  # a primary does not list a replica with a link that is down
         said.append("its primary does not know it, though the link is up")
     return "; ".join(said)

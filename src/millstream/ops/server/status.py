@@ -1,6 +1,6 @@
-"""The state of a server: its version, its memory, its log, its replicas, and the commands that take long. Pure.
+"""The state of a server: its version, its memory, its log, its replicas, and its slow commands. Pure.
 
-All of it comes from INFO and SLOWLOG. A figure that a version does not have is None.
+All figures come from INFO and SLOWLOG. A figure that the server's version does not report is None.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,21 +11,21 @@ from millstream.ops.words import text_of
 from millstream.texts import plural
 
 SILENT_SECONDS = 10
-"""A replica that was silent for this time counts as gone; Redis's own ``min-replicas-max-lag``."""
+"""Seconds of silence after which a replica counts as gone; equal to Redis's ``min-replicas-max-lag``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica, as its primary sees it."""
+    """One replica, as its primary reports it."""
 
     address: str  # Host and port
-    state: str  # ``online`` when it follows
-    lag_seconds: int | None  # Time since it last reported its offset; None when that is not known
-    behind_bytes: int | None  # Bytes of the primary's stream of changes that it does not have; None as above
+    state: str  # ``online`` if it follows
+    lag_seconds: int | None  # Time since it last reported its offset; None if unknown
+    behind_bytes: int | None  # Bytes of the primary's stream of changes that it lacks; None if unknown
 
     @property
     def is_silent(self) -> bool:
-        """True if it follows and was not heard of for too long; one that waits for its copy says nothing."""
+        """True if it is online but silent for too long; a replica that waits for its copy sends nothing."""
         return self.state == "online" and (self.lag_seconds or 0) >= SILENT_SECONDS
 
 
@@ -39,12 +39,12 @@ class PrimaryLink:
     down_seconds: int | None  # Time since the link went down; None while it is up
     is_syncing: bool  # The primary is sending all its data
     read_only: bool  # Writes are refused
-    # The reason why the link is down, or was last; empty for none, and where the server does not report it
+    # The reason why the link is or last was down; empty if unknown or it never was
     error: str = ""
     divergences: int = 0  # Number of times that the data differed from the primary's and were copied again
-    copies: int | None = None  # Whole copies that were taken over; None where the server does not tell
-    copied_seconds: int | None = None  # Time since the last of them; None for none
-    copy_bytes: int | None = None  # Size of that copy; None for none, and where the server does not report it
+    copies: int | None = None  # Number of full copies; None if not reported
+    copied_seconds: int | None = None  # Time since the last full copy; None if there was none
+    copy_bytes: int | None = None  # Size of that copy; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +58,22 @@ class SyncReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """The role of a server among its primary and replicas, from INFO's section."""
+    """The role of a server in replication, from INFO's section."""
 
     # Id of the history of changes, which a replica shares with its primary; None where it is not reported
     id: str | None
     offset: int | None  # Bytes of that history so far
-    backlog_bytes: int | None  # Its bytes that are kept for replicas that come back; None where none are
-    failover: str | None  # ``no-failover``, or how far one is; None before Redis 6.2
+    backlog_bytes: int | None  # Size of the backlog for replicas that reconnect; None if there is none
+    failover: str | None  # ``no-failover``, or the progress of a failover; None before Redis 6.2
     primary: PrimaryLink | None  # The link to the primary; None for a primary itself
-    # Version of the oldest Redis that may follow, by its setting; None where the server does not tell
+    # Version of the oldest Redis that may follow, by its setting; None if not reported
     dialect: str | None = None
-    good_replicas: int | None = None  # Those that count for ``min-replicas-to-write``; None where that is not set
-    needs_replicas: int | None = None  # That setting; None where it was not asked for, or is not reported
+    good_replicas: int | None = None  # Replicas that count for ``min-replicas-to-write``; None if it is not set
+    needs_replicas: int | None = None  # Value of that setting; None if it was not read or is not reported
     sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None where that is not set
 
     def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """The reasons why a primary refuses writes for missing replicas, with their facts; none for a replica."""
+        """Yield the reasons why a primary refuses writes for missing replicas, with their data; none for a replica."""
         if self.primary is not None:
             return
         sync, good, needs = self.sync, self.good_replicas, self.needs_replicas
@@ -89,7 +89,7 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """The cost of one command since the server started, or since its figures were reset."""
+    """The cost of one command since the server's start or the last reset of its figures."""
 
     name: str  # Name of the command, with its subcommand after ``|``
     calls: int  # Number of calls
@@ -98,17 +98,17 @@ class CommandCost:
 
     @property
     def each(self) -> float:
-        """Microseconds of one call, on average."""
+        """Average duration of one call, in microseconds."""
         return self.microseconds / self.calls if self.calls else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCommand:
-    """One command that took long, as SLOWLOG keeps it."""
+    """One row of SLOWLOG."""
 
     id: int  # Number in the server's list
     at_ms: int  # Time at which it ran, wall milliseconds
-    microseconds: int  # It took
+    microseconds: int  # Duration
     words: tuple[bytes, ...]  # The command; the server cuts long ones
     client: str = ""  # Address of the client; empty before Redis 4
     name: str = ""  # Name that the client gave itself
@@ -118,37 +118,37 @@ class SlowCommand:
 class ServerStatus:
     """The state of a server at one moment."""
 
-    at_ms: int  # Wall milliseconds when it was asked
-    product: str  # ``millstream``, ``redis``, ``valkey`` or another that it says it is
-    version: str  # Its own
-    redis_version: str  # The version of Redis that it behaves as
-    role: str | None  # ``master`` or ``slave``, in the server's words
+    at_ms: int  # Wall milliseconds of the reading
+    product: str  # Name that the server reports: ``millstream``, ``redis``, ``valkey`` or another
+    version: str  # Version of the product
+    redis_version: str  # Version of Redis that it emulates
+    role: str | None  # ``master`` or ``slave``, as the server reports it
     uptime_seconds: int | None  # Time since its start
-    clients: int | None  # Connections
-    blocked_clients: int | None  # Those that wait for entries
+    clients: int | None  # Number of connections
+    blocked_clients: int | None  # Number of clients that wait for entries
     memory_bytes: int | None  # Memory in use
     memory_limit: int | None  # Limit above which it refuses writes; 0 for none
     commands_per_second: int | None  # Present rate
     log_enabled: bool | None  # True if it keeps a log on disk
     log_bytes: int | None  # Size of that log
-    log_status: str | None  # ``ok``, or how the last write ended
+    log_status: str | None  # ``ok``, or the error of the last write
     replicas: tuple[ReplicaStatus, ...] = ()  # Replicas that follow it
     primary_link: str | None = None  # ``up`` or ``down``, of a replica to its primary; None for a primary
-    replication: Replication | None = None  # More of that; None where the server does not tell
-    costs: tuple[CommandCost, ...] = ()  # Per command, the most expensive in all first
+    replication: Replication | None = None  # Details of its replication; None if not reported
+    costs: tuple[CommandCost, ...] = ()  # Cost by command, the highest total first
     slow: tuple[SlowCommand, ...] = ()  # Commands that took long, the longest first
-    # Figure that the server did not tell -> the reason, in words
+    # Figure that the server did not report -> the reason, in words
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_info(text: str) -> dict[str, str]:
-    """INFO's lines by name."""
+    """Parse INFO's lines to values by name."""
     pairs = (line.partition(":") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: value for name, mark, value in pairs if mark}
 
 
 def server_status(info: Mapping[str, str], at_ms: int) -> ServerStatus:
-    """The state of a server, by its INFO, which may have any sections."""
+    """Return the state of a server from its INFO, whatever sections that has."""
     behaves = info.get("redis_version", "")
     other = next(((name, info[f"{name}_version"]) for name in _PRODUCTS if f"{name}_version" in info), None)
     product, version = other or (info.get("server_name", "redis"), behaves)
@@ -179,7 +179,7 @@ _PRODUCTS = ("millstream", "valkey", "dragonfly", "keydb")
 
 
 def slow_commands(reply: Any) -> tuple[SlowCommand, ...] | None:
-    """The rows of SLOWLOG GET, the longest first; None if the reply is of another shape."""
+    """Return the rows of SLOWLOG GET, the longest first; None if the reply has another shape."""
     try:
         return tuple(sorted(map(slow_command, reply), key=lambda each: (-each.microseconds, -each.id)))
     except (TypeError, ValueError, AttributeError):
@@ -187,7 +187,7 @@ def slow_commands(reply: Any) -> tuple[SlowCommand, ...] | None:
 
 
 def slow_command(row: Sequence[Any]) -> SlowCommand:
-    """One row of SLOWLOG GET."""
+    """Parse one row of SLOWLOG GET."""
     number, at, micros, words, *client = row
     address, name = (text_of(part) for part in (*client, b"", b"")[:2])
     return SlowCommand(number, at * 1000, micros, tuple(words), address, name)
@@ -233,7 +233,7 @@ def _sync(info: Mapping[str, str]) -> SyncReplicas | None:
 
 
 def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
-    """The replicas in the lines ``slave0:ip=...,port=...,state=...,offset=...,lag=...``."""
+    """Parse the replicas in the lines ``slave0:ip=...,port=...,state=...,offset=...,lag=...``."""
     found = []
     offset = _count(info, "master_repl_offset")
     for name, value in info.items():
@@ -248,7 +248,7 @@ def _replicas(info: Mapping[str, str]) -> list[ReplicaStatus]:
 
 
 def _costs(info: Mapping[str, str]) -> list[CommandCost]:
-    """The costs in the lines ``cmdstat_xadd:calls=...,usec=...,failed_calls=...``."""
+    """Parse the costs in the lines ``cmdstat_xadd:calls=...,usec=...,failed_calls=...``."""
     found = []
     for name, value in info.items():
         if name.startswith("cmdstat_"):
@@ -265,6 +265,6 @@ def _parts(value: str) -> dict[str, str]:
 
 
 def _count(values: Mapping[str, str], name: str) -> int | None:
-    """A whole number; None where there is none, or none that the server could count."""
+    """Return a whole number by name; None if it is missing or not a plausible number."""
     text = values.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 20 else None

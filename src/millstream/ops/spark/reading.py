@@ -1,4 +1,4 @@
-"""Spark queries and archives, read from the places that they write."""
+"""Reading Spark queries from the server, and archives from their directories."""
 
 import asyncio
 from dataclasses import replace
@@ -19,7 +19,7 @@ from millstream.spark.monitoring.record import is_figure
 
 
 async def read_queries(line: Line) -> status.QueriesSeen:
-    """Every Spark query that reported to the server, those that reported last first."""
+    """Read every Spark query that reported to the server, the latest report first."""
     at_ms = line.wall_time()
     try:
         (reply,) = await calls(line, [("HGETALL", store.QUERIES)])
@@ -38,20 +38,20 @@ async def read_queries(line: Line) -> status.QueriesSeen:
 
 
 async def _with_sinks(line: Line, queries: list[status.QueryStatus]) -> list[status.QueryStatus]:
-    """The queries, with what the commit record of each says of its last batch that went into streams."""
+    """Return the queries with the last batch of their sinks, from their commit records."""
     asked = [("GET", commit_key(query.id)) for query in queries]
     records = await calls(line, asked)
     return [replace(query, sink=_sink(record)) for query, record in zip(queries, records, strict=True)]
 
 
 def _sink(record: Reply) -> status.SinkBatch | None:
-    """A commit record; None for none, and for what no sink has written."""
+    """Parse a commit record; None if there is none or another client wrote it."""
     if not isinstance(record, bytes):
         return None
     try:
         kept = parse_record(record)
         streams = tuple(dict.fromkeys(part[0] for part in kept["parts"] or ()))
-        # a key is some text, and none that could not be sent
+        # a key must be a text that is not empty and can be sent
         sendable = all(isinstance(each, str) and each and each.encode(errors="surrogateescape") for each in streams)
         return status.SinkBatch(kept["version"], streams) if sendable and is_figure(kept["version"]) else None
     except (ValueError, TypeError, KeyError, IndexError):
@@ -59,7 +59,7 @@ def _sink(record: Reply) -> status.SinkBatch | None:
 
 
 async def archive(line: Line, path: Path | str) -> status.ArchiveSeen:
-    """The content of an archive, and the number of entries that its streams are ahead of it."""
+    """Read an archive and the number of entries in its streams that it lacks."""
     seen = status.ArchiveSeen(SystemClock().wall_time(), str(path))
     try:
         manifest, changed_ms = await asyncio.to_thread(_manifest, path)
@@ -77,7 +77,7 @@ async def archive(line: Line, path: Path | str) -> status.ArchiveSeen:
 
 
 def _manifest(path: Path | str) -> tuple[ArchiveManifest, int]:
-    """The manifest, and when it was written."""
+    """Return the manifest and the time of its last write, in wall milliseconds."""
     folder = Folder(path)
     manifest = folder.read()
     return manifest, folder.storage.modified_ms(MANIFEST)

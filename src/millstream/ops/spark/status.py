@@ -1,4 +1,4 @@
-"""Spark queries and archives, as they reported themselves. PURE."""
+"""Spark queries and archives, from their own reports. PURE."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ from millstream.ops.words import NEVER, milliseconds, order
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 
 STILL_MS = 300_000
-"""A query makes no progress if it is silent for this time, and for three times as long as it ever was."""
+"""Milliseconds of silence, and three times the longest pause so far, after which a query makes no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +19,17 @@ class QueryPlace:
 
     stream: str  # Its key
     id: str  # Id of the last entry in a finished batch
-    n: int  # Entries that had been added to the stream up to there
-    latest_n: int | None  # Entries that had been added in all when the batch ended; None where that is not known
+    n: int  # Number of entries ever added up to that entry
+    latest_n: int | None  # Number of entries ever added at the end of the batch; None if unknown
 
     @property
     def at_ms(self) -> int:
-        """The time at which that entry was added, wall milliseconds."""
+        """The time at which that entry was added, in wall milliseconds."""
         return milliseconds(self.id)
 
     @property
     def behind(self) -> int | None:
-        """Entries after it when the batch ended; None where that is not known."""
+        """Number of entries after it at the end of the batch; None if unknown."""
         return None if self.latest_n is None else max(self.latest_n - self.n, 0)
 
 
@@ -38,8 +38,8 @@ class QuerySample:
     """One of the last micro-batches; unknown values are None."""
 
     at_ms: float  # End of the batch, wall milliseconds
-    input_rows_per_second: float | None  # Rows that came in
-    rows_per_second: float | None  # Rows that were processed
+    input_rows_per_second: float | None  # Rows received
+    rows_per_second: float | None  # Rows processed
     batch_ms: float | None  # Its duration
     rows: float | None  # Number of its rows
     lag: float | None  # Entries that no finished batch had
@@ -47,47 +47,47 @@ class QuerySample:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """The last batch that a query wrote into streams, by its commit record."""
+    """The last batch that a query wrote to streams, from its commit record."""
 
     version: int  # Its number
-    streams: tuple[str, ...]  # Those in which some of it is not published yet; empty when all of it is
+    streams: tuple[str, ...]  # Streams in which a part of it is not published yet; empty if all is published
 
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
-    """The last that is known of a query (``spark/monitoring/store.py``)."""
+    """The latest known state of a query (``spark/monitoring/store.py``)."""
 
     id: str  # Id of the query
     name: str | None  # Name that its author gave it
     run: str | None  # Id of this run
     driver: str  # The process that drives it
     host: str | None  # Host of that process
-    pid: int | None  # The process there
-    state: str  # ``running``, ``stopped``, ``failed``, or ``gone`` where its driver says nothing more
+    pid: int | None  # Process id on that host
+    state: str  # ``running``, ``stopped``, ``failed``, or ``gone`` if its driver sends nothing any more
     started_ms: int | None  # Time of its start, wall milliseconds
     at_ms: int | None  # Time of this report
     batch: int | None  # The last micro-batch
     rows: int | None  # Rows of that batch
     total_rows: int | None  # Rows of this run
-    rows_per_second: float | None  # Rows that it processes
-    input_rows_per_second: float | None  # Rows that come in
+    rows_per_second: float | None  # Rows processed per second
+    input_rows_per_second: float | None  # Rows received per second
     batch_ms: int | None  # Duration of the last batch
-    phases: Mapping[str, int]  # Milliseconds of that by phase, in Spark's words, the longest first
+    phases: Mapping[str, int]  # Milliseconds of the last batch by Spark's phase, the longest first
     lag: int | None  # Entries that no finished batch has
-    places: tuple[QueryPlace, ...]  # Its position in each stream that it reads by itself
+    places: tuple[QueryPlace, ...]  # Its position in each stream that it reads without a group
     watermark_ms: int | None  # Its watermark, wall milliseconds
-    state_rows: int | None  # Rows that it keeps as state
+    state_rows: int | None  # Number of rows in its state
     recent: tuple[QuerySample, ...]  # The last batches
-    error: str | None  # Its last
-    sink: SinkBatch | None = None  # Its last batch that went into streams; None for none
+    error: str | None  # Its last error
+    sink: SinkBatch | None = None  # Its last batch written to streams; None if there is none
 
     @property
     def title(self) -> str:
-        """The name for people: its own, or the beginning of its id."""
+        """The query's name for people: its own name, or the beginning of its id."""
         return self.name or self.id[:8]
 
     def still_ms(self, now_ms: int) -> int | None:
-        """Time since its last report in milliseconds, if that is longer than usual for it; None otherwise."""
+        """Return the milliseconds since its last report if that is unusually long; otherwise None."""
         if self.state != "running" or self.at_ms is None:
             return None
         ends = [sample.at_ms for sample in self.recent]
@@ -97,7 +97,7 @@ class QueryStatus:
 
     @property
     def is_lost(self) -> bool:
-        """True if it should run and does not."""
+        """True if the query failed or its driver is gone."""
         return self.state in {"failed", "gone"}
 
 
@@ -105,26 +105,26 @@ class QueryStatus:
 class QueriesSeen:
     """All queries that reported to a server, read at one moment."""
 
-    at_ms: int  # Wall milliseconds when they were asked for
-    queries: tuple[QueryStatus, ...] = ()  # Those that reported last first
+    at_ms: int  # Wall milliseconds of the reading
+    queries: tuple[QueryStatus, ...] = ()  # Queries, the latest report first
     why: str | None = None  # The reason why nothing is known of them; None when it is
 
     @property
     def lost(self) -> tuple[QueryStatus, ...]:
-        """The queries that should run and do not; a query that runs again under its name is not lost."""
+        """Queries that failed or are gone, except those that run again under the same name."""
         running = {query.name for query in self.queries if query.name and not query.is_lost}
         return tuple(query for query in self.queries if query.is_lost and query.name not in running)
 
     def readers(self, stream: str) -> list[tuple[QueryStatus, QueryPlace]]:
-        """The queries that read a stream by themselves, or should, with their place in it."""
+        """Return the queries that are not stopped and read a stream, with their positions."""
         wanted = [query for query in self.queries if query.state != "stopped"]
         return [(query, place) for query in wanted for place in query.places if place.stream == stream]
 
 
 def query_status(facts: Mapping[str, Any]) -> QueryStatus:
-    """A query by the record it keeps, which was checked."""
+    """Return a query from its stored record, which was checked before."""
     known: dict[str, Any] = {each.name: facts.get(each.name) for each in fields(QueryStatus)}
-    known["id"] = facts["id"].encode(errors="backslashreplace").decode()  # half a pair could not be in an address
+    known["id"] = facts["id"].encode(errors="backslashreplace").decode()  # a lone surrogate could not be in a URL
     known["phases"] = facts["phases"] or {}
     known["places"] = tuple(QueryPlace(**place) for place in facts["places"] or ())
     known["recent"] = tuple(QuerySample(*row) for row in facts["recent"] or ())
@@ -133,11 +133,11 @@ def query_status(facts: Mapping[str, Any]) -> QueryStatus:
 
 
 NEWEST = 20
-"""Most data files that are listed, the newest."""
+"""Limit of data files that are listed, the newest first."""
 
 
 def held_by(stream: StreamStatus, upto: str) -> str:
-    """The group that keeps the oldest archived entry of a stream, in words; empty where none does."""
+    """Return the group that keeps the oldest archived entry of a stream, in words; empty if none does."""
     end, found = order(upto), []
     for group in stream.groups:
         pending, delivered = group.oldest_pending.id, group.last_delivered_id
@@ -151,25 +151,25 @@ def held_by(stream: StreamStatus, upto: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedStream:
-    """One stream of an archive."""
+    """The archive of one stream."""
 
     stream: str  # Its key
-    upto: str  # Everything up to this id is archived
+    upto: str  # Id up to which all entries are archived
     entries: int  # Entries in the archive
     files: int  # Files that hold them
     bytes: int  # Size of these files
     first: str | None  # Id of the oldest entry in the archive; None for none
-    waiting: int | None = None  # Entries added and not archived yet; None where the server does not tell
-    kept: int | None = None  # Entries that are archived and still in the stream; None as above
-    held_by: str = ""  # The cause that keeps the oldest of those in the stream, in words; empty for none
-    why: str | None = None  # The reason why nothing is known of the stream itself; None when it is
+    waiting: int | None = None  # Entries added and not archived yet; None if not reported
+    kept: int | None = None  # Entries archived and still in the stream; None if not reported
+    held_by: str = ""  # The group that keeps the oldest of them in the stream, in words; may be empty
+    why: str | None = None  # The reason why the stream itself is unknown; None if it is known
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRun:
-    """The files of one run of the job that were not merged into other files since."""
+    """The files of one run of the archive job, except files that were merged since."""
 
-    run: str  # Its name, with which those of its files begin
+    run: str  # Its name, with which the names of its files begin
     entries: int  # Entries in its files
     files: int  # Files that it wrote
     bytes: int  # Size of these files
@@ -177,7 +177,7 @@ class ArchiveRun:
 
 
 def newest(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """The files with the newest entries, the newest first."""
+    """Return the files with the newest entries, the newest first."""
     return tuple(sorted(files, key=lambda file: file.last, reverse=True)[:NEWEST])
 
 
@@ -185,12 +185,12 @@ def newest(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
 class ArchiveSeen:
     """An archive, read at one moment."""
 
-    at_ms: int  # Wall milliseconds when it was looked at
+    at_ms: int  # Wall milliseconds of the reading
     path: str  # Path of its directory
-    changed_ms: int | None = None  # Time at which its manifest was last written; None where that is not known
-    generation: int = 0  # Number of times that it was written
+    changed_ms: int | None = None  # Time of the manifest's last write; None if unknown
+    generation: int = 0  # Number of writes of the manifest
     streams: tuple[ArchivedStream, ...] = ()  # Streams by key
-    runs: tuple[ArchiveRun, ...] = ()  # The one with the newest entries first
+    runs: tuple[ArchiveRun, ...] = ()  # Runs, that with the newest entries first
     newest: tuple[DataFile, ...] = ()  # The newest data files
     why: str | None = None  # The reason why nothing is known of it; None when it is
 
@@ -198,7 +198,7 @@ class ArchiveSeen:
 def archived_streams(
     manifest: ArchiveManifest, live: Mapping[str, StreamStatus], refused: Mapping[str, str]
 ) -> tuple[ArchivedStream, ...]:
-    """Each stream of an archive."""
+    """Return each stream of an archive with its present state."""
     files: dict[str, list[DataFile]] = {}
     for file in manifest.files:
         files.setdefault(file.stream, []).append(file)
@@ -211,7 +211,7 @@ def archived_streams(
 def _archived(
     key: str, place: ArchivePosition, files: Sequence[DataFile], live: StreamStatus | None, why: str | None
 ) -> ArchivedStream:
-    """One of them."""
+    """Return one stream of an archive with its present state."""
     waiting = kept = None
     held = ""
     if live is not None and live.entries_added is not None:
@@ -223,12 +223,12 @@ def _archived(
 
 
 def _amount(files: Sequence[DataFile]) -> tuple[int, int, int]:
-    """Entries, files and bytes."""
+    """Return the number of entries, the number of files and their size in bytes."""
     return sum(file.rows for file in files), len(files), sum(file.bytes for file in files)
 
 
 def archive_runs(files: Iterable[DataFile]) -> tuple[ArchiveRun, ...]:
-    """The files of each run, by their names: ``<run>-<batch>-<rest>.parquet``."""
+    """Return the files of each run, found by their names: ``<run>-<batch>-<rest>.parquet``."""
     by_run: dict[str, list[DataFile]] = {}
     for file in files:
         by_run.setdefault(file.path.rpartition("/")[2].partition("-")[0], []).append(file)

@@ -1,1 +1,1 @@
-"""Streams, and the state of their groups and consumers."""
+"""Streams with the state of their groups and consumers."""

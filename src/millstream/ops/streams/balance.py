@@ -1,7 +1,7 @@
-"""The spread of a partitioned stream over its partitions and the nodes of a cluster, and slot moves that would even it.
+"""The distribution of a partitioned stream over partitions and cluster nodes, with slot moves that would balance it.
 
-Moves are suggestions: nothing here makes one. The slot of a partition moves as a whole, with all partitions of its
-number, so a suggestion counts the partitions of all generations; those of other streams move along.
+Moves are only suggestions. A slot moves as a whole, with all partitions that share the number, so a suggestion counts
+the partitions of all generations. Other streams' partitions in the slot move too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,55 +19,55 @@ MOST_MOVES = 16
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
-    """One partition."""
+    """One partition with its figures."""
 
-    key: str  # Its stream
+    key: str  # Key of the partition
     slot: int  # Its slot in a cluster
     node: str | None  # host:port; None without a cluster
-    current: bool  # True if it takes new entries
+    current: bool  # True if it accepts new entries
     sealed: bool = False  # True if no entry can follow its last id
-    entries: int = 0  # Entries that are there
-    added: int = 0  # Entries ever added; those that are there if the server does not count
-    lag: int = 0  # The largest lag of a group, at most
-    bytes: int | None = 0  # Memory; None if the server does not tell
+    entries: int = 0  # Number of present entries
+    added: int = 0  # Entries ever added; the present entries if the server does not count them
+    lag: int = 0  # Upper bound of the largest lag of a group
+    bytes: int | None = 0  # Memory in bytes; None if the server does not report it
 
 
 @dataclass(frozen=True, slots=True)
 class SlotMove:
-    """A suggestion."""
+    """A suggested move of a slot to another node."""
 
     slot: int  # The slot to move
     keys: tuple[str, ...]  # Partitions of this stream in it
-    source: str  # The node that has it
-    target: str  # The node that would have it
+    source: str  # The node of the slot now
+    target: str  # The node to which it would move
 
 
 @dataclass(frozen=True, slots=True)
 class StreamBalance:
-    """A partitioned stream at one moment."""
+    """The load of a partitioned stream at one moment."""
 
     stream: str  # Its name
-    partitions: tuple[PartitionLoad, ...]  # Those that exist, of all generations, and those that take new entries
+    partitions: tuple[PartitionLoad, ...]  # All current and existing earlier partitions
     nodes: Mapping[str, tuple[PartitionLoad, ...]]  # By host:port; empty without a cluster
     refused: Mapping[str, str]  # Key -> why it could not be read, in words
 
     @property
     def skew(self) -> float | None:
-        """Entries ever added to the busiest partition over the mean, of those that take new entries."""
+        """Entries ever added to the busiest current partition, divided by the mean; sealed ones do not count."""
         return skew(one.added for one in self.partitions if one.current)
 
     @property
     def node_skew(self) -> float | None:
-        """The same of nodes: the weight of the heaviest over the mean."""
+        """Weight of the heaviest node divided by the mean weight."""
         return skew(sum(map(self.weight, there)) for there in self.nodes.values())
 
     def weight(self, one: PartitionLoad) -> int:
-        """The load that counts for a node: memory, or entries if the memory of a partition is not known."""
+        """Return the load of a partition for a node: its memory, or its entries if any memory is unknown."""
         known = all(each.bytes is not None for each in self.partitions)
         return (one.bytes or 0) if known else one.entries
 
     def moves(self) -> list[SlotMove]:
-        """Moves from the heaviest node to the lightest, each as long as it makes the heavier of the two lighter."""
+        """Return moves from the heaviest node to the lightest, while a move reduces the larger load."""
         there = {node: _by_slot(held) for node, held in self.nodes.items()}
         weights = {slot: sum(map(self.weight, held)) for slots in there.values() for slot, held in slots.items()}
         found: list[SlotMove] = []
@@ -86,7 +86,7 @@ class StreamBalance:
 
 
 def skew(loads: Iterable[int]) -> float | None:
-    """The largest over the mean; None if there is nothing."""
+    """Return the largest load divided by the mean; None if all are 0."""
     known = list(loads)
     total = sum(known)
     return round(max(known) * len(known) / total, 2) if total else None
@@ -100,7 +100,7 @@ def _by_slot(partitions: Sequence[PartitionLoad]) -> dict[int, list[PartitionLoa
 
 
 async def read_balance(line: Line, stream: str) -> StreamBalance:
-    """The partitions of a stream, in few round trips."""
+    """Read the load of a stream's partitions, in few round trips."""
     layout = await find_layout(line, stream)
     if layout is None:
         raise NotReadableError(

@@ -1,4 +1,4 @@
-"""The actions of streams: ``stream add``, ``trim``, ``rm`` and ``rename``, with their plans."""
+"""The actions of streams: ``stream add``, ``trim``, ``partition``, ``rm`` and ``rename``, with their plans."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -38,11 +38,11 @@ _Fields: TypeAlias = tuple[tuple[str, ...], list[tuple[bytes, bytes]]]
 
 
 def _fields(text: str) -> _Fields:
-    """An entry as it was written: the words of the shell, and its fields."""
+    """Parse an entry as a user typed it; return the shell's arguments and the fields."""
     text = text.strip()
     if text.startswith("{"):
         return ("--json", text), fields_from(text, ())
-    given = tuple(shlex.split(text))  # a quote that is not closed is a ValueError
+    given = tuple(shlex.split(text))  # raises ValueError for a quote that is not closed
     pairs = [word.partition("=") for word in given]
     if not pairs or not all(name and sign for name, sign, _ in pairs):
         raise UsageError(
@@ -52,7 +52,7 @@ def _fields(text: str) -> _Fields:
 
 
 def _raw(text: str) -> bytes:
-    """The exact bytes of a word, which may not be UTF-8."""
+    """Return the exact bytes of an argument, which may not be UTF-8."""
     return text.encode(errors="surrogateescape")
 
 
@@ -78,7 +78,7 @@ async def add(
 
 
 def _bound(values: Mapping[str, Any]) -> tuple[str | None, int]:
-    """The oldest id that stays, or None and the number of entries that stay."""
+    """Return the lowest id to keep and 0, or None and the number of entries to keep."""
     maxlen, minid, before = values["maxlen"], values["minid"], values["before"]
     given = sum(one is not None for one in (maxlen, minid, before))
     if given != 1:
@@ -176,7 +176,7 @@ async def remove(change: ActionCall, stream: Stream) -> ChangePlan:
     return plan_remove(await reading_streams.one(change.line, stream))
 
 
-_OF_GROUPS = ("due", "tries")  # kinds of keys next to a stream that are a group's: due times, failures on record
+_OF_GROUPS = ("due", "tries")  # kinds of keys that a group has next to its stream: due times, recorded failures
 
 
 @action(
@@ -224,7 +224,7 @@ async def rename(
 
 
 def _renamed(old: StreamStatus, new: StreamStatus | None, name: str, keys: Mapping[tuple[str, str], int]) -> ChangePlan:
-    """The plan of a rename."""
+    """Return the plan of a rename."""
     stream, moved = old.key, [pair for pair, there in keys.items() if there]
     lost = [beside(name, kind, one.name) for one in (new.groups if new else ()) for kind in _OF_GROUPS]
     commands: list[Words] = [("DEL", *lost)] if lost else []
@@ -277,7 +277,7 @@ def plan_trim(facts: TrimFacts, *, approximately: bool = False) -> ChangePlan:
             table.append(BeforeAfter(f"{group.group}: pending entries that go", group.pending, 0))
         if group.undelivered:
             table.append(BeforeAfter(f"{group.group}: undelivered entries that go", group.undelivered, 0))
-    # a group that was made meanwhile might need all of them; the length moves with every entry that is added
+    # a group created meanwhile might need all entries; the length changes with every entry added
     check = stream_check(key, groups=len(stream.groups))
     steps = (Step((("XTRIM", key, "MINID", sign, facts.oldest),), (check,)),) if facts.entries else ()
     whom = f", some of which {_names(losing)} still need{'s' if len(losing) == 1 else ''}" if losing else ""
@@ -299,7 +299,7 @@ def _names(losing: list[TrimmedGroup]) -> str:
 
 
 def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
-    """The other losses."""
+    """Return notes on what groups lose."""
     notes = []
     for group in losing:
         if group.pending:
@@ -321,7 +321,7 @@ def _notes(facts: TrimFacts, losing: list[TrimmedGroup]) -> tuple[str, ...]:
 
 
 def plan_partition(layout: PartitionLayout) -> ChangePlan:
-    """Make a partitioned stream."""
+    """Plan the creation of a partitioned stream."""
     stream, keys, key = layout.stream, layout.keys, descriptor_key(layout.stream)
     commands: tuple[Words, ...] = (
         ("XGROUP", "CREATE", stream, "millstream", "0", "MKSTREAM"),
@@ -347,7 +347,7 @@ def plan_partition(layout: PartitionLayout) -> ChangePlan:
 def plan_add(
     stream: StreamStatus | None, key: str, fields: Sequence[tuple[bytes, bytes]], words: tuple[str, ...]
 ) -> ChangePlan:
-    """Add one entry."""
+    """Plan to add one entry."""
     length = 0 if stream is None else stream.length
     groups = () if stream is None else stream.groups
     table = (BeforeAfter("entries", length, length + 1),)
@@ -364,7 +364,7 @@ def plan_add(
 
 
 def plan_remove(stream: StreamStatus) -> ChangePlan:
-    """Remove a stream with its groups."""
+    """Plan to remove a stream with its groups."""
     key, groups = stream.key, stream.groups
     notes = [f"{counted(stream.length).capitalize()} {'is' if stream.length == 1 else 'are'} lost."]
     notes += [

@@ -1,6 +1,6 @@
-"""Places in a stream and the entries between them, as a change needs them.
+"""Positions in a stream and counts of the entries between them, for the plans of changes.
 
-Entries are counted by pages and up to a bound, so that each request is short for the server and each reply for us.
+Entries are counted page by page up to a limit, so that each request is short for the server and each reply is small.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from millstream.ops.streams.status import GroupStatus, StreamStatus
 from millstream.ops.words import NEVER, before, order, text_of
 
 MOST_COUNTED = 1_000_000
-"""Entries that are counted, unless asked otherwise."""
+"""Default limit of entries that are counted."""
 
 ENTRIES_A_TRIP = 1_000
 _PENDING_COUNTED = 10_000
@@ -23,22 +23,22 @@ _PENDING_COUNTED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Entries that were counted."""
+    """Result of counting entries."""
 
     entries: int  # Number of entries, as far as they were counted
     first: str | None = None  # Id of the first; None without any
-    last: str | None = None  # Id of the last one that was counted; None without any
+    last: str | None = None  # Id of the last entry counted; None if there are none
     more: bool = False  # True if there are more
 
 
 @dataclass(frozen=True, slots=True)
 class TrimmedGroup:
-    """The loss of a group."""
+    """The entries that a group loses by a trim."""
 
     group: str  # Its name
-    pending: int  # Entries that it was delivered and has not acknowledged, as far as they were counted
+    pending: int  # Number of removed entries that are pending in it, as counted
     pending_more: bool  # True if there are more of these
-    undelivered: int  # Entries that it was not delivered yet, as far as they were counted
+    undelivered: int  # Number of removed entries not delivered to it yet, as counted
     undelivered_more: bool  # True if there are more of these
 
 
@@ -47,10 +47,10 @@ class TrimFacts:
     """The known facts before a stream is trimmed."""
 
     stream: StreamStatus  # State of the stream
-    oldest: str  # The lowest id that stays; entries below it go
-    entries: int  # Number of removed entries, as far as they were counted
+    oldest: str  # Lowest id that stays; entries below it are removed
+    entries: int  # Number of removed entries, as counted
     more: bool  # True if there are more
-    groups: tuple[TrimmedGroup, ...] = ()  # The loss of each
+    groups: tuple[TrimmedGroup, ...] = ()  # The losses of each group
 
 
 async def trim_facts(
@@ -62,7 +62,7 @@ async def trim_facts(
     most: int = MOST_COUNTED,
     tell: Counting | None = None,
 ) -> TrimFacts:
-    """The effect of trimming a stream, and the groups that still need its entries."""
+    """Find the entries that a trim would remove, and the groups that still need them."""
     status, near = await streams.one(line, stream), line.near(stream)
     if minid is None:
         goes = max(status.length - maxlen, 0)
@@ -80,7 +80,7 @@ async def trim_facts(
 
 
 async def _last_of(line: Line, status: StreamStatus, goes: int, stays: int) -> str:
-    """The id of the newest of this number of entries from the oldest on, found from the nearer end."""
+    """Return the id of the last entry to remove, given the numbers to remove and keep; scan from the nearer end."""
     if goes == 0:
         return NEVER
     if goes <= stays:
@@ -91,11 +91,11 @@ async def _last_of(line: Line, status: StreamStatus, goes: int, stays: int) -> s
 async def _trimmed(
     line: Line, status: StreamStatus, group: GroupStatus, last_gone: str, left: int | None
 ) -> TrimmedGroup:
-    """The loss of a group when entries up to one are removed."""
+    """Return a group's losses if entries up to an id are removed."""
     held, more = (0, False)
     if group.pending:
         held, more = await pending_between(line, status.key, group.name, NEVER, last_gone)
-    # those not delivered are the newest, so none of them need be counted
+    # undelivered entries are the newest, so no count is necessary
     if group.lag.entries is not None and left is not None:
         return TrimmedGroup(group.name, held, more, max(group.lag.entries - left, 0), undelivered_more=False)
     near = line.near(status.key)
@@ -104,7 +104,7 @@ async def _trimmed(
 
 
 def _above(entry: str) -> str:
-    """The lowest id after one; the highest possible id, where there is none."""
+    """Return the lowest id after another; the highest possible id stays as it is."""
     milliseconds, number = order(entry)
     if number < 2**64 - 1:
         return f"{milliseconds}-{number + 1}"
@@ -112,7 +112,7 @@ def _above(entry: str) -> str:
 
 
 async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: str) -> str:
-    """The last delivered id of a place."""
+    """Return the last delivered id that a position stands for."""
     if place.kind == "like":
         other = next((each for each in status.groups if each.name == place.group), None)
         if other is None:
@@ -126,7 +126,7 @@ async def resolved(line: Line, status: StreamStatus, place: StreamPlace, here: s
 
 
 async def _before(line: Line, stream: str, ms: int) -> str:
-    """The last entry before a moment: the entries after it were added then and later."""
+    """Return the id of the last entry before a time, so that the entries after it were added at that time or later."""
     if ms == 0:
         return NEVER
     rows = checked((await calls(line, [("XREVRANGE", stream, ms - 1, "-", "COUNT", 1)]))[0], stream)
@@ -134,11 +134,11 @@ async def _before(line: Line, stream: str, ms: int) -> str:
 
 
 async def _shifted(line: Line, status: StreamStatus, here: str, by: int) -> str:
-    """The place this number of entries on, at most the end, or back, at most the start."""
+    """Return the position after moving by this number of entries, limited to the stream's start and end."""
     if by >= 0:
         found = await count_between(line, status.key, here, status.last_id, by, None)
         return (found.last or here) if found.entries == by else status.last_id
-    # the entry at its place, which may be gone, is not counted when it goes back
+    # the entry at the position, if present, does not count when moving back
     there = bool(checked((await calls(line, [("XRANGE", status.key, here, here)]))[0], status.key))
     left, end = -by + there, here
     while left > 0:
@@ -152,7 +152,7 @@ async def _shifted(line: Line, status: StreamStatus, here: str, by: int) -> str:
 
 
 async def next_entry(line: Line, stream: str, entry: str) -> str | None:
-    """The id of the entry after one; None where there is none."""
+    """Return the id of the entry after another; None if there is none."""
     if entry == _HIGHEST:
         return None
     rows = checked((await calls(line, [("XRANGE", stream, f"({entry}", "+", "COUNT", 1)]))[0], stream)
@@ -163,7 +163,7 @@ _HIGHEST = f"{2**64 - 1}-{2**64 - 1}"
 
 
 async def count_between(line: Line, stream: str, low: str, high: str, most: int, tell: Counting | None) -> Counted:
-    """Entries after ``low``, up to and including ``high``."""
+    """Count the entries after ``low``, up to and including ``high``."""
     found = Counted(0)
     start = f"({low}"
     while low != _HIGHEST and order(low) < order(high):
@@ -182,7 +182,7 @@ async def count_between(line: Line, stream: str, low: str, high: str, most: int,
 
 
 async def count_after(line: Line, status: StreamStatus, entry: str, most: int) -> int | None:
-    """Entries after one, of those that were there; counted from both ends at once, so the nearer one decides."""
+    """Count the entries after an id from both ends at once until one count ends; None if both exceed the limit."""
     first, last = status.first_entry_id, status.last_entry_id
     if first is None or last is None or order(entry) >= order(last):
         return 0
@@ -202,12 +202,12 @@ async def count_after(line: Line, status: StreamStatus, entry: str, most: int) -
 
 @dataclass(slots=True)
 class _Walk:
-    """A count from one end of a range."""
+    """A count that proceeds through a range of ids."""
 
-    low: str  # The id after which it goes on
-    high: str  # The last one
+    low: str  # The id after which it continues
+    high: str  # The last id of the range
     entries: int = 0  # Number of entries counted
-    over: bool = False  # True if the end is reached
+    over: bool = False  # True once the end is reached
 
     def command(self, stream: str) -> Command:
         return ("XRANGE", stream, f"({self.low}", self.high, "COUNT", ENTRIES_A_TRIP)
@@ -219,7 +219,7 @@ class _Walk:
 
 
 async def pending_between(line: Line, stream: str, group: str, low: str, high: str) -> tuple[int, bool]:
-    """Pending entries after ``low``, up to and including ``high``; and True if there are more."""
+    """Count pending entries after ``low``, up to and including ``high``; also return True if there are more."""
     (reply,) = await calls(line.near(stream), [("XPENDING", stream, group, f"({low}", high, _PENDING_COUNTED + 1)])
     number = len(checked(reply, stream, group))
     return min(number, _PENDING_COUNTED), number > _PENDING_COUNTED

@@ -1,4 +1,4 @@
-"""A partitioned stream as one: the sums of its partitions, and the worst of their groups."""
+"""A partitioned stream as one stream: sums over its partitions, and the worst figures of their groups."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -27,9 +27,10 @@ Failed = TypeVar("Failed", bound=MillstreamError)
 
 
 async def read_layouts(line: Line, streams: Iterable[str]) -> dict[str, PartitionLayout]:
-    """The layouts of those streams that are partitioned.
+    """Read the layouts of those streams that are partitioned.
 
-    A stream is left out if its descriptor is damaged or this user may not read it: its partitions are streams then.
+    A stream is left out if its descriptor is damaged or this user may not read it. Its partitions then count as
+    streams.
     """
     wanted = sorted(set(streams))
     replies = await calls(line, [("GET", descriptor_key(stream)) for stream in wanted])
@@ -43,7 +44,7 @@ async def read_layouts(line: Line, streams: Iterable[str]) -> dict[str, Partitio
 
 
 async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
-    """The partitions of a stream that exist, the oldest generation first; none if it is not partitioned."""
+    """Return the existing partitions of a stream, the oldest generation first; none if it is not partitioned."""
     layout = (await read_layouts(line, [stream])).get(stream)
     keys = () if layout is None else layout.every_key
     there = await calls(line, [("EXISTS", key) for key in keys])
@@ -53,19 +54,19 @@ async def parts_of(line: Line, stream: str) -> tuple[str, ...]:
 def known_by(
     question: Callable[[Mapping[str, str]], Command],
 ) -> Callable[[Line, Sequence[Mapping[str, str]]], Awaitable[list[bool]]]:
-    """A function that looks which of several texts have an id that their key has: the question's reply is not empty."""
+    """Return a function that checks which of several texts have an id that exists: the command's reply is not empty."""
 
     async def known(line: Line, asked: Sequence[Mapping[str, str]]) -> list[bool]:
         key = asked[0]["key"]
         replies = await calls(line.near(key), [question(texts) for texts in asked])
-        # A group that a partition does not have yet has nothing there
+        # A group that does not exist in a partition has no entries there
         return [not (refusal(reply) or "").startswith("NOGROUP") and bool(checked(reply, key)) for reply in replies]
 
     return known
 
 
 async def partition_of(line: Line, key: str) -> str | None:
-    """The stream of which a key is a partition; None if it is none."""
+    """Return the partitioned stream of a partition's key; None if the key is not a partition."""
     found = await read_layouts(line, candidates([key]))
     return next((stream for stream, layout in found.items() if layout.has(key) and stream != key), None)
 
@@ -73,9 +74,9 @@ async def partition_of(line: Line, key: str) -> str | None:
 async def each_part(
     line: Line, stream: str, read: Callable[[str], Awaitable[Found]], keys: Sequence[str] | None = None
 ) -> list[Found]:
-    """Replies of a reading function about each partition, or about the stream itself if it is not partitioned.
+    """Return a reading function's results for each partition, or for the stream itself if it is not partitioned.
 
-    A partition that does not have the thing yet, such as a group, is left out, unless none has it.
+    A partition without the wanted object, such as a group, is left out, unless no partition has it.
     """
     found, missing = list[Found](), list[NotReadableError]()
     for key in (await parts_of(line, stream) if keys is None else keys) or (stream,):
@@ -91,18 +92,18 @@ async def each_part(
 
 
 def named_as(stream: str, error: Failed) -> Failed:
-    """The error about a partition, with the name of the stream that its user wrote."""
+    """Return the error about a partition with the stream's name instead of the partition's key."""
     error.args = (re.sub(rf"{re.escape(stream)}(?:~\d+)?\{{\d+\}}", lambda _: stream, str(error)),)
     return error
 
 
 def candidates(keys: Iterable[str]) -> set[str]:
-    """The streams of which some key may be a partition, by its form."""
+    """Return the streams of which these keys may be partitions, judged by the form of the key."""
     return {whole for key in keys if (whole := logical(key)) is not None}
 
 
 async def overview_by_stream(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
-    """Streams with their groups, a partitioned stream as one whose name fits."""
+    """Read streams with their groups; a partitioned stream is one row if its name matches the pattern."""
     there = await names(line, pattern)
     layouts = await read_layouts(line, candidates(there) if pattern is None else {*candidates(there), *there})
     layouts = {stream: layout for stream, layout in layouts.items() if pattern is None or stream in there}
@@ -118,7 +119,7 @@ async def overview_by_stream(line: Line, pattern: str | None = None, *, limit: i
 async def read_owners(
     line: Line, keys: Sequence[str], groups: Iterable[str]
 ) -> dict[tuple[str, str], tuple[str, int, int]]:
-    """The owner of each partition in each group, where there is one: consumer, fence, milliseconds until it ends."""
+    """Return the owner of each partition in each group: consumer, fence, and milliseconds until its lease ends."""
     places = [(key, group) for group in groups for key in keys]
     asked = [(word, owner_key(*place)) for place in places for word in ("GET", "PTTL")]
     replies = await calls(line, asked)
@@ -135,23 +136,23 @@ class PartitionedStream:
     """A partitioned stream with all its partitions, read at one moment."""
 
     layout: PartitionLayout  # Its partitions by generation
-    parts: StreamsSeen  # Those that exist
-    status: StreamStatus  # Their sum
-    owners: Mapping[tuple[str, str], tuple[str, int, int]]  # As read_owners returns them
+    parts: StreamsSeen  # The existing partitions
+    status: StreamStatus  # The sums over the partitions
+    owners: Mapping[tuple[str, str], tuple[str, int, int]]  # Owners, as from read_owners
 
     @property
     def seen(self) -> StreamsSeen:
-        """The stream alone, as a stream that is not partitioned is seen."""
+        """The stream alone, in the form of a plain stream's reading."""
         return replace(self.parts, streams=(self.status,))
 
     @property
     def share(self) -> dict[str, float]:
-        """The part of the entries that each partition has, from 0 to 1."""
+        """Each partition's share of the entries, from 0 to 1."""
         return {one.key: one.length / self.status.length if self.status.length else 0.0 for one in self.parts.streams}
 
 
 async def read_partitioned(line: Line, stream: str) -> PartitionedStream | None:
-    """A partitioned stream with its owners; None if it is not one."""
+    """Read a partitioned stream with its owners; None if it is not partitioned."""
     layout = (await read_layouts(line, [stream])).get(stream)
     if layout is None:
         return None
@@ -162,19 +163,19 @@ async def read_partitioned(line: Line, stream: str) -> PartitionedStream | None:
 
 
 async def read_stream(line: Line, stream: str) -> StreamsSeen:
-    """One stream with the moment it was read; a partitioned one with the sums of its partitions."""
+    """Read one stream with the time of the reading; a partitioned one with the sums of its partitions."""
     whole = await read_partitioned(line, stream)
     return await read_one(line, stream) if whole is None else whole.seen
 
 
 async def parts_seen(line: Line, stream: str) -> StreamsSeen:
-    """The partitions of a stream, each by itself; the stream alone if it is not partitioned."""
+    """Read the partitions of a stream separately; a stream that is not partitioned is read alone."""
     whole = await read_partitioned(line, stream)
     return await read_one(line, stream) if whole is None else whole.parts
 
 
 async def all_consumers(line: Line, stream: str, group: str) -> list[ConsumerStatus]:
-    """The consumers of a group by name, each with the sums of the partitions."""
+    """Return the consumers of a group by name, each with the sums over the partitions."""
     found: dict[str, ConsumerStatus] = {}
     for each in await each_part(line, stream, lambda key: read_consumers(line, key, group)):
         for one in each:
@@ -188,7 +189,7 @@ async def all_consumers(line: Line, stream: str, group: str) -> list[ConsumerSta
 
 
 def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> StreamsSeen:
-    """The streams with one row for each partitioned stream of which all keys were read."""
+    """Return the streams with one row for each partitioned stream with readable keys."""
     there = {one.key: one for one in seen.streams}
     whole: dict[str, StreamStatus] = {}
     gone: set[str] = set()
@@ -260,5 +261,5 @@ def _total(numbers: Iterable[int | None]) -> int | None:
 
 
 def _edge(choose: Callable[..., str], ids: Iterable[str | None]) -> str | None:
-    """The lowest or highest of the ids that are there."""
+    """Return the lowest or highest of the ids that are not None."""
     return choose((one for one in ids if one is not None), key=order, default=None)

@@ -1,8 +1,8 @@
-"""Streams with their groups and consumers, read in one round trip for a hundred of them.
+"""Reading streams with their groups and consumers, in one round trip for up to 200 streams.
 
-The ages of a group's oldest entries are asked for where the group has any, by their ids and not by a scan. They are
-asked with the next page of streams, so that they cost no round trip of their own. A lag that the server does not know
-is counted page by page, up to a bound. Unknown fields of newer versions are skipped.
+The ages of a group's oldest entries are read by id, without a scan, and only if the group has such entries. They are
+read with the next page of streams, so that they need no extra round trip. If the server does not report a lag, its
+entries are counted page by page, up to a limit. Unknown fields of newer versions are skipped.
 """
 
 from collections.abc import Sequence
@@ -31,18 +31,18 @@ from millstream.ops.streams.status import (
 from millstream.ops.words import EntryView, order, text_of
 
 STREAMS_A_TRIP = 200
-"""Streams that are asked about in one round trip."""
+"""Limit of streams that are read in one round trip."""
 
 _FIRST_TRIP = 50
-"""Streams of the first trip, when the size of the entries is not known yet."""
+"""Limit of streams in the first round trip, while the size of entries is unknown."""
 
-_BULK = 4 << 20  # bytes of entries in one round trip, as far as they can be foreseen
+_BULK = 4 << 20  # expected limit of the entries' size in one round trip, in bytes
 
-_SCANNED = 1000  # keys that one SCAN looks at
+_SCANNED = 1000  # keys that one SCAN examines
 
 
 async def names(line: Line, pattern: str | None = None, *, part: bool = False) -> list[str]:
-    """Keys of all streams, in their order; on a cluster, of all nodes."""
+    """Return the sorted keys of all streams; on a cluster, of all nodes."""
     found: set[bytes] = set()
     fits: tuple[str, ...] = () if pattern is None else ("MATCH", pattern)
     nodes = await line.nodes()
@@ -60,21 +60,21 @@ async def names(line: Line, pattern: str | None = None, *, part: bool = False) -
 
 
 async def overview(line: Line, pattern: str | None = None, *, limit: int | None = None) -> StreamsSeen:
-    """Streams with their groups."""
+    """Read streams with their groups, by pattern."""
     keys = await names(line, pattern)
     seen = await read(line, keys[:limit])
-    # removed since it was named: it was not asked for, and nothing is wrong with it
+    # removed since its name was read, which is not an error
     refused = {key: why for key, why in seen.refused.items() if why != asking.explained("no such key", key)}
     return replace(seen, refused=refused, more=limit is not None and len(keys) > limit)
 
 
 async def one(line: Line, key: str) -> StreamStatus:
-    """One stream with its groups and their ages."""
+    """Read one stream with its groups and their ages."""
     return (await read_one(line, key)).streams[0]
 
 
 async def read_one(line: Line, key: str) -> StreamsSeen:
-    """The same, with the moment it was read."""
+    """Read one stream with its groups, their ages and the time of the reading."""
     seen = await read(line, [key])
     if not seen.streams:
         raise asking.unreadable(seen.refused[key], key)
@@ -82,11 +82,11 @@ async def read_one(line: Line, key: str) -> StreamsSeen:
 
 
 async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> StreamsSeen:
-    """Streams of these keys; a key that is not a stream is in ``refused``."""
+    """Read the streams of these keys; a key that is not a stream is in ``refused``."""
     at_ms = line.wall_time()
     found: list[StreamStatus] = []
     refused: dict[str, str] = {}
-    before: list[StreamStatus] = []  # the page whose ages are asked for with the next one
+    before: list[StreamStatus] = []  # the page whose ages are read with the next page
     at, size = 0, _FIRST_TRIP
     while at < len(keys) or before:
         page = keys[at : at + size]
@@ -101,7 +101,7 @@ async def read(line: Line, keys: Sequence[str], *, ages: bool = True) -> Streams
 
 
 def _fitting(asked: int, infos: Sequence[Reply]) -> int:
-    """Streams of the next round trip, by those of the one before; the replies bring first and last entries."""
+    """Return the number of streams for the next round trip from the size of the last; replies include whole entries."""
     entries = [part for info in infos if isinstance(info, list) for part in info if isinstance(part, list) and part]
     bulk = sum(len(value) for entry in entries for value in entry[1])
     return STREAMS_A_TRIP if bulk <= _BULK else max(min(asked * _BULK // bulk, STREAMS_A_TRIP), 1)
@@ -112,7 +112,7 @@ def _about(keys: Sequence[str]) -> list[Command]:
 
 
 def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, str]) -> list[StreamStatus]:
-    """The streams that the replies tell of; why there is none goes to ``refused``."""
+    """Return the streams in the replies; the reason for a missing stream goes into ``refused``."""
     found = []
     for key, info, groups in zip(keys, answers[::2], answers[1::2], strict=True):
         said = asking.refusal(info)
@@ -124,7 +124,7 @@ def _statuses(keys: Sequence[str], answers: Sequence[Reply], refused: dict[str, 
 
 
 class _Ages:
-    """The second question about some streams: the oldest entries of each group."""
+    """The second query about some streams: the oldest entries of each group."""
 
     def __init__(self, streams: Sequence[StreamStatus]) -> None:
         self._streams = streams
@@ -134,7 +134,7 @@ class _Ages:
         ]
 
     def joined(self, answers: Sequence[Reply]) -> list[StreamStatus]:
-        """The streams, with what the replies say of their groups."""
+        """Return the streams with the group ages from the replies."""
         left = iter(answers)
         found = []
         for stream in self._streams:
@@ -152,7 +152,7 @@ def _number(reply: Reply) -> int | None:
 
 
 async def _undelayed(line: Line, stream: StreamStatus) -> StreamStatus:
-    """A stream whose groups have as their oldest pending entry one that is not delayed; most have no delays at all."""
+    """Return the stream with delayed entries excluded from each group's oldest pending entry; most have no delays."""
     if not any(group.delayed for group in stream.groups):
         return stream
     return replace(stream, groups=tuple([await _without_delayed(line, group) for group in stream.groups]))
@@ -183,7 +183,7 @@ def _is_behind(stream: StreamStatus, group: GroupStatus) -> bool:
 
 
 def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatus:
-    """A group with its oldest entries."""
+    """Return a group with its oldest entries from the replies."""
     said = asking.refusal(entries)
     undelivered = OldestEntry(text_of(entries[0][0]) if entries else None) if said is None else OldestEntry(why=said)
     said = asking.refusal(summary)
@@ -199,14 +199,14 @@ def _with_ages(group: GroupStatus, summary: Reply, entries: Reply) -> GroupStatu
     )
 
 
-_NAMED = 10  # groups that a message names
+_NAMED = 10  # limit of groups that a message names
 
 COUNT = 1000
-"""Entries that are counted, unless asked otherwise."""
+"""Default limit of entries that are counted."""
 
 
 async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) -> GroupSeen:
-    """A group, its stream and its consumers."""
+    """Read a group, its stream and its consumers."""
     seen = await read_one(line, stream)
     found = await count_lag(line, seen.streams[0], named(seen.streams[0], name), count)
     try:
@@ -216,7 +216,7 @@ async def read_group(line: Line, stream: str, name: str, *, count: int = COUNT) 
 
 
 def named(status: StreamStatus, name: str) -> GroupStatus:
-    """The group of this name in a stream that was read."""
+    """Return the group of this name in a stream that was read; raise an error if it is missing."""
     if (refused := status.missing.get("groups")) is not None:
         raise asking.NotReadableError(f"{status.key}: its groups are not known: {refused}")
     for found in status.groups:
@@ -229,7 +229,7 @@ def named(status: StreamStatus, name: str) -> GroupStatus:
 
 
 async def read_consumers(line: Line, stream: str, name: str) -> list[ConsumerStatus]:
-    """The consumers of a group, by name."""
+    """Return the consumers of a group sorted by name."""
     (reply,) = await asking.calls(line, [("XINFO", "CONSUMERS", stream, name)])
     rows = asking.checked(reply, stream, name)
     return sorted((consumer_status(stream, name, row) for row in rows), key=lambda found: found.name)
@@ -240,12 +240,12 @@ _BYTES = 8 << 20  # bytes of all pages
 
 
 async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit: int = COUNT) -> GroupStatus:
-    """The group, its lag counted where the server does not know it; one that is known stays as it is."""
+    """Return the group with its lag counted if the server does not report it."""
     if group.lag.known or limit == 0:
         return group
     try:
         found, whole = await _after(line, stream.key, group.last_delivered_id, limit)
-    # a user that may not read entries sees all else, and the reason why this is not counted
+    # a user that may not read entries gets all other figures, and the reason
     except asking.NotAllowedError as error:
         lag = group.lag
         return replace(group, lag=replace(lag, why=f"{lag.why}; its entries cannot be counted: {error}"))
@@ -254,7 +254,7 @@ async def count_lag(line: Line, stream: StreamStatus, group: GroupStatus, limit:
 
 
 async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, bool]:
-    """The number of entries after this one, and True if that is all of them."""
+    """Return the number of entries after an id, and True if all were counted."""
     found, size = 0, 0
     start: str | None = f"({entry}" if order(entry) > (0, 0) else "-"
     while start is not None:
@@ -271,7 +271,7 @@ async def _after(line: Line, key: str, entry: str, limit: int) -> tuple[int, boo
 
 
 def stream_status(key: str, info: Reply, groups: Reply) -> StreamStatus:
-    """One stream with its groups."""
+    """Return a stream with its groups from XINFO's replies."""
     facts = asking.record(info)
     missing: dict[str, str] = {}
     for name in ("entries-added", "max-deleted-entry-id"):
@@ -307,7 +307,7 @@ def _group_status(stream: StreamStatus, row: asking.Record) -> GroupStatus:
 
 
 def consumer_status(stream: str, group: str, row: Sequence[Any]) -> ConsumerStatus:
-    """One consumer."""
+    """Return a consumer from a row of XINFO CONSUMERS."""
     facts = asking.record(row)
     inactive = facts.get("inactive")
     return ConsumerStatus(
@@ -322,7 +322,7 @@ def consumer_status(stream: str, group: str, row: Sequence[Any]) -> ConsumerStat
 
 
 def pending_summary(reply: Reply) -> PendingSummary:
-    """The short form of XPENDING; an entry that was given back is in the total and under no consumer."""
+    """Parse the short form of XPENDING; a released entry is in the total but under no consumer."""
     total, first, last, holders = reply
     held = {text_of(row[0]): int(row[1]) for row in holders or ()}
     held.pop("", None)  # the consumer of entries without a holder on servers without XNACK
@@ -330,7 +330,7 @@ def pending_summary(reply: Reply) -> PendingSummary:
 
 
 def entry_view(stream: str, row: Sequence[Any]) -> EntryView:
-    """One entry of XRANGE."""
+    """Return an entry from a row of XRANGE."""
     flat = row[1]
     return EntryView(stream, text_of(row[0]), tuple(zip(flat[::2], flat[1::2], strict=True)))
 

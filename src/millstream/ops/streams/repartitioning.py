@@ -109,7 +109,7 @@ async def unseal(change: ActionCall, stream: Stream) -> Prepared:
 
 
 async def prepared_repartition(change: ActionCall, name: str, stream: str, to: int, by: str | None = None) -> Prepared:
-    """A change of the number, or the first division of a stream that has entries."""
+    """Prepare a change of the number of partitions, or the first division of a stream with entries."""
     try:
         wanted = await planned(change.line, stream, to, by)
     except UsageError as error:
@@ -137,7 +137,7 @@ def _notes(layout: PartitionLayout) -> tuple[str, ...]:
 
 
 def key_field(layout: PartitionLayout) -> str:
-    """The source of an entry's key, for the preview."""
+    """Return a note for the preview about the source of an entry's key."""
     return (
         f"The field with an entry's key is {repr(layout.by) if layout.by else 'not set: each publish gives its key'}."
     )

@@ -1,13 +1,13 @@
 """Streams, their groups and their consumers at one moment, and the lag of a group. PURE.
 
-Servers keep two counters, entries ever added to the stream and entries ever delivered to the group, and take their
+Servers keep two counters: entries ever added to the stream, and entries ever delivered to the group. They report the
 difference as the lag. They cannot do so in three cases:
 
 - Entries after the group's position were deleted: XDEL does not record their number.
 - A client set the position without the number of entries before it.
 - Before Redis 7.0 there are no such counters.
 
-Some cases the ids decide all the same: a group at the last entry has nothing left, one before the first entry has all.
+The ids decide some of these cases: a group at the last entry has a lag of 0, one before the first entry lags by all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,20 +20,20 @@ from millstream.texts import plural
 
 @dataclass(frozen=True, slots=True)
 class OldestEntry:
-    """The oldest entry of some kind, such as pending ones."""
+    """The oldest entry of some kind, such as the oldest pending entry."""
 
-    id: str | None = None  # Its id; None when there is none, and when it is unknown
-    why: str | None = None  # The reason why it is not known; None when it is known, also that there is none
+    id: str | None = None  # Its id; None if there is none, or it is unknown
+    why: str | None = None  # The reason why it is unknown; None if it is known, or known to be missing
 
     def age(self, now_ms: int) -> int | None:
-        """Milliseconds since it was added: 0 when there is none, None when that is not known."""
+        """Return the milliseconds since it was added: 0 if there is none, None if unknown."""
         if self.id is None:
             return None if self.why else 0
         return age_ms(self.id, now_ms) if is_time(self.id) else None
 
     @property
     def why_no_age(self) -> str | None:
-        """The reason why its age is not known; None where it is, or nothing is there."""
+        """The reason why its age is unknown; None if it is known, or there is no entry."""
         if self.id is None or is_time(self.id):
             return self.why
         return f"the id {self.id} is not a time: the writer of the entry chose its own ids"
@@ -42,7 +42,7 @@ class OldestEntry:
 NOT_ASKED = OldestEntry(why="it was not asked for")
 
 WAITING = "(retry)"
-"""Under this name Millstream's workers keep what waits for its next try (``millstream.client.emulate``)."""
+"""Name of the consumer under which Millstream's workers keep entries until a retry (``millstream.client.emulate``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +51,56 @@ class ConsumerStatus:
 
     stream: str  # Key of the stream
     group: str  # Its group
-    name: str  # Its name; ``""`` is where servers without XNACK keep entries without a holder
+    name: str  # Its name; ``""`` holds released entries on servers without XNACK
     pending: int  # Entries it holds
-    idle_ms: int  # Time since it last asked for something
-    # Time since it was last given something; None when it never was, or the server (before Redis 7.2) does not report
+    idle_ms: int  # Time since its last request
+    # Time since it last received an entry; None if it never did, or if the server (before Redis 7.2) does not report
     # it: see ``inactive_known``
     inactive_ms: int | None
-    inactive_known: bool = True  # True if the server tells it
+    inactive_known: bool = True  # True if the server reports it
 
     @property
     def reads(self) -> bool:
-        """True if the name can be that of a process: not where entries wait for any consumer, or for their next try."""
+        """True if the consumer can be a process: not one that holds released entries, or entries until a retry."""
         return self.name not in {"", WAITING}
 
     @property
     def waits(self) -> bool:
-        """True if what it holds waits for its next try, which the group's workers make when it is due."""
+        """True if its entries wait for a retry, which the group's workers make when due."""
         return self.name == WAITING
 
 
 UnknownLag = Literal["no-counters", "deleted", "position-set", "counters-wrong", "refused"]
-"""The reason why a lag is unknown: the server has no counters; an undelivered entry was deleted; a client set the
-position; the server's counters contradict each other; the server does not let us ask.
+"""The reason why a lag is unknown.
+
+``no-counters``: the server has none. ``deleted``: an undelivered entry was deleted. ``position-set``: a client set the
+position. ``counters-wrong``: the server's counters contradict each other. ``refused``: the server refuses the query.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of a group."""
+    """The lag of a group with its bounds."""
 
-    entries: int | None  # Entries in the stream that it was not delivered yet; None when that is unknown
-    server: int | None = None  # The server's figure, also where the ids differ from it; None for null or nothing
-    # The reason why the server does not know it; None when it does. A lag that we counted has a reason and a number.
+    entries: int | None  # Entries in the stream not delivered to it yet; None if unknown
+    server: int | None = None  # The server's figure, even if the ids contradict it; None for null or if missing
+    # The reason why the server does not report it; None if it does. A counted lag has a reason and a number.
     reason: UnknownLag | None = None
     at_least: int = 0  # It is no less
     at_most: int | None = None  # It is no more; None when nothing is known of that
     why: str = ""  # The reason as a sentence; empty without one
-    # The command that makes the server know it again; None where there is none, or nothing to repair
+    # The command that repairs the server's figure; None if there is none, or no need
     repair: tuple[str, ...] | None = None
     repair_note: str = ""  # A warning to read before that command, or the reason why there is none
 
     @property
     def known(self) -> bool:
-        """True if it is a number."""
+        """True if the lag is a known number."""
         return self.entries is not None
 
     @property
     def worst(self) -> int:
-        """The most it may be, for sorting; of one without any bound the least it may be."""
+        """The highest possible lag, for sorting; the lowest if there is no upper bound."""
         if self.entries is not None:
             return self.entries
         return self.at_least if self.at_most is None else self.at_most
@@ -113,15 +115,15 @@ class GroupStatus:
     consumers: int  # Number of its consumers
     pending: int  # Entries delivered and not acknowledged
     last_delivered_id: str  # The position of the group
-    entries_read: int | None  # Entries ever delivered, as the server counts them; None when it does not know
+    entries_read: int | None  # Entries ever delivered, by the server's count; None if it does not report them
     lag: Lag  # Entries not delivered yet
-    # Pending entries that no consumer holds, since they were given back; None when it was not asked
+    # Pending entries without a holder, since they were released; None if not read
     unowned: int | None = None
     oldest_pending: OldestEntry = NOT_ASKED  # The oldest pending entry that waits for no delay
     oldest_undelivered: OldestEntry = NOT_ASKED  # The oldest entry that was not delivered yet
-    # Consumer -> pending entries it holds, of those that hold any; None when it was not asked
+    # Consumer -> number of pending entries, without consumers that hold none; None if not read
     held: Mapping[str, int] | None = None
-    # Pending entries whose delay is not over; None when it was not asked, or the server does not tell
+    # Number of delayed pending entries; None if not read or not reported
     delayed: int | None = None
 
 
@@ -131,34 +133,34 @@ class StreamStatus:
 
     key: str  # Key of the stream
     length: int  # Entries in it
-    last_id: str  # The last id given to an entry, also to one that is gone
-    first_entry_id: str | None  # Id of the oldest entry that is there; None when it is empty
-    last_entry_id: str | None  # Id of the newest entry that is there; None when it is empty
-    entries_added: int | None  # Entries ever added; None when the server (before Redis 7.0) does not tell
+    last_id: str  # The last id given to an entry, even if that entry is gone
+    first_entry_id: str | None  # Id of the oldest present entry; None if it is empty
+    last_entry_id: str | None  # Id of the newest present entry; None if it is empty
+    entries_added: int | None  # Entries ever added; None if the server (before Redis 7.0) does not report it
     max_deleted_id: str | None  # The highest id that was deleted by XDEL, ``"0-0"`` for none; None as above
-    # Groups by name; empty also where they could not be read, and then ``missing`` has ``"groups"``
+    # Groups by name; also empty if they could not be read, and then ``missing`` has ``"groups"``
     groups: tuple[GroupStatus, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)  # Fact that the server did not tell -> why, in words
-    partitions: int | None = None  # Partitions that it is the sum of; None for a stream of the server
+    missing: Mapping[str, str] = field(default_factory=dict)  # Missing fact -> reason, in words
+    partitions: int | None = None  # Number of partitions summed up in it; None for a plain stream
 
     @property
     def worst_lag(self) -> Lag | None:
-        """The largest lag of a group, an unknown one by the most it may be; None without groups."""
+        """The largest lag of a group, with the upper bound of an unknown one; None without groups."""
         return max((group.lag for group in self.groups), key=lambda lag: lag.worst, default=None)
 
     @property
     def oldest_pending(self) -> OldestEntry:
-        """The oldest pending entry of all its groups."""
+        """The oldest pending entry over all its groups."""
         return oldest(group.oldest_pending for group in self.groups)
 
     @property
     def oldest_undelivered(self) -> OldestEntry:
-        """The oldest undelivered entry of all its groups."""
+        """The oldest undelivered entry over all its groups."""
         return oldest(group.oldest_undelivered for group in self.groups)
 
     @property
     def pending(self) -> int:
-        """Pending entries of all its groups."""
+        """Number of pending entries over all its groups."""
         return sum(group.pending for group in self.groups)
 
 
@@ -166,25 +168,25 @@ class StreamStatus:
 class StreamsSeen:
     """Streams of a server, read at one moment."""
 
-    at_ms: int  # Wall milliseconds when they were asked for
+    at_ms: int  # Wall milliseconds of the reading
     streams: tuple[StreamStatus, ...]  # Streams by key
-    refused: Mapping[str, str] = field(default_factory=dict)  # Key -> why it could not be read, in words
-    more: bool = False  # True if there are streams beyond the limit that was asked for
+    refused: Mapping[str, str] = field(default_factory=dict)  # Key -> reason why it could not be read, in words
+    more: bool = False  # True if there are streams beyond the requested limit
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """One group with all that is known of it, read at one moment."""
+    """One group with all known facts, read at one moment."""
 
-    streams: StreamsSeen  # Its stream alone, with the moment
+    streams: StreamsSeen  # A reading of its stream alone
     group: GroupStatus  # The group
-    # Consumers by name; empty where they could not be read, and then ``consumers_why`` has the reason
+    # Consumers by name; empty if they could not be read, and then ``consumers_why`` has the reason
     consumers: tuple[ConsumerStatus, ...]
-    consumers_why: str | None = None  # The reason why they could not be read; None when they were
+    consumers_why: str | None = None  # The reason why they could not be read; None if they were read
 
     @property
     def at_ms(self) -> int:
-        """Wall milliseconds of the request."""
+        """Time of the reading, in wall milliseconds."""
         return self.streams.at_ms
 
     @property
@@ -194,7 +196,7 @@ class GroupSeen:
 
 
 def oldest(entries: Iterable[OldestEntry]) -> OldestEntry:
-    """The oldest of them; not known where one of them is not."""
+    """Return the oldest of these entries; unknown if one of them is unknown."""
     found = OldestEntry()
     for entry in entries:
         if entry.why is not None:
@@ -211,24 +213,24 @@ class GroupPosition:
     length: int  # Entries in the stream
     first: str | None  # Id of the oldest one; None when it is empty
     last: str | None  # Id of the newest one; None when it is empty
-    added: int | None  # Entries ever added; None when the server does not tell
-    deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None when the server does not tell
+    added: int | None  # Entries ever added; None if the server does not report it
+    deleted: str | None  # The highest id that XDEL deleted, ``"0-0"`` for none; None if not reported
     delivered: str  # The group's last delivered id
-    read: int | None  # Entries ever delivered to it; None when the server does not know
+    read: int | None  # Entries ever delivered to it; None if the server does not report it
     lag: int | None  # The server's figure; None for null or nothing
-    counts: bool = True  # True if the server has such a figure at all, be it null
+    counts: bool = True  # True if the server reports a lag at all, even null
 
 
 def position_in(
     stream: StreamStatus, delivered: str, read: int | None, lag: int | None, *, counts: bool = True
 ) -> GroupPosition:
-    """The position of a group of a stream."""
+    """Return the position of a group in a stream."""
     ends = (stream.length, stream.first_entry_id, stream.last_entry_id, stream.entries_added, stream.max_deleted_id)
     return GroupPosition(*ends, delivered, read, lag, counts)
 
 
 def lag_of(at: GroupPosition) -> Lag:
-    """The lag of a group."""
+    """Compute the lag of a group from its position."""
     if at.first is None or at.last is None or order(at.delivered) >= order(at.last):
         return Lag(0, at.lag, at_most=0)
     if order(at.delivered) < order(at.first):
@@ -241,7 +243,7 @@ def lag_of(at: GroupPosition) -> Lag:
 
 
 def _bounds(at: GroupPosition) -> tuple[int, int]:
-    """The least and the most a lag can be: the group's position is at an entry or between two, and before the last."""
+    """Return the lowest and the highest possible lag of a group positioned between the stream's ends."""
     least, most = 1, max(at.length - 1, 1)
     if at.read is not None and at.added is not None and 0 < at.added - at.read < most:
         most = at.added - at.read
@@ -273,7 +275,7 @@ _CAREFUL = (
 
 
 def counted(stream: StreamStatus, group: GroupStatus, undelivered: int) -> Lag:
-    """The lag of a group after its undelivered entries were counted, with the command that repairs the server's."""
+    """Return the lag after its entries were counted, with the command that repairs the server's figure."""
     lag = replace(group.lag, entries=undelivered, at_least=undelivered, at_most=undelivered)
     if lag.reason == "no-counters" or stream.entries_added is None:
         return replace(lag, repair_note="servers of this version never know it; it was counted by reading")
@@ -285,7 +287,7 @@ def counted(stream: StreamStatus, group: GroupStatus, undelivered: int) -> Lag:
 
 
 def uncounted(stream: StreamStatus, group: GroupStatus, looked_at: int) -> Lag:
-    """The lag of a group that has more undelivered entries than were to be counted."""
+    """Return the lag of a group that has more undelivered entries than the limit of counting."""
     lag = group.lag
     least = max(lag.at_least, looked_at)
     most = None if lag.at_most is None else max(lag.at_most, least)
@@ -295,7 +297,7 @@ def uncounted(stream: StreamStatus, group: GroupStatus, looked_at: int) -> Lag:
 
 
 def _again(stream: StreamStatus, group: GroupStatus) -> str:
-    """The event after which a lag is known again that is unknown because entries were deleted."""
+    """Return a note on when a lag becomes known again that is unknown because entries were deleted."""
     deleted = stream.max_deleted_id or "0-0"
     if order(deleted) < order(group.last_delivered_id):
         return ""
@@ -305,11 +307,11 @@ def _again(stream: StreamStatus, group: GroupStatus) -> str:
     )
 
 
-_NAMED = 5  # streams of one reason
+_NAMED = 5  # limit of streams that are named for one reason
 
 
 def refused_lines(refused: Mapping[str, str]) -> list[str]:
-    """The streams that could not be looked at, and the reasons: a line for each reason, for any number of streams."""
+    """Return the streams that could not be read, as one line for each reason."""
     reasons: dict[str, list[str]] = {}
     for key, why in refused.items():
         reasons.setdefault(why.removeprefix(f"{key}: "), []).append(key)
@@ -323,7 +325,7 @@ def _listed(keys: list[str]) -> str:
 
 
 def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Facts:
-    """A stream without its groups."""
+    """Return a stream without its groups as data."""
     lag = stream.worst_lag
     known = "groups" not in stream.missing
     unowned = [group.unowned for group in stream.groups]
@@ -351,32 +353,32 @@ def stream_facts(stream: StreamStatus, now_ms: int, added: float | None) -> Fact
 
 @dataclass(frozen=True, slots=True)
 class PendingSummary:
-    """The number of pending entries in a group, in all and by consumer."""
+    """The number of pending entries in a group, in total and by consumer."""
 
     total: int  # Pending entries
     first: str | None  # The lowest id among them; None without any
     last: str | None  # The highest id
-    held: Mapping[str, int] = field(default_factory=dict)  # Consumer -> entries it holds, of those that hold any
+    held: Mapping[str, int] = field(default_factory=dict)  # Consumer -> number of its entries, if not 0
     unowned: int = 0  # Entries without a holder
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something whose name fits."""
+    """An object with a matching name."""
 
     kind: str  # ``stream``, ``group`` or ``consumer``
     stream: str  # Key of the stream
-    group: str | None = None  # The group, or that of the consumer
+    group: str | None = None  # The group, or the consumer's group
     consumer: str | None = None  # The consumer
 
     @property
     def text(self) -> str:
-        """Its own name."""
+        """The object's own name."""
         return next(each for each in (self.consumer, self.group, self.stream) if each is not None)
 
 
 def search(seen: StreamsSeen, wanted: str) -> list[Hit]:
-    """All that fits, the nearest first; of consumers those that hold entries."""
+    """Return all objects with a matching name, the closest first; only consumers with entries are included."""
     return sorted(_hits(seen, wanted.casefold()), key=lambda hit: (_distance(hit.text, wanted), hit.stream, hit.text))
 
 
@@ -397,6 +399,6 @@ def _hits(seen: StreamsSeen, wanted: str) -> list[Hit]:
 
 
 def _distance(text: str, wanted: str) -> tuple[bool, bool, int]:
-    """The distance of a name from the typed text: the same name first, then names that begin so, then short ones."""
+    """Return the sort key of a name: an equal name first, then names with this prefix, then short names."""
     low, typed = text.casefold(), wanted.casefold()
     return low != typed, not low.startswith(typed), len(text)

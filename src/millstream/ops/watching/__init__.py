@@ -1,1 +1,1 @@
-"""Readings that a long-lived door shares between its viewers."""
+"""Readings that the console or the live view shares between its viewers."""

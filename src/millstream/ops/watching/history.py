@@ -14,14 +14,14 @@ from itertools import pairwise
 from millstream.ops.streams.status import GroupStatus, StreamStatus
 
 POINTS = 240
-"""Readings of one stream or group."""
+"""Limit of readings that are kept for one stream or group."""
 
 SERIES = 20_000
-"""Streams and groups."""
+"""Limit of streams and groups that are kept."""
 
 _UNKNOWN = float("nan")
 
-#: Time, and three figures: of a stream entries added; of a group the lag or NaN, the least, and the most it can be.
+#: Time and three figures: for a stream entries added; for a group the lag or NaN, and its lower and upper bounds.
 _WIDTH = 4
 
 Name = tuple[str, str | None]
@@ -30,22 +30,22 @@ Name = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """One reading of a value that may be unknown."""
+    """One reading of a lag that may be unknown."""
 
     at_ms: float  # Time of the reading
     value: float | None  # The value; None where it is unknown
-    least: float  # It was no less
-    most: float  # It was no more
+    least: float  # Lower bound
+    most: float  # Upper bound
 
 
 class History:
-    """The readings."""
+    """The recent readings of streams and groups."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[Name, array[float]] = OrderedDict()
 
     def note(self, streams: Sequence[StreamStatus], at_ms: int) -> None:
-        """Keep a reading."""
+        """Store a reading."""
         for stream in streams:
             added = _UNKNOWN if stream.entries_added is None else float(stream.entries_added)
             self._add((stream.key, None), at_ms, added, added, added)
@@ -67,14 +67,14 @@ class History:
             del series[: len(series) - POINTS * _WIDTH]
 
     def lags(self, key: str, group: str) -> list[TrendPoint]:
-        """The lag of a group, as it was."""
+        """Return the earlier readings of a group's lag."""
         return [
             TrendPoint(at, None if value != value else value, least, most)  # noqa: PLR0124 - NaN stands for unknown
             for at, value, least, most in self._rows((key, group))
         ]
 
     def rates(self, key: str) -> list[tuple[float, float]]:
-        """Entries a second that came into a stream between each two readings, each with the later one's time."""
+        """Return the rates of entries added per second between readings, each with the time of the later reading."""
         rows = self._rows((key, None))
         return [
             (after[0], max(after[1] - before[1], 0.0) * 1000 / (after[0] - before[0]))
@@ -88,7 +88,7 @@ class History:
 
 
 def _lag_figures(stream: StreamStatus, group: GroupStatus) -> tuple[float, float, float]:
-    """The lag of a group: its value, the least and the most it can be."""
+    """Return the lag of a group or NaN, and its lower and upper bounds."""
     lag = group.lag
     if lag.entries is not None:
         return float(lag.entries), float(lag.entries), float(lag.entries)

@@ -1,9 +1,7 @@
-"""Changes that are under way: each continues without a viewer, reports its progress, and can be interrupted.
+"""Running changes: each continues without a viewer, reports its progress, and can be interrupted between two parts.
 
-An interruption takes effect between two parts of a change.
-
-A job has a connection of its own, since putting letters back watches keys. The finished part of an interrupted job is
-done, and in the audit stream; the same change again continues with the rest.
+A job has its own connection, since putting letters back watches keys. The finished part of an interrupted job stays,
+and is in the audit stream; the same change again continues with what is left.
 """
 
 import asyncio
@@ -20,34 +18,34 @@ from millstream.ops.making import Prepared, carry_out
 from millstream.ops.plan import ChangeRefusedError
 
 RUNNING = 8
-"""Changes of one server that are under way at a time, at most."""
+"""Limit of changes that run on one server at the same time."""
 
-_KEPT = 50  # jobs that ended, whose outcome can still be looked at
-_GRACE = 5.0  # seconds that jobs have to end at a good place when the console ends
+_KEPT = 50  # limit of ended jobs that are kept to show their outcomes
+_GRACE = 5.0  # seconds for jobs to finish their present part when the console ends
 
 
 @dataclass(slots=True)
 class ChangeJob:
-    """One change that was confirmed."""
+    """One confirmed change while it runs, and afterwards."""
 
-    id: str  # Names it in addresses and in the audit stream
+    id: str  # Its name in URLs and in the audit stream
     prepared: Prepared  # The change
-    words: dict[str, str]  # Words of the form that was confirmed, to repeat the change
+    words: dict[str, str]  # Values of the confirmed form, to repeat the change
     actor: Actor  # Author of the change
     began_ms: int  # Time of its confirmation, wall milliseconds
-    done: int = 0  # Number of entries or letters that were looked at so far
-    stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to break it off
-    outcome: ChangeOutcome | None = None  # Its outcome; None while it is under way, and where it failed
-    error: MillstreamError | None = None  # The reason why it failed; None where it did not
+    done: int = 0  # Number of entries or letters processed so far
+    stop: asyncio.Event = field(default_factory=asyncio.Event)  # Set to interrupt it
+    outcome: ChangeOutcome | None = None  # Its outcome; None while it runs, and if it failed
+    error: MillstreamError | None = None  # The reason why it failed; None if it did not fail
     task: "asyncio.Task[None] | None" = None
 
     @property
     def running(self) -> bool:
-        """True if it is under way."""
+        """True if the change is running."""
         return self.task is not None and not self.task.done()
 
     async def ended(self, seconds: float) -> bool:
-        """Wait for its end, for this number of seconds at most; True if it has ended."""
+        """Wait for its end, at most this number of seconds; return True if it has ended."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=seconds)
         if self.error is not None:
@@ -55,7 +53,7 @@ class ChangeJob:
         return not self.running
 
     def count(self, done: int) -> None:
-        """Note how far it is."""
+        """Store the number of entries processed so far."""
         self.done = done
 
 
@@ -68,7 +66,7 @@ class ChangeJobs:
         self._jobs: dict[str, ChangeJob] = {}
 
     def start(self, prepared: Prepared, words: dict[str, str], actor: Actor) -> ChangeJob:
-        """Begin a change."""
+        """Start a change."""
         if len(self.running) >= RUNNING:
             raise ChangeRefusedError(f"{RUNNING} changes are already running: wait for one to end, or cancel one")
         job = ChangeJob(secrets.token_hex(6), prepared, words, actor, time.time_ns() // 1_000_000)
@@ -79,19 +77,19 @@ class ChangeJobs:
 
     @property
     def running(self) -> list[ChangeJob]:
-        """Those that are under way."""
+        """The jobs that are running."""
         return [job for job in self._jobs.values() if job.running]
 
     def get(self, name: str) -> ChangeJob | None:
-        """The job of that id; None where there is none, or it is forgotten."""
+        """Return the job with this id; None if there is none, or it was dropped."""
         return self._jobs.get(name)
 
     def under_way(self, stream: str) -> list[ChangeJob]:
-        """Those of a stream that are under way."""
+        """Return the running jobs of a stream."""
         return [job for job in self.running if job.prepared.plan.stream == stream]
 
     async def close(self) -> None:
-        """Interrupt the jobs that are under way, between two parts."""
+        """Interrupt the running jobs, each between two parts."""
         jobs = self.running
         tasks = [job.task for job in jobs if job.task is not None]
         for job in jobs:
@@ -116,7 +114,7 @@ class ChangeJobs:
             await line.close()
 
     def _forget(self) -> None:
-        """Let go of the oldest that ended."""
+        """Drop the oldest jobs that ended."""
         ended = [name for name, job in self._jobs.items() if not job.running]
         for name in ended[: max(len(ended) - _KEPT, 0)]:
             del self._jobs[name]

@@ -1,4 +1,4 @@
-"""The questions that several doors ask a server: under one name, so that one answer is for all viewers."""
+"""Queries that pages and live views share: each has a name, so that one reading serves all viewers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,11 +26,11 @@ from millstream.ops.watching.watch import Reading, ServerWatch
 from millstream.worker.registry import protocol
 
 Rates: TypeAlias = tuple[Mapping[str, float], Mapping[tuple[str, str], GroupRate]]
-"""Entries a second that came to each stream, and how each group did."""
+"""Entries added per second by stream, and the rates of groups by stream and group name."""
 
 
 async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
-    """All streams with their groups."""
+    """Read all streams with their groups."""
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.overview(line)
@@ -41,7 +41,7 @@ async def everything(watch: ServerWatch) -> Reading[StreamsSeen]:
 
 
 async def layouts_reading(watch: ServerWatch, seen: StreamsSeen) -> dict[str, PartitionLayout]:
-    """The layouts of the partitioned streams among these; nothing is sent where no key looks like a partition."""
+    """Read the layouts of the partitioned streams; nothing is sent if no key looks like a partition."""
     wanted = tuple(sorted(candidates(stream.key for stream in seen.streams)))
     if not wanted:
         return {}
@@ -49,12 +49,12 @@ async def layouts_reading(watch: ServerWatch, seen: StreamsSeen) -> dict[str, Pa
 
 
 def by_stream(reading: Reading[StreamsSeen], layouts: Mapping[str, PartitionLayout]) -> Reading[StreamsSeen]:
-    """A reading of streams with one row for each partitioned stream, as is the one before it."""
+    """Return a reading, and the one before it, with one row for each partitioned stream."""
     return reading.mapped(lambda seen: folded(seen, layouts))
 
 
 async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
-    """One stream with its groups."""
+    """Read one stream with its groups."""
 
     async def work(line: Line) -> StreamsSeen:
         seen = await streams.read_one(line, key)
@@ -65,7 +65,7 @@ async def stream_reading(watch: ServerWatch, key: str) -> Reading[StreamsSeen]:
 
 
 async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Case]:
-    """One group with its stream, consumers, oldest pending entries, and workers; with its rate."""
+    """Read one group with its stream, consumers, oldest pending entries, workers and rate."""
 
     async def work(line: Line) -> Case:
         found = await read_case(line, key, group)
@@ -79,14 +79,14 @@ async def group_reading(watch: ServerWatch, key: str, group: str) -> Reading[Cas
 
 
 async def worst_cases(watch: ServerWatch, seen: StreamsSeen, done: Rates) -> Reading[tuple[Case, ...]]:
-    """All that advice goes by, for the groups that look worst; in two round trips."""
+    """Read the facts for findings about the worst groups, in two round trips."""
     groups = worst_groups(seen)
     named = tuple((group.stream, group.name) for group in groups)
     return await watch.read(("cases", named), lambda line: read_cases(line, seen, groups, done[1]))
 
 
 async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> Reading[PendingPage]:
-    """Pending entries with their payloads; long values are cut."""
+    """Read pending entries with their payloads; long values are cut."""
 
     async def work(line: Line) -> PendingPage:
         _, found = await pending.read_wanted(line, wanted)
@@ -96,41 +96,41 @@ async def pending_reading(watch: ServerWatch, wanted: pending.PendingWanted) -> 
 
 
 async def all_queries(watch: ServerWatch) -> Reading[QueriesSeen]:
-    """The last report of every Spark query."""
+    """Read the last report of every Spark query."""
     return await watch.read("queries", read_queries)
 
 
 async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
-    """Each server, by its INFO alone."""
+    """Read the state of each server from INFO alone."""
     return await watch.read("standing", standing)
 
 
 def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
-    """The findings about the servers, also by the progress of their replicas since the reading before."""
+    """Return findings about the servers; replicas are judged by their progress since the previous reading."""
     before = reading.before
     earlier = () if before is None else tuple(before.value)
     return servers_advice(reading.value, earlier)
 
 
 async def some_streams(watch: ServerWatch, keys: Sequence[str]) -> Reading[StreamsSeen]:
-    """Some streams with their groups; of those that are not there, why."""
+    """Read some streams with their groups; ``refused`` has the reason for each missing stream."""
     return await watch.read(("streams", tuple(keys)), lambda line: streams.read(line, keys))
 
 
 async def archive_reading(watch: ServerWatch, path: Path | str) -> Reading[ArchiveSeen]:
-    """The content of an archive, and the number of entries that its streams are ahead of it."""
+    """Read an archive and the number of entries in its streams that it lacks."""
     return await watch.read(("archive", path), lambda line: archive(line, path))
 
 
 async def refused_actions(watch: ServerWatch, key: str) -> dict[str, str]:
-    """Action -> why the server's user may not make it."""
+    """Return the actions that the server's user may not make, each with the reason."""
     return (await watch.read(("rights", key), lambda line: rights_on(line, key))).value.closed(
         registry=key == protocol.CONTROL
     )
 
 
 def rates_of(reading: Reading[StreamsSeen]) -> Rates:
-    """The rates of streams and groups between a reading and the one before; empty for a first one."""
+    """Return the rates of streams and groups between a reading and the one before; empty for a first reading."""
     return _between(None if reading.before is None else reading.before.value, reading.value)
 
 
@@ -139,5 +139,5 @@ def _between(before: StreamsSeen | None, now: StreamsSeen) -> Rates:
 
 
 def _light(entry: PendingEntry) -> PendingEntry:
-    """A pending entry without the rest of its long values."""
+    """Return a pending entry with its long values cut."""
     return entry if entry.entry is None else replace(entry, entry=light(entry.entry))

@@ -1,4 +1,4 @@
-"""A server by its URL: its name for people, without the secrets in it."""
+"""The server of a URL, with a name for people that contains no secrets."""
 
 from dataclasses import dataclass, field
 
@@ -7,52 +7,55 @@ from millstream.ops.every import BY_NAME
 from millstream.printable import has_password, without_password
 
 ELSEWHERE = "SERVER"
-"""The server's URL in a command line of a report's page: a report takes no change, and its reader must not change
-another server that happens to be the usual one.
+"""Placeholder for the server's URL in command lines on a report's page.
+
+A report accepts no change, and its reader must not change another server that happens to be the default.
 """
 
 A_CONTEXT = "NAME"
-"""Where a command line has the name of a context, for a server with a password that the console was given otherwise: no
-command line takes a password, and without a server it might be run on another one."""
+"""Placeholder for a context's name in command lines, for a server whose URL has a password.
+
+No command line contains a password, and a line without a server could run on another server.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleServer:
-    """One server that is looked at."""
+    """One server that the console shows."""
 
     url: str = field(repr=False)  # URL as given, perhaps with a password: it is never shown
-    context: str = ""  # The name of the context it was given by; empty for none
+    context: str = ""  # Name of the context that gave the URL; empty if none
 
     @property
     def name(self) -> str:
-        """The name for people: its URL without secrets, and without the default parts."""
+        """The name for people: the URL without secrets and default parts."""
         return without_password(self.url).partition("?")[0].removeprefix("redis://").removesuffix("/0")
 
     @property
     def address(self) -> str:
-        """Its URL, to be read; a password is left out, as three stars."""
+        """The URL for display; three stars replace a password."""
         return without_password(self.url)
 
     @property
     def has_secret(self) -> bool:
-        """True if its URL has a password in it, so that no command line can have the URL."""
+        """True if the URL has a password, so that no command line can contain it."""
         return has_password(self.url)
 
     @property
     def argument(self) -> str:
-        """The word that names it on a command line that takes servers as arguments."""
+        """The argument that names the server in a command line that takes servers as arguments."""
         if self.has_secret:
             return f"context:{self.context or A_CONTEXT}"
         return ELSEWHERE if self.url.startswith(REPORT) else self.url
 
     def command_line(self, *words: str) -> list[str]:
-        """The command line of a subcommand, for this server; what a report cannot answer is for the server it is of.
+        """Return the command line of a subcommand for this server; for a report, some lines name its original server.
 
         An app that is run names its server itself.
         """
         if words[0] == "run":
             return ["millstream", *words]
-        if words[0] == "doctor":  # its server is its argument, and without one it looks at the machine
+        if words[0] == "doctor":  # its server is an argument; without one it checks the machine
             return ["millstream", *words, self.argument]
         at = words.index("--") if "--" in words else len(words)  # after it, an option would be a name
         return ["millstream", *words[:at], *self._options(words), *words[at:]]

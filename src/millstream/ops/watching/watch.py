@@ -1,9 +1,9 @@
-"""One server under watch: each question is asked once for all viewers, no more often than the server can bear.
+"""One watched server: each query is sent once for all viewers, no more often than the server can bear.
 
-Nothing is asked without a viewer. A page or view that is loaded, or kept live, wants a reading. It gets one that is
-fresh enough, or waits for one that is under way. The time that a reading stays fresh follows from the duration of all
-readings that are viewed: together they take at most :data:`SHARE` of the time. If the server does not answer, the last
-reading is shown with its age and the reason.
+Without a viewer, nothing is sent. A page or view that is loaded or kept live requests a reading. It gets one that is
+fresh enough, or waits for a running one. The time that a reading stays fresh depends on the duration of all readings on
+view: together they take at most :data:`SHARE` of the time. If the server does not reply, the last reading is shown with
+its age and the reason.
 """
 
 import asyncio
@@ -28,62 +28,62 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 FRESH = 0.9
-"""Seconds for which a reading is always good enough: pages are refreshed once a second."""
+"""Seconds for which a reading is always fresh; pages refresh once a second."""
 
 KEPT = 64
-"""Most readings that are kept, for any questions."""
+"""Limit of readings that are kept."""
 
 STALEST = 5.0
-"""Seconds after which a reading is not fresh, even if readings take long: a busy machine must keep its pages live."""
+"""Seconds after which a reading is never fresh, even if readings take long, so that pages stay live."""
 
 LONGEST = 15.0
-"""Seconds that a reader waits for an answer; a later answer is on the next page."""
+"""Seconds that a reader waits for a reply; a later reply appears on the next page."""
 
-_AGAIN = 1.0  # seconds for the next question, where the last was not answered in time
+_AGAIN = 1.0  # time limit in seconds after a query without a reply in time
 
 SHARE = 0.02
-"""Share of the time that readings may take, all together."""
+"""Share of the time that all readings together may take."""
 
 _LOOKED_AT = 30.0  # seconds for which a reading counts as viewed
-# Readings from which on what they took is believed, and seconds at most before: the first one connects
+# Readings after which durations count in full, and their limit in seconds before: the first one connects
 _SURE, _UNSURE = 3, 0.02
-_NOTED = 200  # commands that a page shows
+_NOTED = 200  # limit of commands that a page shows
 _APART = 15_000  # milliseconds between readings that are kept for rates
-_OLDEST = 600_000  # milliseconds over which a rate is still shown, with the time it is over
+_OLDEST = 600_000  # longest interval of a rate, in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """A server's answer to a question."""
+    """The result of one query to a server."""
 
     value: T  # The facts
-    at_ms: int  # Wall milliseconds when it had answered
+    at_ms: int  # Wall milliseconds after the reply
     took: float  # Seconds it took
-    commands: tuple[Command, ...]  # The first of those that were sent
+    commands: tuple[Command, ...]  # The first commands that were sent
     sent: int  # Number of commands that were sent
-    trouble: str = ""  # The reason why there is no newer one, in words; empty where it is fresh
-    # The same question's reading of 15 to 30 seconds ago, for rates, or the last one within 10 minutes; None for the
+    trouble: str = ""  # The reason why there is no newer reading, in words; empty if it is fresh
+    # The same query's reading 15 to 30 seconds before, for rates, or the last one within 10 minutes; None for the
     # first one
     before: "Reading[T] | None" = None
 
     def mapped(self, change: "Callable[[T], U]") -> "Reading[U]":
-        """The same reading of facts that are computed from these, with the one before it."""
+        """Return a reading with a function applied to its value and to the reading before it."""
         before = None if self.before is None else self.before.mapped(change)
         return Reading(change(self.value), self.at_ms, self.took, self.commands, self.sent, self.trouble, before)
 
     @property
     def over_ms(self) -> int:
-        """Milliseconds that its rates are over; 0 where it has none."""
+        """Milliseconds between this reading and the one before; 0 if there is none."""
         return 0 if self.before is None else max(self.at_ms - self.before.at_ms, 0)
 
 
 @dataclass(slots=True)
 class _Kept:
-    """One question's last reading, and the one under way."""
+    """The last reading of a query, and the running one."""
 
     reading: Reading[Any] | None = None
     marks: tuple[Reading[Any], ...] = ()
-    # seconds of the last readings: the least is the server's part, the rest is this machine's
+    # durations of the last readings in seconds; the shortest is the server's part, the excess is this machine's
     took: tuple[float, ...] = ()
     made: float = 0.0
     wanted: float = 0.0
@@ -92,36 +92,36 @@ class _Kept:
 
 
 class ServerWatch:
-    """A server that is looked at."""
+    """A server with the readings that its viewers share."""
 
     def __init__(self, server: ConsoleServer) -> None:
         self.server = server
         self.history = History()
-        #: number of recurring schedules at the last look; pages lead to them only where there are some
+        #: number of recurring schedules at the last reading; pages link to them only if there are some
         self.recurring = 0
         self.jobs = ChangeJobs(server.url, self.changed)
         self._line: Line | None = None
         self._kept: dict[Hashable, _Kept] = {}
-        # readings of questions that were forgotten
+        # earlier readings of dropped queries
         self._marks: OrderedDict[Hashable, tuple[Reading[Any], ...]] = OrderedDict()
         self._changes = 0
-        self._silent = False  # the last question was not answered in time
+        self._silent = False  # True if the last query had no reply in time
 
     @property
     def recorded(self) -> bool:
-        """True if it is a report, of which nothing new is to be had."""
+        """True if the server is a report, which never changes."""
         return self.server.url.startswith(REPORT)
 
     @property
     def line(self) -> Line:
-        """The connection that all readings share; it is made when it is first needed."""
+        """The connection that all readings share, opened at its first use."""
         if self._line is None:
             self._line = open_line(self.server.url, redial=True)
         return self._line
 
     @contextmanager
     def replies(self) -> Iterator[None]:
-        """Guard the reading of replies: a viewer must see that it failed, and go on with other pages."""
+        """Turn any exception from parsing replies into an error that a viewer can show."""
         try:
             yield
         except MillstreamError:
@@ -130,7 +130,7 @@ class ServerWatch:
             raise wrong_reply(error, self.server.url) from error
 
     async def read(self, question: Hashable, work: Callable[[Line], Awaitable[T]]) -> Reading[T]:
-        """A reading that is fresh enough."""
+        """Return a reading that is fresh enough."""
         now = time.monotonic()
         kept = self._kept.get(question)
         if kept is None:
@@ -151,9 +151,9 @@ class ServerWatch:
             return replace(kept.reading, trouble=str(error))
 
     async def answered(self, asking: Awaitable[T]) -> T:
-        """The answer, within the time that a reader waits: a frozen server keeps its connections open.
+        """Wait for a reply within the time limit of a reader: a frozen server keeps its connections open.
 
-        Questions of a page follow one another, so only the first of them waits that long.
+        The queries of a page follow one another, so only the first of them waits that long.
         """
         try:
             async with asyncio.timeout(_AGAIN if self._silent else LONGEST):
@@ -166,34 +166,34 @@ class ServerWatch:
         return found
 
     def every(self) -> float:
-        """Seconds between two readings of the same, at present."""
+        """Return the present interval in seconds between two readings of the same query."""
         now = time.monotonic()
         looked_at = [kept for kept in self._kept.values() if not kept.left and now - kept.wanted < _LOOKED_AT]
         took = sum(_cost(kept.took) for kept in looked_at if kept.took)
         return min(max(FRESH, took / SHARE), STALEST)
 
     def pause(self) -> float:
-        """Seconds until the next look: a little more than readings stay fresh, so that each look finds a new one."""
+        """Return the seconds until the next refresh, a little longer than a reading stays fresh."""
         return max(self.every() + 0.1, 1.0)
 
     @property
     def size(self) -> int:
-        """Readings that are kept."""
+        """Number of readings that are kept."""
         return len(self._kept)
 
     def leave(self) -> None:
-        """The only viewer turns to something else: the readings are kept, and slow down no others any more."""
+        """Keep all readings but exclude them from the interval, after the only viewer left."""
         for kept in self._kept.values():
             kept.left = True
 
     def changed(self) -> None:
-        """The console changed something: earlier readings do not count as fresh any more."""
+        """Mark all earlier readings as stale after the console changed something."""
         self._changes += 1
         for kept in self._kept.values():
             kept.made = 0.0
 
     async def close(self) -> None:
-        """Hang up; changes that are under way are broken off."""
+        """Interrupt running changes and close the connection."""
         await self.jobs.close()
         tasks = [kept.under_way for kept in self._kept.values() if kept.under_way is not None]
         for task in tasks:
@@ -217,12 +217,12 @@ class ServerWatch:
             return kept.reading
         finally:
             kept.under_way = None
-        self._silent = False  # a slow server answers, too
+        self._silent = False  # a slow server has replied, too
         kept.made = time.monotonic()
         at_ms = self.line.wall_time()
         bare = Reading(value, at_ms, kept.made - began, tuple(noted[:_NOTED]), len(noted))
         kept.took = (*kept.took[-4:], bare.took)
-        if changes != self._changes:  # it may show the state before a change that was made meanwhile
+        if changes != self._changes:  # it may show the state before a change made meanwhile
             kept.made = 0.0
         kept.marks = tuple(mark for mark in kept.marks if at_ms - mark.at_ms < _OLDEST)
         kept.reading = replace(bare, before=kept.marks[0] if kept.marks else None)
@@ -231,7 +231,7 @@ class ServerWatch:
         return kept.reading
 
     def _forget(self, now: float) -> None:
-        """Drop the readings that nobody views, so that memory stays bounded."""
+        """Drop readings without viewers, so that memory stays bounded."""
         old = [name for name, kept in self._kept.items() if kept.under_way is None and now - kept.wanted > _LOOKED_AT]
         by_use = sorted(
             (name for name, kept in self._kept.items() if kept.under_way is None),
@@ -244,12 +244,12 @@ class ServerWatch:
 
 
 def _cost(took: tuple[float, ...]) -> float:
-    """The cost of a reading for the server: the least of the last times, and at first no more than a moment."""
+    """Return the server's share of a reading's duration: the shortest of the last ones, limited at first."""
     return min(took) if len(took) >= _SURE else min(*took, _UNSURE)
 
 
 def unanswered(server: ConsoleServer, error: Exception) -> str:
-    """One sentence for a server that does not answer: which, why, and what to do. No secret is in it."""
+    """Return a sentence for a server that does not reply, with the reason and a remedy, without secrets."""
     said = without_secrets(str(error)).rstrip(".")
     if isinstance(error, AccessDenied):
         return f"{server.address} refuses the console: {said}. Start the console with the URL of a user who has access."

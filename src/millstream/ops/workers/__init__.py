@@ -1,1 +1,1 @@
-"""Workers."""
+"""Workers: their state, and orders to them."""

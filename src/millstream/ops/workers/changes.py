@@ -93,7 +93,7 @@ async def stop(change: ActionCall, ids: Workers, everyone: Everyone = False) -> 
 
 
 async def _order(change: ActionCall, wanted: Sequence[str], *, everyone: bool = False) -> Prepared:
-    """Leave an order for workers, or take it back; they are named by their ids, or by the beginnings of these."""
+    """Prepare an order to workers, or its withdrawal; workers are named by id or by a prefix of it."""
     seen = await living_workers(change.line)
     known = {one.id: one for one in seen.workers}
     ids = lookup.pick(list(known), wanted, everyone=everyone)
@@ -102,7 +102,7 @@ async def _order(change: ActionCall, wanted: Sequence[str], *, everyone: bool = 
     plan = plan_order(change.action.name, targets, seen, protocol.CONTROL)
 
     async def pages(line: Line) -> AsyncGenerator[ChangePlan, None]:
-        # orders of workers that are gone would meet their successors
+        # orders to workers that are gone would reach their successors
         await protocol.tidy(line, SystemClock().wall_time())
         yield plan
 
@@ -213,8 +213,8 @@ async def reap(
     return plan_reap(stream, found, idle_ms=idle, alive=alive)
 
 
-_SHOWN = 20  # workers that a preview has a row for
-_NAMED = 5  # groups that a note names
+_SHOWN = 20  # limit of workers that a preview shows
+_NAMED = 5  # limit of groups that a note names
 
 _SEEN = "Workers see it within five seconds."
 
@@ -231,14 +231,14 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class OrderTarget:
-    """A worker that is to be ordered something."""
+    """A worker that gets an order."""
 
     status: WorkerStatus  # State of the worker, from its own report
     field: str  # Field of the registry's hash, with the order
 
 
 def plan_order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, control: str) -> ChangePlan:
-    """Leave an order for workers, or take it back (``worker resume``)."""
+    """Plan an order to workers, or its withdrawal (``worker resume``)."""
     what = None if action == "worker resume" else action.partition(" ")[2]
     changed = [one for one in targets if one.status.ordered != what]
     names = tuple(one.status.id for one in targets)
@@ -258,7 +258,7 @@ def plan_order(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen, c
 
 
 def _blocked(action: str, targets: Sequence[OrderTarget]) -> list[OrderTarget]:
-    """Workers whose event loop is blocked: they see no order until it goes on."""
+    """Return the workers with a blocked event loop, which see an order only after it runs again."""
     return [] if action == "worker resume" else [one for one in targets if one.status.blocked_at is not None]
 
 
@@ -267,12 +267,12 @@ def _written(control: str, one: OrderTarget, what: str | None) -> Words:
 
 
 def _unchanged(control: str, one: OrderTarget) -> FactCheck:
-    """A check that a worker's order is unchanged."""
+    """Return a check that a worker's order is unchanged."""
     return value_check(f"the order of {one.status.id}", ("HGET", control, one.field), one.status.ordered)
 
 
 def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
-    """The undo of an order."""
+    """Return the undo of an order."""
     if action == "worker stop":
         return Undo(note=_ENDS[action])
     back = tuple(_written(control, one, one.status.ordered) for one in changed)
@@ -284,7 +284,7 @@ def _undo(action: str, changed: Sequence[OrderTarget], control: str) -> Undo:
 
 
 def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tuple[str, ...]:
-    """The other effects."""
+    """Return notes on the other effects of an order."""
     if action == "worker resume":
         return ("They read their streams again.", _SEEN)
     notes = [_DOES[action], _SEEN]
@@ -308,7 +308,7 @@ def _notes(action: str, targets: Sequence[OrderTarget], seen: WorkersSeen) -> tu
 
 
 def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str, str]]:
-    """Streams and groups that no worker reads once these workers do not."""
+    """Return the streams and groups that no worker reads without these workers."""
     leaving = {one.status.id for one in targets}
     others = (one for one in seen.workers if one.id not in leaving and one.ordered is None)
     read = {(sub.stream, sub.group) for one in others for sub in one.subscribers}
@@ -317,7 +317,7 @@ def _unread(targets: Sequence[OrderTarget], seen: WorkersSeen) -> list[tuple[str
 
 
 def plan_pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersSeen) -> ChangePlan:
-    """Let no worker run anything for a group."""
+    """Plan a pause, so that no worker processes entries of the group."""
     stream, group = new.stream, new.group
     readers, running = _readers(seen, stream, group)
     table = (
@@ -337,7 +337,7 @@ def plan_pause(where: PauseField, new: HandlerPause, record: str, seen: WorkersS
 
 
 def plan_resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -> ChangePlan:
-    """End the pause of a group."""
+    """Plan the end of a group's pause."""
     found = where.pause
     if found is None:
         raise TargetMissingError(f"{group} on {stream} is not paused; `millstream worker ls` lists the pauses")
@@ -355,20 +355,20 @@ def plan_resume(where: PauseField, stream: str, group: str, seen: WorkersSeen) -
 
 
 def _readers(seen: WorkersSeen, stream: str, group: str) -> tuple[int, int]:
-    """The number of workers that are subscribed to a group, and the number of its entries that they have in hand."""
+    """Return the number of workers subscribed to a group, and the number of its entries that they are running."""
     found = [sub for one in seen.workers for sub in one.subscribers if (sub.stream, sub.group) == (stream, group)]
     return len(found), sum(sub.running for sub in found)
 
 
-_GROUPS_SHOWN = 20  # groups that a preview has a row for
+_GROUPS_SHOWN = 20  # limit of groups that a preview shows
 
 
 def plan_reap(
     stream: str, groups: Mapping[str, Sequence[ConsumerStatus]], *, idle_ms: int, alive: Container[tuple[str, str]]
 ) -> ChangePlan:
-    """Remove consumers that are idle for long and hold nothing, but for those of workers that are alive.
+    """Plan to remove consumers that are idle for long and hold no entries, except those of live workers.
 
-    One that waits for its first entry looks as idle as a dead one: hence the names of living workers.
+    A consumer that waits for its first entry looks as idle as a dead one, so the names of live workers are needed.
     """
     gone = {
         name: [one for one in every if _is_gone(one, idle_ms) and (name, one.name) not in alive]

@@ -1,4 +1,4 @@
-"""The workers of a server, read from ``worker/registry``; a refusal is reported with its reason."""
+"""Reading a server's workers from ``worker/registry``; a refusal is reported with its reason."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from millstream.worker.registry import protocol
 
 
 async def read_workers(line: Line) -> WorkersSeen:
-    """All workers, those that vanished lately, and the pauses."""
+    """Read all workers, those that vanished lately, and the pauses."""
     at_ms = line.wall_time()
     try:
         found, strange = await protocol.read_workers(line)
@@ -35,7 +35,7 @@ async def read_workers(line: Line) -> WorkersSeen:
 
 
 async def living_workers(line: Line) -> WorkersSeen:
-    """The workers, or the server's refusal as an error."""
+    """Read the workers; raise an error if the server refuses."""
     seen = await read_workers(line)
     if seen.why is not None:
         raise ChangeRefusedError(seen.why)
@@ -44,20 +44,20 @@ async def living_workers(line: Line) -> WorkersSeen:
 
 @dataclass(frozen=True, slots=True)
 class PauseField:
-    """The field of a group's pause, and its present value."""
+    """The field that stores a group's pause, with its present value."""
 
     control: str  # Key of the registry's hash
     field: str  # Field of the hash
-    value: bytes | None  # Its present value; None for nothing
-    pause: HandlerPause | None  # The value, read; None without a pause
+    value: bytes | None  # Its present value; None if it is missing
+    pause: HandlerPause | None  # The parsed value; None if there is no pause
 
     def check(self) -> FactCheck:
-        """A check that the pause is unchanged."""
+        """Return a check that the pause is unchanged."""
         return value_check("the pause", ("HGET", self.control, self.field), self.value)
 
 
 async def pause_field(line: Line, stream: str, group: str) -> PauseField:
-    """The field that keeps the pause of a group, and its value."""
+    """Read the field that stores the pause of a group."""
     field = protocol.pause_field(stream, group)
     (value,) = await line.near(protocol.CONTROL).calls([("HGET", protocol.CONTROL, field)])
     if isinstance(value, Exception):

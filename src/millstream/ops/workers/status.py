@@ -1,6 +1,6 @@
-"""Workers, their subscribers and their jobs, and the same cut to the size of a page. PURE.
+"""Workers, their subscribers and their jobs, and their texts cut to the size of a page. PURE.
 
-Strangers may have written megabytes under the names of workers.
+Any client may have written megabytes under the names of workers.
 """
 
 from collections.abc import Mapping
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """An entry in the hands of a handler."""
+    """An entry that a handler is processing."""
 
     worker: str  # Id of the worker
     handler: str  # Its name
     stream: str  # Key of the stream
     group: str  # The handler's group
     id: str  # Id of the entry
-    since_ms: int  # Time at which the handler began, by the worker's clock, known to about five seconds
-    for_ms: int  # Its run time at the worker's last beat
+    since_ms: int  # Start time of the handler by the worker's clock, accurate to about five seconds
+    for_ms: int  # Its run time at the worker's last heartbeat
     deliveries: int  # Number of deliveries of the entry
 
 
 @dataclass(frozen=True, slots=True)
 class HeldUpKey:
-    """A key of a partition whose entries wait for one that failed (``hold=True``)."""
+    """A key whose entries in a partition wait for a failed entry (``hold=True``)."""
 
     stream: str  # Key of the partition
     key: str  # The entries' key
@@ -40,7 +40,7 @@ class HeldUpKey:
     error: str | None  # Its last error; None if it failed in an earlier process
 
     def text(self, now_ms: int) -> str:
-        """The same in words."""
+        """Return a sentence about the key and its waiting entries."""
         since = "" if self.since_ms is None else f" for {span_text(max(now_ms - self.since_ms, 0))}"
         why = "" if self.error is None else f", by {self.error}"
         waits = "entry waits" if self.waiting == 1 else "entries wait"
@@ -49,52 +49,52 @@ class HeldUpKey:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStatus:
-    """One handler in one worker."""
+    """The state of one handler in one worker."""
 
     handler: str  # Its name
     stream: str  # Key of the stream
     group: str  # Its group
     consumer: str  # Its name in the group
-    slots: int  # Entries it may have in hand at a time
-    running: int  # Entries in hand
-    buffered: int  # Entries read and not begun
+    slots: int  # Limit of entries that it processes at the same time
+    running: int  # Number of entries that it is processing
+    buffered: int  # Number of entries read and not started
     handled: int  # Entries done since the worker started
     failed: int  # Attempts that failed since then
-    dead: int  # Entries given up since then
-    paused: str | None  # Reason of its pause; None when it is not paused
-    jobs: tuple[RunningJob, ...]  # Entries in hand, the longest first
+    dead: int  # Number of dead letters since then
+    paused: str | None  # Reason of its pause; None if it is not paused
+    jobs: tuple[RunningJob, ...]  # Entries that it is processing, the longest first
     held_up: tuple[HeldUpKey, ...] = ()  # Keys that wait for a failed entry, the longest first
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker that is alive."""
+    """The state of one live worker."""
 
     id: str  # Id in the registry
     host: str  # Its host
-    pid: int  # Its process there
+    pid: int  # Its process id on that host
     version: str  # Version of Millstream
-    state: str  # ``running``, ``quiet``, ``draining``, ``blocked`` and so on, as it says itself
+    state: str  # State by its own report: ``running``, ``quiet``, ``draining``, ``blocked`` and so on
     started_ms: int  # Time of its start, wall milliseconds
     beat_ms: int  # Its last heartbeat
-    blocked_ms: int | None  # Time that its event loop was blocked at the last beat; None while it goes on
-    blocked_at: str | None  # File, line and function that block it; None while it goes on
+    blocked_ms: int | None  # Time that its event loop was blocked at the last heartbeat; None while it runs
+    blocked_at: str | None  # File, line and function that block it; None while it runs
     subscribers: tuple[SubscriberStatus, ...]  # Its handlers
     error: str | None  # Its last error; None without any
     error_ms: int | None  # Time of that error
-    error_entry: str | None  # The entry it was about
-    ordered: str | None = None  # An order that it has not carried out yet; None for none
+    error_entry: str | None  # The entry that caused it
+    ordered: str | None = None  # An order that it has not carried out yet; None if there is none
 
     @property
     def jobs(self) -> list[RunningJob]:
-        """The entries in hand, the longest first."""
+        """The entries that it is processing, the longest first."""
         every = [job for subscriber in self.subscribers for job in subscriber.jobs]
         return sorted(every, key=lambda job: -job.for_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class VanishedWorker:
-    """A worker that was silent for a while and did not sign off."""
+    """A worker that sends no heartbeat any more and did not sign off."""
 
     id: str  # Id in the registry
     beat_ms: int  # Its last heartbeat
@@ -104,22 +104,22 @@ class VanishedWorker:
 class WorkersSeen:
     """All workers, read at one moment."""
 
-    at_ms: int  # Wall milliseconds when they were asked for
-    workers: tuple[WorkerStatus, ...] = ()  # Those alive, the oldest first
-    # Those of the last day that are gone without signing off, the latest first
+    at_ms: int  # Wall milliseconds of the reading
+    workers: tuple[WorkerStatus, ...] = ()  # Live workers, the oldest first
+    # Workers that vanished within the last day without signing off, the latest first
     vanished: tuple[VanishedWorker, ...] = ()
     pauses: "tuple[HandlerPause, ...]" = ()  # Handlers that are paused
     strange: tuple[str, ...] = ()  # Keys that do not hold a worker's record
-    why: str | None = None  # The reason why nothing is known of workers; None when it is
+    why: str | None = None  # The reason why the workers are unknown; None if they are known
 
     def named(self, stream: str, group: str) -> str:
-        """The stream as workers name it: for a partition that they own, the partitioned stream."""
+        """Return the stream's name in workers' reports: for a partition, the partitioned stream if they report it."""
         rows = [(one.stream, one.group) for worker in self.workers for one in worker.subscribers]
         known, whole = {*rows, *((one.stream, one.group) for one in self.pauses)}, logical(stream)
         return whole if whole and (stream, group) not in known and (whole, group) in known else stream
 
     def holder(self, stream: str, group: str, consumer: str) -> WorkerStatus | None:
-        """The worker that a consumer belongs to; None when none says so."""
+        """Return the worker that reports this consumer; None if no worker does."""
         wanted = (self.named(stream, group), group, consumer)
         for worker in self.workers:
             if any((one.stream, one.group, one.consumer) == wanted for one in worker.subscribers):
@@ -127,18 +127,18 @@ class WorkersSeen:
         return None
 
     def held_up(self, stream: str, group: str) -> list[HeldUpKey]:
-        """Keys of a partitioned stream, or of one partition, that wait for a failed entry in a group."""
+        """Return the keys of a stream, or of one partition, whose entries wait for a failed entry in a group."""
         every = [one for worker in self.workers for one in worker.subscribers if one.group == group]
         return [each for one in every for each in one.held_up if stream in {one.stream, each.stream}]
 
     def pause_of(self, stream: str, group: str) -> "HandlerPause | None":
-        """The pause of a group; None when it is not paused."""
+        """Return the pause of a group; None if it is not paused."""
         wanted = (self.named(stream, group), group)
         return next((pause for pause in self.pauses if (pause.stream, pause.group) == wanted), None)
 
 
 def worker_status(facts: Mapping[str, Any], ordered: str | None = None) -> WorkerStatus:
-    """A worker as it tells of itself."""
+    """Return a worker's state from its own report."""
     error, blocked = facts["last_error"], facts["blocked"]
     return WorkerStatus(
         **{name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")},
@@ -180,15 +180,14 @@ def _subscriber(facts: Mapping[str, Any], one: Mapping[str, Any]) -> SubscriberS
 T = TypeVar("T")
 
 LETTERS = 400_000
-"""Characters in the texts of each list, with a share for figures and names of fields: some hundreds of usual workers.
-"""
+"""Limit of characters in each list's texts and figures, enough for some hundreds of usual workers."""
 
-_TEXT = 1000  # letters of one text; a name that is longer leads nowhere
+_TEXT = 1000  # limit of characters in one text; a longer name has no working link
 _ROW = 150  # characters that a row takes in addition to its texts
 
 
 def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
-    """The first of each list, as many as fit, their texts cut."""
+    """Cut the texts of all lists, and keep the first rows of each list that fit."""
     return replace(
         seen,
         workers=_Room(letters).workers(seen.workers),
@@ -199,13 +198,13 @@ def within(seen: WorkersSeen, letters: int = LETTERS) -> WorkersSeen:
 
 
 class _Room:
-    """The rest of the characters that a list may take."""
+    """The number of characters that a list may still take."""
 
     def __init__(self, letters: int) -> None:
         self._left = letters
 
     def rows(self, rows: tuple[T, ...]) -> tuple[T, ...]:
-        """The first of them, as many as fit."""
+        """Return the first rows that fit."""
         found = []
         for row in rows:
             kept = _cut(row)
@@ -216,7 +215,7 @@ class _Room:
         return tuple(found)
 
     def workers(self, workers: tuple[WorkerStatus, ...]) -> tuple[WorkerStatus, ...]:
-        """The first workers that fit; the first one that does not fit keeps as many handlers and entries as do."""
+        """Return the first workers that fit; the last one may keep only some of its handlers and entries."""
         found: list[WorkerStatus] = []
         for worker in workers:
             kept = self.rows((replace(worker, subscribers=()),))
@@ -236,7 +235,7 @@ class _Room:
 
 
 def _cut(row: Any) -> Any:
-    """A row with the beginnings of its texts."""
+    """Return a row with its long texts cut."""
     if isinstance(row, str):
         return row[:_TEXT]
     long = {name: text[:_TEXT] for name, text in _texts(row).items() if len(text) > _TEXT}
