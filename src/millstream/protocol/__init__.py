@@ -1,1 +1,1 @@
-"""Bytes to values and back (RESP2, RESP3), with every limit by name; never imports the engine or a command."""
+"""Conversion between bytes and values (RESP2, RESP3), with named limits; never imports the engine or a command."""

@@ -1,15 +1,15 @@
-"""A double as Redis writes it: whole numbers as integers, others with the fewest digits that read back the same."""
+"""Text of a double as in Redis: whole numbers as integers, others with the fewest digits that parse back equal."""
 
 import math
 
-# Whole numbers up to this are written as such
+# Whole numbers up to this are written as integers
 _WHOLE = 2.0**62
-# Decimal points are written out while not more than this many zeros are needed
+# Numbers are written without an exponent if they need at most this many zeros
 _ZEROS = 7
 
 
 def text(value: float) -> bytes:
-    """The text of a double, as in replies: ``3``, ``0.1``, ``1e+20``, ``inf``, ``-0``."""
+    """Return a double as text for replies: ``3``, ``0.1``, ``1e+20``, ``inf``, ``-0``."""
     if math.isnan(value):
         return b"nan"
     if math.isinf(value):
@@ -23,10 +23,10 @@ def text(value: float) -> bytes:
 
 
 def _shortest(value: float) -> str:
-    """A positive number's shortest digits, placed as Redis places them.
+    """Return a positive number's shortest digits in Redis's notation.
 
-    Python's ``repr`` finds the digits. It places the point and begins to write an exponent by other rules than Redis,
-    so the digits are taken apart and put together again.
+    Python's ``repr`` finds the digits. Its rules for the decimal point and the exponent differ from Redis's, so the
+    digits are taken apart and put together again.
     """
     mantissa, _, exponent = repr(value).partition("e")
     whole, _, part = mantissa.partition(".")

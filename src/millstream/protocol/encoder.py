@@ -1,8 +1,8 @@
-"""From reply values to bytes, in RESP2 or RESP3; the table of types is in :mod:`millstream.replies`.
+"""Encoding of reply values in RESP2 or RESP3; the table of types is in :mod:`millstream.replies`.
 
-A reply becomes few buffers. A small one costs more to hand to the kernel than to copy. A large one is never copied,
-since the same string may be owed to thousands of clients. RESP2 has no type for most of RESP3's; in their place is
-written what Redis writes (source: https://redis.io/docs/latest/develop/reference/protocol-spec/).
+A reply becomes few buffers. Passing a small buffer to the kernel costs more than copying it, so small ones are joined.
+A large one is never copied, since thousands of clients may wait for the same string. RESP2 lacks most types of RESP3;
+they are encoded as in Redis (source: https://redis.io/docs/latest/develop/reference/protocol-spec/).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ Write = Callable[[list[Buffer], Any, int], None]
 
 
 def encode(value: Reply, resp: int) -> list[Buffer]:
-    """The bytes of one reply, as few buffers.
+    """Encode one reply as few buffers.
 
     Returns:
-        Buffers to send in order. Large ones are the very objects of the reply, not copies, so that a client that does
-        not take its replies costs little.
+        Buffers to send in order. Large ones are the reply's own objects, not copies, so that a client that does not
+        read its replies costs little.
     """
     kind = type(value)
     if kind is bytes and len(value) <= _JOIN_MAX:  # type: ignore[arg-type] # exact type is known
@@ -42,7 +42,7 @@ def encode(value: Reply, resp: int) -> list[Buffer]:
 
 
 def _join(buffers: list[Buffer]) -> list[Buffer]:
-    """Fewer buffers with the same bytes; large ones stay as they are."""
+    """Join small buffers to fewer ones with the same bytes; large buffers stay as they are."""
     if len(buffers) < 2:
         return buffers
     if sum(map(len, buffers)) <= _JOIN_MAX:
@@ -63,7 +63,7 @@ def _join(buffers: list[Buffer]) -> list[Buffer]:
 
 
 def weight(value: Reply) -> int:
-    """Bytes that a reply takes, without the overhead of its strings; a reply of long strings takes hardly more."""
+    """Return the size of a reply in bytes, without the overhead of each string."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, list):
@@ -82,7 +82,7 @@ def weight(value: Reply) -> int:
 
 
 def _weight_of(items: Sequence[Reply]) -> int:
-    """The sum of :func:`weight` without a call for each string and number, since there may be a million."""
+    """Return the sum of :func:`weight` without a call for each string and number, since there may be a million."""
     total = 0
     for item in items:
         if type(item) is bytes:
@@ -93,12 +93,12 @@ def _weight_of(items: Sequence[Reply]) -> int:
 
 
 def error_line(text: str) -> bytes:
-    """A whole error reply; line breaks in the text become blanks, so that it stays one line."""
+    """Return an error reply; line breaks in the text become blanks, so that it stays one line."""
     return b"-%b\r\n" % text.translate(_LINE_BREAKS).encode("utf-8", "surrogateescape")
 
 
 def _bytes(out: list[Buffer], value: bytes, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
-    # A large one goes out as the object it is: to format it would copy it for each client that asks
+    # A large string is appended as it is: formatting would copy it for each client
     if len(value) <= _JOIN_MAX:
         out.append(b"$%d\r\n%b\r\n" % (len(value), value))
     else:
@@ -109,12 +109,12 @@ def _none(out: list[Buffer], value: None, resp: int) -> None:  # noqa: ARG001 - 
     out.append(_NULL2 if resp == 2 else _NULL3)
 
 
-# RESP2 has two nulls, of strings and of lists, and clients tell them apart; RESP3 has one
+# RESP2 has two nulls, for strings and for lists, and clients distinguish them; RESP3 has one
 def _nil_array(out: list[Buffer], value: NilArray, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
     out.append(_NULL_ARRAY2 if resp == 2 else _NULL3)
 
 
-# RESP2 knows neither booleans nor doubles: a number and a string stand for them, as Redis has it
+# RESP2 has neither booleans nor doubles: Redis sends a number and a string instead
 def _bool(out: list[Buffer], value: bool, resp: int) -> None:
     if resp == 2:
         out.append(b":%d\r\n" % value)
@@ -140,9 +140,9 @@ def _raw(out: list[Buffer], value: Raw, resp: int) -> None:  # noqa: ARG001 - al
 
 
 def _items(out: list[Buffer], items: Sequence[Reply], resp: int) -> None:
-    """The members of a list, a set, a push or of one pair, without the bytes that go before them.
+    """Append the members of a list, set, push or pair, without the header.
 
-    The two most frequent types are written here: a call for each would cost more than the writing.
+    Strings and integers are encoded here, since a call for each would cost more than the encoding.
     """
     for item in items:
         kind = type(item)
@@ -166,7 +166,7 @@ def _map(out: list[Buffer], value: Map, resp: int) -> None:
         _items(out, pair, resp)
 
 
-# Several replies to one command (SUBSCRIBE of several channels) stand one after the other, with nothing around them
+# Several replies to one command (SUBSCRIBE to several channels) follow each other without a header
 def _many(out: list[Buffer], value: Many, resp: int) -> None:
     _items(out, value.values, resp)
 
@@ -181,7 +181,7 @@ def _push(out: list[Buffer], value: Push, resp: int) -> None:
     _items(out, value.items, resp)
 
 
-# A reply that never changes (COMMAND DOCS) is written once for each protocol
+# A reply that never changes (COMMAND DOCS) is encoded once for each protocol
 def _fixed(out: list[Buffer], value: Fixed, resp: int) -> None:
     written = value.written.get(resp)
     if written is None:
@@ -196,7 +196,7 @@ def _verbatim(out: list[Buffer], value: Verbatim, resp: int) -> None:
         out.append(b"=%d\r\n%b:%b\r\n" % (len(value.text) + 4, value.format, value.text))
 
 
-# bytes and int, the most frequent, are written where they are met.
+# bytes and int, the most frequent, are mostly encoded without this table.
 _WRITERS: dict[type, Write] = {
     bytes: _bytes,
     type(None): _none,

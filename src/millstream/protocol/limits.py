@@ -1,48 +1,51 @@
-"""Every limit of the protocol and of a connection, by name, with Redis's figure and the effect of passing it.
+"""Named limits of the protocol and of a connection, with the effect of exceeding each and Redis's value.
 
-Limits bound the memory that a stranger can make the server hold: before AUTH on a server with a password they are much
-smaller. They are here, without code, so that a review of a peer's possible cost reads one page. The code that keeps
-each is found by its name.
+Limits bound the memory that an unknown client can make the server hold. Before AUTH on a server with a password they
+are much smaller. This module has no code, so that a review of a client's possible cost reads one page. The code that
+enforces a limit is found by its name.
 """
 
 INLINE_MAX = 64 * 1024
-"""Bytes of an inline command, or of a ``*n`` or ``$n`` header, without a line end; past it: protocol error
-(Redis: 64 KiB)."""
+"""Bytes of an inline command, or of a ``*n`` or ``$n`` header, without a line end. Beyond it: protocol error
+(Redis: 64 KiB).
+"""
 
 MULTIBULK_MAX = 2**31 - 1
-"""Words of one command; past it: protocol error (Redis: INT_MAX). Costs nothing until the words come."""
+"""Arguments of one command. Beyond it: protocol error (Redis: INT_MAX). A large count alone takes no memory."""
 
 MULTIBULK_MAX_UNAUTHENTICATED = 10
-"""The same before AUTH (Redis: 10): enough for HELLO with AUTH and SETNAME."""
+"""Arguments of one command before AUTH (Redis: 10): enough for HELLO with AUTH and SETNAME."""
 
 BULK_MAX = 512 * 1024 * 1024
-"""Bytes of one word; past it: protocol error (Redis: ``proto-max-bulk-len``, 512 MiB)."""
+"""Bytes of one argument. Beyond it: protocol error (Redis: ``proto-max-bulk-len``, 512 MiB)."""
 
 BULK_MAX_UNAUTHENTICATED = 16 * 1024
-"""The same before AUTH (Redis: 16 KiB)."""
+"""Bytes of one argument before AUTH (Redis: 16 KiB)."""
 
 QUERY_BUFFER_MAX = 1024 * 1024 * 1024
-"""Bytes received and not yet executed; past it: closed without a reply, counted (Redis: 1 GiB)."""
+"""Bytes received and not yet executed. Beyond it: closed without a reply and counted (Redis: 1 GiB)."""
 
 QUERY_BUFFER_MAX_UNAUTHENTICATED = 1024 * 1024
-"""The same before AUTH (Redis: 1 MiB)."""
+"""Bytes received and not yet executed before AUTH (Redis: 1 MiB)."""
 
 CHANGE_MAX = 1024 * 1024 * 1024
-"""Bytes that the changes of one command, transaction or script take in the log; past it: refused, and nothing of the
-command in question is done (Redis: none). A log record is one of them, whole, and must fit in memory a few times."""
+"""Log bytes of the changes of one command, transaction or script. Beyond it: refused, and the command changes nothing
+(Redis: none). All these changes form one log record, which must fit in memory a few times.
+"""
 
 OUTPUT_HARD_MAX = 256 * 1024 * 1024
-"""Bytes of replies a client has not taken; past it: closed, counted (Redis: none for normal clients; a finite one keeps
-one slow reader from taking the whole memory)."""
+"""Bytes of replies that a client has not read. Beyond it: closed and counted. Redis has none for normal clients; this
+limit keeps a slow reader from taking the whole memory.
+"""
 
 OUTPUT_SOFT_MAX = 64 * 1024 * 1024
-"""The same, if it stays above this for :data:`OUTPUT_SOFT_SECONDS`."""
+"""Bytes of unread replies above which a client is closed after :data:`OUTPUT_SOFT_SECONDS`."""
 
 OUTPUT_SOFT_SECONDS = 60
-"""Seconds that a client may stay above the soft limit (Redis's figure for replicas and pub/sub)."""
+"""Seconds that a client may stay above the soft limit (Redis's value for replicas and pub/sub)."""
 
 MAX_CLIENTS = 10_000
-"""Connections at the same time; past it: an error and a close (Redis: ``maxclients``)."""
+"""Connections at the same time. Beyond it: an error and a close (Redis: ``maxclients``)."""
 
 KEEPALIVE_SECONDS = 300
-"""TCP keepalive (Redis: ``tcp-keepalive``): finds peers that vanished without a word."""
+"""Seconds of TCP keepalive (Redis: ``tcp-keepalive``), which detects peers that vanished."""

@@ -1,18 +1,18 @@
-"""From bytes to commands: an incremental reader of RESP command arrays and inline commands.
+"""Incremental reader that turns bytes into commands: RESP arrays and inline commands.
 
-Bytes go in by :meth:`CommandReader.feed` in any pieces that the network made, and commands come out of
+Bytes go into :meth:`CommandReader.feed` in any pieces from the network, and commands come out of
 :meth:`CommandReader.next` one by one. The pieces never matter: the whole input at once and byte by byte give the same
-commands and the same error at the same place.
+commands and the same error at the same position.
 
-There are two ways through. The *slow way* is the grammar, in this file, with every limit and every error text. The
+There are two ways to parse. The *slow way* is the grammar, in this file, with every limit and every error text. The
 *fast way* is :mod:`millstream.protocol.split`, which takes whole commands in their usual form and stops at anything
-else. No limit can be passed by it, because it only sees bytes that are already here. Bytes that may go the fast way are
-kept apart, in :attr:`CommandReader.chunk`, so that the node can take plain commands from them without any words being
-made (see :mod:`millstream.node.batch`).
+else. It cannot exceed a limit, because it only reads bytes that were already received. Bytes for the fast way are kept
+apart, in :attr:`CommandReader.chunk`. So the node can take plain commands from them without splitting them into
+arguments (see :mod:`millstream.node.batch`).
 
-Bytes that come while commands of the chunk wait are gathered in the buffer after it. When the chunk is at its end, a
-copy of the buffer's head becomes the next one. So each byte of many commands sent together is copied only a few times,
-for any number of commands. If the fast way has ended in their midst, it is tried again after half of what it saw.
+Bytes received while the chunk still has commands are appended to the buffer. At the end of the chunk, a copy of the
+buffer's head becomes the next chunk. So each byte of many commands sent together is copied only a few times, for any
+number of commands. If the fast way stops inside the chunk, it is tried again after half of those bytes.
 """
 
 import re
@@ -27,18 +27,18 @@ _STAR, _DOLLAR, _CR = ord("*"), ord("$"), b"\r"
 # Redis's string2ll: no sign but minus, no leading zero, no blanks.
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 
-# An unfinished command of at least this many bytes is gathered in the buffer; a smaller one is put before the bytes
+# An unfinished command of at least this many bytes stays in the buffer; a smaller one is put in front of the bytes
 # that follow it
 _SMALL = 8 * 1024
-# Bytes that may be taken before any bound for waiting bytes is looked at
+# Bytes that are accepted without a check of the limit for waiting bytes
 _AT_ONCE = 8 * 1024
-# Bytes of the buffer that go the fast way together: about as many as one read of a socket gives
+# Bytes of the buffer that take the fast way together: about as many as one read of a socket returns
 _CHUNK = 64 * 1024
-# A word of this size is copied out of the buffer through a view, so that it is never held three times.
+# An argument of this size is copied out of the buffer through a view, so that memory never holds it three times.
 _LARGE_WORD = 64 * 1024
 WORDS_AT_ONCE = 10_000
-"""Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited."""
-# Bytes that a bytes object and its place in the list take in addition: many tiny words weigh what they weigh.
+"""Arguments of one command that are read in one turn, which takes some milliseconds."""
+# Extra memory of a bytes object and its place in a list, in bytes, so that many tiny arguments count in full.
 _WORD_OVERHEAD = 48
 
 
@@ -50,7 +50,7 @@ class QueryBufferError(ProtocolError):
 
 
 class CommandReader:
-    """Reads one connection's commands."""
+    """Reader of one connection's commands."""
 
     __slots__ = (
         "_buffer",
@@ -71,38 +71,38 @@ class CommandReader:
 
     def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
         self.trusted = trusted  # The peer is authenticated, or no password is set; until then the smaller limits hold
-        self.chunk = b""  # Bytes that may go the fast way; all other waiting bytes come after them
-        self.at = 0  # Position in ``chunk`` after the bytes taken of it; the taker of commands moves it on
-        self._splitter: Splitter | None = None  # of the chunk, from where it was begun
+        self.chunk = b""  # Bytes for the fast way; all other waiting bytes come after them
+        self.at = 0  # Position in ``chunk`` after the bytes already taken; the caller that takes commands advances it
+        self._splitter: Splitter | None = None  # for the chunk, from the position at its start
         self._buffer = bytearray()
         self._is_copy = False  # the chunk's bytes are at the head of the buffer, too
-        self._fast_below = 0  # the fast way is tried again when no more than this is in the buffer
-        self.has_more = False  # :meth:`next` answered None because it has read enough for one turn; more may be here
-        self._left = 0  # words still to come of the command being read; 0 between commands
+        self._fast_below = 0  # the fast way is tried again when the buffer has no more bytes than this
+        self.has_more = False  # :meth:`next` returned None at the limit for one turn, though more may be here
+        self._left = 0  # arguments still missing of the command being read; 0 between commands
         self._words: list[bytes] = []
         self._words_at_once = words_at_once
-        self._held = 0  # memory that those words take, in bytes
-        self._bulk = -1  # length of the word being read; -1 before its header
-        self._scanned = 0  # bytes of an unfinished line known to hold no line end
+        self._held = 0  # memory that those arguments take, in bytes
+        self._bulk = -1  # length of the argument being read; -1 before its header
+        self._scanned = 0  # bytes of an unfinished line already searched for a line end
 
     @property
     def buffered(self) -> int:
-        """Bytes waiting to become commands, words of an unfinished command included."""
+        """Number of bytes not yet returned as commands, including arguments of an unfinished command."""
         ahead = -self.at if self._is_copy else len(self.chunk) - self.at
         return ahead + len(self._buffer) + self._held
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing waits: the next byte begins a command."""
+        """True if no bytes wait: the next byte begins a command."""
         return not (self.chunk or self._buffer or self._left)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the peer."""
+        """Accept bytes from the peer."""
         if self.trusted and not self._buffer and not self._left and not self.chunk and len(data) < _AT_ONCE:
-            self.chunk, self.at = data, 0  # as most often
+            self.chunk, self.at = data, 0  # the most frequent case
             return
         bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
-        # Before AUTH the small limits hold, which only the slow way knows
+        # Before AUTH the small limits apply, which only the slow way checks
         is_free = self.trusted and not self._left and not self.chunk
         if is_free and len(self._buffer) < _SMALL and len(data) < bound - _SMALL:
             self.chunk, self.at = bytes(self._buffer) + data if self._buffer else data, 0
@@ -111,12 +111,12 @@ class CommandReader:
         else:
             self._buffer += data
             self._fast_below += len(data)
-            # Here and not where words are read: a peer that never ends its command must find its bound too
+            # Checked here, so that it also limits a peer that never completes its command
             if self.buffered > bound:
                 raise QueryBufferError("query buffer limit reached")
 
     def next(self) -> list[bytes] | None:
-        """The next command's words, or None: until more bytes are fed, or, if :attr:`has_more`, until asked again."""
+        """Return the next command's arguments; None if it needs more bytes, or another call if :attr:`has_more`."""
         self.has_more = False
         if self._buffer and not self.chunk and not self._left and len(self._buffer) <= self._fast_below:
             self._begin_chunk()
@@ -138,7 +138,7 @@ class CommandReader:
         return None
 
     def advance(self, at: int) -> None:
-        """Note that the commands of the chunk before this position were taken."""
+        """Set the position in the chunk after the commands that the caller took from it."""
         self.at = at
         if at == len(self.chunk):
             if self._buffer:
@@ -147,7 +147,7 @@ class CommandReader:
                 self.chunk, self.at, self._splitter = b"", 0, None
 
     def _next_of_chunk(self) -> list[bytes] | None:
-        """The next command of the chunk; None where the fast way ends, and the chunk is left."""
+        """Return the next command of the chunk; None if the fast way stops, and the chunk is given up."""
         splitter = self._splitter
         if splitter is None or splitter.data is not self.chunk or splitter.at != self.at:
             splitter = self._splitter = Splitter(self.chunk, self.at)
@@ -159,12 +159,12 @@ class CommandReader:
         return words
 
     def _begin_chunk(self) -> None:
-        """The head of the buffer may go the fast way."""
+        """Make the head of the buffer the next chunk, for the fast way."""
         with memoryview(self._buffer) as view:
             self.chunk, self.at, self._is_copy = bytes(view[:_CHUNK]), 0, True
 
     def _leave_chunk(self) -> None:
-        """Leave the rest of the chunk to the buffer: the fast way may go on only with more bytes after it."""
+        """Return the unread bytes of the chunk to the buffer; the fast way needs more bytes to continue."""
         used, size = self.at, len(self.chunk)
         if self._is_copy:
             del self._buffer[:used]
@@ -176,7 +176,7 @@ class CommandReader:
             self._begin_chunk()
 
     def _line_end(self, mark: bytes, error: str) -> int:
-        """The end of the line at the head of the buffer, or -1 if it has not come yet."""
+        """Return the end of the line at the head of the buffer, or -1 if it was not received yet."""
         found = self._buffer.find(mark, self._scanned)
         if found < 0:
             self._scanned = len(self._buffer)
@@ -185,14 +185,14 @@ class CommandReader:
         return found
 
     def _take_line(self, length: int, skip: int) -> bytes:
-        """The line at the head of the buffer, taken out of it together with the bytes of its end."""
+        """Remove the line at the head of the buffer with its line end, and return it."""
         line = bytes(self._buffer[:length])
         del self._buffer[: length + skip]
         self._scanned = 0
         return line
 
     def _read_inline(self) -> list[bytes] | None:
-        """Words of a line that a person typed; None until it is whole, and no words for a blank one, as in Redis."""
+        """Return an inline command's arguments; None until it is complete, an empty list for a blank line."""
         end = self._line_end(b"\n", "too big inline request")
         if end < 0:
             return None
@@ -202,7 +202,7 @@ class CommandReader:
         return words
 
     def _read_header(self, sigil: int, too_big: str, invalid: str) -> int | None:
-        """The number in a complete ``*n`` or ``$n`` line; None until it is here."""
+        """Return the number in a ``*n`` or ``$n`` line; None until it is complete."""
         end = self._line_end(_CR, too_big)
         if end < 0 or end + 2 > len(self._buffer):  # as in Redis, any byte after the CR is taken for the LF
             return None
@@ -215,9 +215,9 @@ class CommandReader:
         return int(line[1:])
 
     def _read_count(self) -> bool:
-        """Begin a command with its number of words; False until that is here.
+        """Read the number of a command's arguments; return False until it is complete.
 
-        A count of zero or less is a command without words, which Redis passes over without a reply.
+        A count of zero or less is a command without arguments, which Redis skips without a reply.
         """
         count = self._read_header(_STAR, "too big mbulk count string", "invalid multibulk length")
         if count is None:
@@ -230,9 +230,9 @@ class CommandReader:
         return True
 
     def _read_length(self) -> bool:
-        """Begin a word with its length; False until that is here.
+        """Read the length of an argument; return False until it is complete.
 
-        The limit is checked on the header, before a byte of the word, so that announcing a word cannot hold memory.
+        The limit is checked on the header, before any byte of the argument, so that a large length takes no memory.
         """
         length = self._read_header(_DOLLAR, "too big bulk count string", "invalid bulk length")
         if length is None:
@@ -245,7 +245,7 @@ class CommandReader:
         return True
 
     def _read_words(self) -> list[bytes] | None:
-        """Go on with the words of a command; returns them when the last is here."""
+        """Continue reading the arguments of a command; return them after the last one."""
         turn = self._words_at_once
         while self._left:
             turn -= 1
@@ -264,7 +264,7 @@ class CommandReader:
         return words
 
     def _take_word(self, length: int) -> bytes:
-        """The word at the head of the buffer, without its line end, which Redis does not look at either."""
+        """Remove the argument at the head of the buffer; its line end is not checked, as in Redis."""
         if length < _LARGE_WORD:
             word = bytes(self._buffer[:length])
         else:

@@ -1,28 +1,27 @@
-"""Commands out of bytes, in the form that any client writes; the fast way through the reader.
+"""Splitting bytes into commands in the form that clients usually send: the fast way of the reader.
 
-A command is taken only if it is complete and every length has its one usual form (``*3``, ``$5``: no sign, no leading
+A command is taken only if it is complete and every length has its usual form (``*3``, ``$5``: no sign, no leading
 zero). So the slow way of :class:`~millstream.protocol.reader.CommandReader` would have read the same. At anything else
-the splitter stops, and the slow way goes on from there with Redis's limits and errors.
+the splitter stops, and the slow way continues from there with Redis's limits and errors.
 
-The bytes are cut at all line ends at once, and then each length is compared with the word that follows it. A word that
-holds a line end itself is cut too, so its length does not fit, and it is left to the slow way. If there are very many
-bytes, only the next are cut at a time. A caller may take a few commands and then go another way, and would have paid
-for all.
+The bytes are cut at all line ends at once, and then each length is compared with the argument that follows it. An
+argument that contains a line end is cut too, so its length differs, and the slow way reads it. Of very many bytes only
+the next ones are cut at a time, since a caller may take a few commands and then go another way.
 """
 
-# Words of a command, and bytes of a word, that are looked up in a table; more of either are computed or left
+# Limit of the lookup tables for the number of arguments and the length of one; larger numbers are computed
 _TABLE = 1024
 _COUNTS = {b"*%d" % count: count for count in range(1, _TABLE)}
 _LENGTHS = [b"$%d" % length for length in range(_TABLE)]
-# Words of a command that is taken at all; a count of more digits is none of those
+# Limit of arguments that the splitter takes, and of the digits in their count
 WORDS_MAX = 1 << 16
 _DIGITS = 5
-# Bytes that are cut first; then twice as many, or eight times where a command does not end in them
+# Bytes that are cut first; then twice as many, or eight times if they hold no complete command
 WINDOW = 4096
 
 
 class Splitter:
-    """Commands at the head of some bytes."""
+    """Splitter of the commands at the head of some bytes."""
 
     __slots__ = ("_at", "_begin", "_end", "_next", "_seen", "_tokens", "data")
 
@@ -31,12 +30,12 @@ class Splitter:
         self._cut(at, WINDOW)
 
     def _cut(self, at: int, size: int) -> None:
-        """Go on from a place with ``size`` bytes."""
+        """Cut the next ``size`` bytes from a position on."""
         data = self.data
         self._tokens = (data[at : at + size] if at or size < len(data) else data).split(b"\r\n")
         self._begin, self._end = at, at + size
         self._next = 0  # the token at which the next command begins
-        self._at = at  # where it began for the first _seen tokens
+        self._at = at  # the position after the first _seen tokens
         self._seen = 0
 
     @property
@@ -50,7 +49,7 @@ class Splitter:
         return self._at
 
     def next(self) -> list[bytes] | None:
-        """The next command's words; None at the end, and at anything that is left to the slow way."""
+        """Return the next command's arguments; None at the end, and at anything that the slow way must read."""
         tokens, at = self._tokens, self._next
         count = _COUNTS.get(tokens[at]) or _many(tokens[at])
         if not count:
@@ -70,7 +69,7 @@ class Splitter:
         return words
 
     def _wider(self) -> list[bytes] | None:
-        """The next command's words if it is complete beyond the bytes that were cut."""
+        """Cut more bytes, and return the next command's arguments if it is complete in them."""
         if self._end >= len(self.data):
             return None
         at = self.at
@@ -79,7 +78,7 @@ class Splitter:
 
 
 def _many(head: bytes) -> int:
-    """The number of words of a command that has too many for the table; 0 for anything else."""
+    """Return the number of arguments of a command with too many for the table; 0 for anything else."""
     if len(head) > 1 + _DIGITS or head[:1] != b"*" or head[1:2] == b"0" or not head[1:].isdigit():
         return 0
     count = int(head[1:])

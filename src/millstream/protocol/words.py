@@ -1,13 +1,13 @@
-"""Splitting an inline command into words, by the quoting rules a person typing at a socket knows from Redis.
+"""Splitting an inline command into arguments by Redis's quoting rules.
 
 Source: ``sdssplitargs`` of Redis (https://github.com/redis/redis/blob/7.0/src/sds.c), which redis-cli uses as well.
 """
 
 import re
 
-# Separators of words; the last two are part of a word that they are in, as in Redis
+# Separators of arguments; the last two do not end an argument, as in Redis
 _BLANKS = re.compile(rb"[ \n\r\t\v\f]*")
-# A word as it may begin or end with one quoted part, followed by a blank or the end. No two alternatives fit the same
+# An argument, which may end with one quoted part, followed by a blank or the end. No two alternatives match the same
 # bytes, so a line of any length is matched in one pass.
 _WORD = re.compile(
     rb"""([^ \n\r\t"']*)
@@ -21,9 +21,9 @@ _CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 def split_words(line: bytes) -> list[bytes] | None:
-    r"""The words of a line, or None if its quotes do not balance.
+    r"""Return the arguments in a line, or None if its quotes do not balance.
 
-    Double quotes know ``\\n \\r \\t \\b \\a \\xHH``, single quotes only ``\\'``. A closing quote must be followed by a
+    Double quotes allow ``\\n \\r \\t \\b \\a \\xHH``, single quotes only ``\\'``. After a closing quote must come a
     blank or the end. The line ends at a NUL byte, as in Redis.
     """
     line = line.partition(b"\0")[0]
@@ -42,6 +42,6 @@ def split_words(line: bytes) -> list[bytes] | None:
 
 
 def _escaped(found: "re.Match[bytes]") -> bytes:
-    """The bytes of an escape within double quotes; an unknown escape means its letter."""
+    """Return the bytes of an escape within double quotes; an unknown escape stands for its letter."""
     code, letter = found.groups()
     return bytes([int(code, 16)]) if code else _CONTROLS.get(letter, letter)
