@@ -1,9 +1,9 @@
-"""A primary's messages to its replicas, and its knowledge of them. PURE: no I/O, no clock, no chance.
+"""A primary's messages to its replicas, and the list of replicas with their states. PURE: no I/O, no clock, no chance.
 
-The stream is Redis's own, so that Redis can follow: the log's transitions become commands that Redis 7.0 and everything
-newer knows (decision 51).
+The stream is Redis's own, so that Redis can follow: the log's transitions become commands of Redis 7.0, which all newer
+versions support (decision 51).
 
-``words`` makes commands of a transition, and ``units`` bytes of one record. ``backlog`` keeps these bytes, and
-``followers`` is the list of replicas. ``handshake`` has a replica's words to its primary, and ``received`` cuts the
-primary's stream into units again.
+``words`` turns a transition into commands, and ``units`` one record into bytes. ``backlog`` keeps these bytes, and
+``followers`` lists the replicas. ``handshake`` is a replica's side of the connection to its primary. ``received`` cuts
+the primary's stream into units again.
 """

@@ -1,11 +1,11 @@
-"""Annotations: transitions in the stream itself, for replicas that are Millstream, as ``PING`` with a payload. PURE.
+"""Annotations: transitions inside the stream for Millstream replicas, sent as ``PING`` with a payload. PURE.
 
-A payload is :data:`MARK` and a list in the plain form: a number of commands, and the transition. A replica that takes
-the transition does not run that many commands after it. To every other replica it is a PING, which changes nothing;
-Redis takes one from its primary in silence, in a transaction too.
+A payload is :data:`MARK` and a list in the plain form: a number of commands, and the transition. A replica that applies
+the transition skips that many commands after it. For every other replica it is a PING, which changes nothing; Redis
+accepts one from its primary without a reply, in a transaction too.
 
-An annotation is trusted no more than a command is. Only the transitions in :data:`_SHAPES` are taken, and only those
-that the engine can apply to the data as they are.
+An annotation is checked like a command. Only the transitions in :data:`_SHAPES` are accepted, and only those that the
+engine can apply to the present data.
 
 Source: https://redis.io/docs/latest/commands/ping/
 """
@@ -29,18 +29,18 @@ class AnnotationError(Exception):
 
 
 def annotation(covers: int, step: Transition) -> list[bytes]:
-    """A PING that says a transition."""
+    """Return a PING that carries a transition."""
     op, *arguments = step[: 3 + len(_SHAPES[step[0]])]
     return [b"PING", MARK + plain.pack([covers, op.encode(), *arguments])]
 
 
 def is_annotation(words: list[bytes]) -> bool:
-    """True if a command is one."""
+    """Return True if a command is an annotation."""
     return len(words) == 2 and words[1].startswith(MARK) and words[0].upper() == b"PING"
 
 
 def read(payload: bytes) -> tuple[int, Transition]:
-    """The number of commands that an annotation replaces, and its transition, whose arguments have the right shapes."""
+    """Parse an annotation: return the number of commands that it replaces, and its transition, checked by shape."""
     try:
         parts = plain.unpack(payload[len(MARK) :])
     except plain.MalformedError as error:
@@ -61,7 +61,7 @@ def read(payload: bytes) -> tuple[int, Transition]:
 
 
 def check(space: Keyspace, step: Transition) -> None:
-    """Check that a transition that was read can be applied to the data."""
+    """Check that a parsed transition can be applied to the data."""
     op, db, key, *arguments = step
     value = space.databases[db].keys.get(key)
     if op == "restore":
@@ -84,7 +84,7 @@ def check(space: Keyspace, step: Transition) -> None:
 
 
 def _check_records(stream: Stream, group: Group, op: str, arguments: list[Any]) -> None:
-    """The entries that it hands over are there, or pending; each once where the engine takes them all at once."""
+    """Check that the delivered or claimed entries exist or are pending, without duplicates unless for ``gnack``."""
     if op not in {"gagain", "gclaim", "gnack"}:
         return
     entries = ids.unpack_all(arguments[-1 if op == "gagain" else -2])
@@ -155,4 +155,4 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
     "gclaim": (*_CONSUMER, _number, _ids, _counts),
     "gnack": (_bytes, _ids, _counts),
 }
-"""The transitions of annotations, with the shapes of their arguments after the key."""
+"""The transitions that annotations may carry, with the shapes of their arguments after the key."""

@@ -1,9 +1,9 @@
-"""The words of the newest Redis that may follow, for each transition, and annotations for the rest. PURE.
+"""The commands of newer Redis versions for each transition, and annotations for what no command expresses. PURE.
 
-``repl-dialect`` is the oldest Redis that may follow. The words of :mod:`millstream.replication.words` are for 7.0; here
-are those of newer versions for the same, where they say more. An annotation carries to replicas that are Millstream
-what a step loses in its words, see :mod:`millstream.replication.annotations`. ``repl-annotate`` chooses the steps that
-get one: those that lose (``lossy``), those that set times of consumers too (``always``), or none (``never``).
+``repl-dialect`` is the oldest Redis version that may follow. :mod:`millstream.replication.words` has the commands for
+7.0; this module has commands of newer versions that express more. An annotation carries to Millstream replicas what the
+commands lose, see :mod:`millstream.replication.annotations`. ``repl-annotate`` selects the transitions that get one:
+those with losses (``lossy``), also those that set times of consumers (``always``), or none (``never``).
 """
 
 from collections.abc import Callable, Iterable
@@ -17,24 +17,24 @@ from millstream.replication.units import Command
 from millstream.replication.words import Maker, Words, restored, stream_at, words
 
 DIALECTS = ("7.0", "8.2", "8.6", "8.8")
-"""Dialects in the order of the versions, which is that of the texts too."""
+"""Dialects in the order of their versions, which is also the order of the texts."""
 COPIES = {"7.0": 10, "8.2": 11, "8.6": 13, "8.8": 14}
-"""Version of the file that replicas of a dialect get as their copy."""
+"""Version of the RDB file that replicas of a dialect get as their copy."""
 NEVER, LOSSY, ALWAYS = "never", "lossy", "always"
 
-# Messages a producer's stream remembers, and seconds, by default, as in Redis
+# Defaults as in Redis: seconds for which a stream remembers messages, and their number
 _BOUNDS = (100, 100)
-# A group that is made and deleted at once, so that there is a stream without an entry
+# Name of a group that is created and deleted at once, to create a stream without an entry
 _GUARD = b"millstream"
 _TIMES = frozenset({"cseen", "gread", "gagain", "gclaim"})
-"""Steps that set when a consumer was last seen or active, which no words do."""
+"""Transitions that set the time at which a consumer was last seen or active, which no command does."""
 
 _NEWER: dict[str, tuple[str, Maker]] = {}
-"""The version from which on a step has other words, and the maker of them."""
+"""Version from which on a transition has other commands, with their maker."""
 
 
 def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, annotate: str) -> list[Command]:
-    """The commands for a transition that was just applied, annotations among them."""
+    """Return the commands for a transition that was just applied, including annotations."""
     op, db = step[:2]
     if soft:
         return [(NO_DATABASE, annotation(0, step))] if annotate == ALWAYS and op in _TIMES else []
@@ -46,7 +46,7 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
     if annotate == NEVER:
         return commands
     if op == "xadd":
-        if step[6] is not None and newer is None:  # short, next to words that say all else
+        if step[6] is not None and newer is None:  # a short annotation, since the commands express all else
             commands.append((NO_DATABASE, annotation(0, ("xidmp", db, step[2], *step[6], step[3]))))
     elif (annotate == ALWAYS and op in _TIMES) or _is_lossy(space, step, said, is_newer=newer is not None):
         commands.insert(0, (NO_DATABASE, annotation(len(said), step)))
@@ -54,16 +54,16 @@ def commands_of(space: Keyspace, step: Transition, *, soft: bool, dialect: str, 
 
 
 def _is_lossy(space: Keyspace, step: Transition, said: list[Words], *, is_newer: bool) -> bool:
-    """True if a step changes more than its words do, in the oldest dialect or a newer one."""
+    """Return True if a transition changes more than its commands express, in the oldest dialect or a newer one."""
     op = step[0]
-    if op == "restore":  # which of the records of one time is first, no payload of Redis says
+    if op == "restore":  # Redis's payload loses the order of pending entries with the same time
         return stream_at(space, step[1], step[2]) is not None
     if is_newer:
         return op == "xidmpdup" and not said
     if op == "xnew":
         return step[3:] != _BOUNDS
     if op == "xdrop":
-        return len(said) != 1  # by one it is trimming, as it is here
+        return len(said) != 1  # a single command is a trim, as in the transition
     return op in {"xcfg", "xidmp", "xidmpdup", "xidmpexp", "gnack"}
 
 
@@ -96,7 +96,7 @@ def _xcfg(_space: Keyspace, _db: int, key: bytes, duration: int, maxsize: int) -
 def _xadd(
     _space: Keyspace, _db: int, key: bytes, entry_id: bytes, fields: Words, _fresh: bool, idmp: Words | None
 ) -> Iterable[Words]:
-    """The message apart: a replica that has not forgotten an earlier one yet would take an XADD with it for that."""
+    """Record the message separately: a replica may still remember an earlier one and skip the XADD as a duplicate."""
     entry = ids.text(ids.unpack(entry_id))
     yield [b"XADD", key, entry, *fields]
     if idmp is not None:
@@ -112,18 +112,18 @@ def _xidmp(_space: Keyspace, _db: int, key: bytes, producer: bytes, message: byt
 def _xidmpdup(
     space: Keyspace, db: int, key: bytes, producer: bytes | None = None, message: bytes | None = None
 ) -> Iterable[Words]:
-    """Add the message with its taken id: a replica that has forgotten the message refuses it, and adds nothing."""
+    """Add the message with its existing id: a replica without the message refuses the id, and adds nothing."""
     stream = stream_at(space, db, key)
     if stream is None or producer is None or message is None:
         return
     first = stream.idempotence.find(producer, message)
-    if first is not None and first <= stream.last_id:  # else it would be taken for a new one
+    if first is not None and first <= stream.last_id:  # otherwise the replica would add it as a new entry
         yield [b"XADD", key, b"NOMKSTREAM", b"IDMP", producer, message, ids.text(first), b"f", b"v"]
 
 
 @_since("8.2", "xdrop")
 def _xdrop(_space: Keyspace, _db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
-    """Everything that is not needed any more, up to the last entry that went, for those are the ones that went."""
+    """Trim all acknowledged entries up to the last removed one, which are exactly the removed entries."""
     gone = ids.unpack_all(packed)
     if gone:
         last = max(gone)
@@ -133,7 +133,7 @@ def _xdrop(_space: Keyspace, _db: int, key: bytes, packed: bytes, _floor: bytes 
 
 @_since("8.8", "gnack")
 def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
-    """Entries of one count that follow each other together, since their order is that of claiming them."""
+    """Yield one command for consecutive entries with the same count, so that the order of the pending list is kept."""
     for count, some in groupby(zip(ids.unpack_all(packed), counts, strict=True), key=lambda each: each[1]):
         names = [ids.text(entry) for entry, _ in some]
         head = [b"XNACK", key, group, b"FAIL", b"IDS", b"%d" % len(names)]

@@ -1,4 +1,4 @@
-"""The replicas of a primary: how far each is, and which of them count. PURE: times are arguments.
+"""The replicas of a primary: their offsets, and the counts for WAIT and minimum replicas. PURE: times are arguments.
 
 Source: https://redis.io/docs/latest/commands/wait/, waitaof/ and info/ (slaveN)
 """
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from typing import Literal
 
 FOREVER = 2**63
-"""Seconds: any silence is short enough."""
+"""A limit in seconds that accepts any silence."""
 
 Stage = Literal["wait_bgsave", "send_bulk", "online"]
-"""A replica's state, in the words of INFO: its copy is being made, is on its way, or it follows."""
+"""A replica's state by INFO's names: its copy is being made, is being sent, or the replica follows."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """One replica, or a connection that has said that it will be one."""
+    """One replica, or a connection that announced to become one."""
 
     id: int  # Id of its session
     ip: str = ""  # Its address: the announced one, or that of the connection
     port: int = 0  # Port where it reports to listen; 0 if it reported none
-    stage: Stage | None = None  # None until it asks for the stream
+    stage: Stage | None = None  # None until it requests the stream
     cursor: int = 0  # Offset of the next byte to send
     # Offset that the replica reports to have; -1 before its first report, while it may still be loading its copy
     acked: int = -1
     durable: int = -1  # Offset that the replica reports to have on its disk; -1 before its first report
-    heard_at: int = 0  # Monotonic milliseconds when it last said so
-    is_old: bool = False  # It came by SYNC and reports nothing
-    copy_only: bool = False  # It wants the copy without the stream after it
-    keyless: bool = False  # The copy must be without keys
-    is_ours: bool = False  # It is Millstream, and reads the newest form of a copy
-    reads_log: bool = False  # It begins with the files of a log, where there is one
+    heard_at: int = 0  # Monotonic milliseconds of its last report
+    is_old: bool = False  # True if it connected with SYNC, and so reports nothing
+    copy_only: bool = False  # True if it requests the copy without the stream after it
+    keyless: bool = False  # True if the copy must contain no keys
+    is_ours: bool = False  # True for Millstream, which reads the newest form of a copy
+    reads_log: bool = False  # True if it can load the files of a log instead of a copy
 
     def lag(self, mono: int) -> int:
-        """Whole seconds since it was last heard of, as INFO shows them."""
+        """Return the whole seconds since its last message, as INFO shows them."""
         return 0 if self.is_old else max(mono - self.heard_at, 0) // 1000
 
 
@@ -45,22 +45,22 @@ class Followers:
         self._by_id: dict[int, Follower] = {}
 
     def __iter__(self) -> Iterator[Follower]:
-        """The replicas that have asked for the stream or a copy."""
+        """Iterate over the replicas that requested the stream or a copy."""
         return (each for each in list(self._by_id.values()) if each.stage is not None)
 
     def __bool__(self) -> bool:
         return any(True for _ in self)
 
     def get(self, session_id: int) -> Follower | None:
-        """The replica of a session."""
+        """Return the replica of a session; None if there is none."""
         return self._by_id.get(session_id)
 
     def known(self, session_id: int, ip: str) -> Follower:
-        """The replica of a session, or a new one."""
+        """Return the replica of a session, created if missing."""
         return self._by_id.setdefault(session_id, Follower(session_id, ip))
 
     def drop(self, session_id: int) -> Follower | None:
-        """Remove a replica that is gone."""
+        """Remove and return the replica of a session."""
         return self._by_id.pop(session_id, None)
 
     @property
@@ -69,19 +69,19 @@ class Followers:
         return [each for each in self if each.stage == "online"]
 
     def count(self, offset: int, *, durable: bool = False) -> int:
-        """The number of replicas that have come as far as an offset."""
+        """Return the number of replicas that have reached an offset."""
         return sum((each.durable if durable else each.acked) >= offset for each in self.online)
 
     def held_by(self, wanted: int) -> int:
-        """The offset that ``wanted`` of them hold; -1 where there are fewer. Those without a word hold nothing."""
+        """Return the highest offset that ``wanted`` replicas have confirmed; -1 if fewer are online."""
         offsets = sorted((each.acked for each in self.online), reverse=True)
         return offsets[wanted - 1] if len(offsets) >= wanted else -1
 
     def good(self, mono: int, most_lag: int, *, confirming: bool = False) -> int:
-        """The number of replicas that were heard of recently."""
+        """Return the number of replicas with a recent message."""
         return sum(each.lag(mono) <= most_lag and (each.acked >= 0 or not confirming) for each in self.online)
 
     def needed(self) -> int | None:
-        """Offset of the first byte that one of them is still to be sent; None where there is none."""
+        """Return the lowest offset from which a replica still needs bytes; None if none does."""
         cursors = [each.cursor for each in self if not each.copy_only]
         return min(cursors) if cursors else None

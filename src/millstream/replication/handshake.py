@@ -1,8 +1,8 @@
-"""A replica's words to its primary until it follows: bytes in, bytes and events out. PURE: no socket, no clock.
+"""A replica's side of the handshake with its primary: bytes in, bytes and events out. PURE: no socket, no clock.
 
-The replica sends ``PING``, then ``AUTH`` and its facts (REPLCONF), then ``PSYNC`` with the history that it holds and
-the byte it wants next. The primary goes on there (``+CONTINUE``), or sends a copy of all data in a frame
-(``+FULLRESYNC``, then ``$<bytes>``, or ``$EOF:<mark>`` if it does not know the size). Then the stream follows.
+The replica sends ``PING``, then ``AUTH`` and its properties (REPLCONF). Then it sends ``PSYNC`` with the history that
+it holds and the number of the next byte. The primary continues there (``+CONTINUE``), or sends a copy of all data in a
+frame (``+FULLRESYNC``, then ``$<bytes>``, or ``$EOF:<mark>`` if the size is unknown). Then the stream follows.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication/
 """
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from millstream.engine.history import NO_OFFSET, names_of
 from millstream.replication.units import packed
 
-# Bytes of a line of the primary; a longer one is none
+# Limit of a line from the primary, in bytes
 _LINE_MAX = 64 * 1024
-# Bytes of the primary's message that are shown
+# Limit of the primary's message that an error shows, in bytes
 _SHOWN = 200
 _MARK = 40
 _CONTINUES = re.compile(rb"\+CONTINUE(?: +([0-9a-zA-Z]{40}))? *")
@@ -29,32 +29,32 @@ _PAST = re.compile(rb"^master_replid2:([0-9a-zA-Z]{40})\r?$", re.MULTILINE)
 _SECOND = re.compile(rb"^second_repl_offset:(-?[0-9]{1,18})\r?$", re.MULTILINE)
 _EARLIER = re.compile(rb"^millstream_earlier_histories:(.*)$", re.MULTILINE)
 OURS = b"millstream"
-"""The capability that tells a Millstream primary that the replica is one too; others pass over it."""
+"""The capability by which a Millstream primary recognizes a Millstream replica; other primaries ignore it."""
 READS_LOG = b"millstream-log-1"
-"""The capability to begin with the files of a primary's log, sent to replicas with the primary's own number.
+"""The capability to load the files of a primary's log, which are sent only if it equals the primary's own.
 
-Every change of them (a transition, a form of a record, a frame, a manifest) must change that number.
+Every change of these files (a transition, a form of a record, a frame, a manifest) must change its number.
 """
 FAILOVER = b"FAILOVER"
-"""The word of PSYNC that asks a replica to lead."""
-# Refusals of PING after which the primary is still asked: it wants to know first who asks
+"""The argument of PSYNC that requests a replica to become the primary."""
+# Errors to PING after which the handshake continues: the primary requires authentication first
 _NOT_YET = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
-# Answers of a primary that cannot serve now
+# Errors of a primary that cannot serve now
 _LATER = (b"-NOMASTERLINK", b"-LOADING", b"-TRYAGAIN", b"-MASTERDOWN")
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """A replica's facts about itself."""
+    """A replica's properties that the handshake sends."""
 
     port: int  # Its port
-    replid: str = ""  # The history that it holds; empty for none
+    replid: str = ""  # Id of the history that it holds; empty if none
     offset: int = NO_OFFSET  # The offset it holds
-    user: str = ""  # To log in as; empty for the default user
-    password: str = ""  # Empty for none
+    user: str = ""  # User to log in as; empty for the default user
+    password: str = ""  # Password; empty if none
     ip: str = ""  # The address for reaching it, if not that of the connection; else empty
-    hands_over: bool = False  # It was the primary of the server that it asks, which will lead
-    asks_past: bool = False  # Ask first which history the primary's own goes on from
+    hands_over: bool = False  # True if it was the primary, and the other server shall take over
+    asks_past: bool = False  # True to query first the history that the primary's own continues
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LinkRefused:
-    """The connection has no way on; the text gives the reason."""
+    """The handshake cannot continue."""
 
-    reason: str  # The reason in the primary's words, where it gave some
-    is_passing: bool = False  # It reported that it could not answer now
+    reason: str  # The primary's error text, or another reason
+    is_passing: bool = False  # True if the primary cannot serve now, but may later
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAwaited:
-    """The primary makes a copy: it has said that it is still there, as it does only then."""
+    """The primary is making a copy: it sent an empty line, as it does only then."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyBegins:
-    """A copy of all data follows, as of an offset of a history."""
+    """A copy of all data follows, taken at an offset of a history."""
 
     replid: str
     offset: int
@@ -87,16 +87,16 @@ class CopyBegins:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryPast:
-    """The histories that the primary's own goes on from."""
+    """The earlier histories that the primary's own continues."""
 
-    # Name of that, zeros for none, and the offset up to which both are the same; then the same of the one that it goes
-    # on from, if the primary sends it
+    # Name of each (zeros for none) and the offset up to which both are the same, the latest first; earlier ones only
+    # if the primary sends them
     ends: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CopySize:
-    """The size of the copy in bytes; None if the primary does not know."""
+    """The size of the copy in bytes; None if the primary does not report it."""
 
     size: int | None
 
@@ -115,7 +115,7 @@ class CopyEnds:
 
 @dataclass(frozen=True, slots=True)
 class Continues:
-    """The stream goes on after what the replica holds; ``replid`` is the history's name from here on."""
+    """The stream continues after the replica's offset; ``replid`` is the history's name from here on."""
 
     replid: str
 
@@ -132,24 +132,24 @@ Event = Send | LinkRefused | PrimaryPast | CopyEvent | Continues | StreamBytes
 
 
 class Handshake:
-    """A replica's side of the handshake; see the module's text."""
+    """A replica's side of the handshake, as a state machine over received bytes."""
 
     def __init__(self, me: Introduction) -> None:
         self._me = me
         self._data = bytearray()
-        # Messages to send next, each with the handler of its answer
+        # Messages to send next, each with the handler of its reply
         self._steps: deque[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]] = deque(self._words())
-        self._left: int | None = 0  # bytes of the copy to come; None where a mark ends it
+        self._left: int | None = 0  # bytes of the copy still missing; None if a mark ends it
         self._mark = b""
-        self._is_awaited = False  # a copy, as the primary announced
+        self._is_awaited = False  # True once the primary announced a copy
         self._read: Callable[[], Iterator[Event]] = self._answer
 
     def begin(self) -> bytes:
-        """The first bytes for the primary."""
+        """Return the first bytes to send to the primary."""
         return packed(self._steps[0][0])
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Events from bytes that the primary has sent; to be gone through to its end."""
+        """Yield events from received bytes; the caller must exhaust the iterator."""
         self._data += data
         before = -1
         while self._data and len(self._data) != before:
@@ -159,7 +159,7 @@ class Handshake:
             self._read = self._nothing
             yield LinkRefused("it sent a line without an end: it may not be a Redis server")
 
-    # ------------------------------------------------------------------ what is said
+    # ------------------------------------------------------------------ messages to the primary
 
     def _words(self) -> Iterator[tuple[list[bytes], Callable[[bytes], Iterator[Event]]]]:
         me = self._me
@@ -188,7 +188,7 @@ class Handshake:
         return iter(())
 
     def _framed(self, line: bytes) -> Iterator[Event]:
-        """INFO's frame; without the right to ask, or from a server without INFO, the copy goes on without it."""
+        """Handle INFO's header; if INFO is refused or missing, the handshake continues without it."""
         found = _SIZE.fullmatch(line)
         if found and int(found[1]) <= _LINE_MAX:
             self._left, self._read = int(found[1]) + 2, self._info
@@ -217,13 +217,13 @@ class Handshake:
         elif (found := _COPIES.fullmatch(line)) and int(found[2]) <= _OFFSET_MAX:
             self._read = self._frame
             yield CopyBegins(found[1].decode(), int(found[2]))
-        else:  # without anything held, going on would be wrong
+        else:  # without a history, +CONTINUE would be wrong
             yield _refused(line)
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ bytes from the primary
 
     def _line(self) -> bytes | None:
-        """The next line that is not empty; None until it is whole. Empty ones keep the connection alive."""
+        """Return the next line that is not empty; None until it is complete. Empty lines keep the connection alive."""
         data = self._data
         del data[: len(data) - len(data.lstrip(b"\r\n"))]
         end = data.find(b"\n")
@@ -291,7 +291,7 @@ class Handshake:
 
 
 def _bytes(text: str) -> bytes:
-    """A parameter's value, which may be any bytes."""
+    """Return the bytes of a parameter's value, which may be any bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -1,8 +1,8 @@
-"""A primary's stream as it comes in, cut into units: commands that are run as a whole or not at all. PURE.
+"""A primary's stream as received, cut into units: commands that run as a whole or not at all. PURE.
 
-A unit is one command, or all from MULTI to EXEC. Its size is that of its bytes, which the offset counts. Commands that
-change no data (PING, SELECT, REPLCONF GETACK) count too. An open MULTI has no size yet, so a link that is cut in it
-goes on before it.
+A unit is one command, or all from MULTI to EXEC. Its size is the number of its bytes, which the offset counts. Commands
+that change no data (PING, SELECT, REPLCONF GETACK) count too. An open MULTI has no size yet, so after a disconnection
+inside it the replica continues before it.
 """
 
 import re
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from millstream.errors import ProtocolError
 
-# Bytes of a line with a number: more is not a number
+# Limit of a line with a number, in bytes
 _LINE_MAX = 32
-_NUMBER = re.compile(rb"-?[0-9]+")  # int() takes more
+_NUMBER = re.compile(rb"-?[0-9]+")  # int() accepts other forms too
 _STAR, _DOLLAR = b"*$"
-# Bytes that were taken before the rest is moved to the front
+# Bytes taken after which the unread bytes are moved to the front
 _USED_MAX = 1 << 20
-# Bytes of memory that a word takes in addition to its own, about
+# Approximate extra memory of an argument, in bytes
 _WORD = 64
 
 
@@ -24,42 +24,42 @@ _WORD = 64
 class ReceivedUnit:
     """Commands that are run together."""
 
-    commands: list[list[bytes]]  # The words of each, without MULTI and EXEC
+    commands: list[list[bytes]]  # Arguments of each command, without MULTI and EXEC
     size: int  # Bytes of the stream
     in_multi: bool = False  # The commands were between MULTI and EXEC
 
 
 class ReceivedStream:
-    """Bytes in by :meth:`feed` in any pieces, units out of :meth:`next`."""
+    """Parser that accepts bytes by :meth:`feed` in any pieces and returns units by :meth:`next`."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._at = 0  # position after the bytes that were read
         self._begin = 0  # of the unit being read
         self._kept = 0  # bytes of units that were taken and not dropped yet
-        self._given_back = 0  # bytes that waited when the unit being read was last given back
+        self._given_back = 0  # number of waiting bytes at the last :meth:`give_back`
         self._words: list[bytes] = []  # of the command being read
-        self._left = 0  # words that it still has
+        self._left = 0  # number of its arguments still missing
         self._length = -1  # of the word being read; -1 before that is known
         self._open: list[list[bytes]] | None = None  # commands after a MULTI
-        self._open_words = 0  # and the words of these
+        self._open_words = 0  # number of arguments of these commands
 
     @property
     def waiting(self) -> int:
-        """Bytes that came and are in no unit yet that was taken."""
+        """Number of received bytes after the last unit taken."""
         return len(self._data) - self._begin
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that the waiting data takes, about: many small words take many times their own."""
+        """Approximate memory of the waiting data in bytes; many small arguments take many times their size."""
         return self.waiting + _WORD * (self._open_words + len(self._words))
 
     def feed(self, data: bytes) -> None:
-        """Take bytes."""
+        """Accept bytes from the primary."""
         self._data += data
 
     def next(self) -> ReceivedUnit | None:
-        """The next unit, or None until more has come."""
+        """Return the next unit, or None until more bytes are received."""
         while (words := self._command()) is not None:
             if not words:
                 continue
@@ -71,21 +71,21 @@ class ReceivedStream:
                 return ReceivedUnit(commands, self._taken(), in_multi=True)
             elif self._open is not None:
                 self._open.append(words)
-                self._open_words += len(words) + 1  # and the list of them
+                self._open_words += len(words) + 1  # 1 for the list itself
             else:
                 return ReceivedUnit([words], self._taken())
         return None
 
     def head(self, most: int) -> bytes:
-        """Bytes from the next unit's first on, ``most`` at most; none while a unit is being read."""
+        """Return at most ``most`` bytes from the next unit's first on; none while a unit is being read."""
         if self._at != self._begin or self._left or self._open is not None:
             return b""
         return bytes(self._data[self._begin : self._begin + most])
 
     def give_back(self) -> None:
-        """Give the unit being read back to the head: it is not whole, and is read again when more has come.
+        """Return the incomplete unit to the head, so that it is read again after more bytes are received.
 
-        Each time twice as much must wait, or bytes that come one by one would be read again and again.
+        Twice as many bytes must wait each time. Otherwise bytes that arrive one by one would be read again each time.
         """
         if self.waiting >= 2 * self._given_back:
             self._given_back = self.waiting
@@ -93,12 +93,12 @@ class ReceivedStream:
             self._open, self._open_words = None, 0
 
     def skip(self, size: int) -> None:
-        """Take ``size`` bytes of :meth:`head`, which are whole units."""
+        """Skip ``size`` bytes of :meth:`head`, which must be whole units."""
         self._at = self._begin = self._begin + size
         self._given_back = 0
 
     def taken(self, size: int) -> bytes:
-        """The first ``size`` bytes of the units that were taken since :meth:`drop`."""
+        """Return the first ``size`` bytes of the units taken since :meth:`drop`."""
         return bytes(self._data[self._kept : self._kept + size])
 
     def _taken(self) -> int:
@@ -108,7 +108,7 @@ class ReceivedStream:
         return size
 
     def drop(self) -> None:
-        """The bytes of the units that were taken are needed no more."""
+        """Drop the bytes of the units taken so far."""
         if self._begin >= _USED_MAX or self._begin == len(self._data):
             del self._data[: self._begin]
             self._at -= self._begin
@@ -116,7 +116,7 @@ class ReceivedStream:
         self._kept = self._begin
 
     def _command(self) -> list[bytes] | None:
-        """The next command's words, none for an empty one; None until it is whole."""
+        """Return the next command's arguments, an empty list for an empty command; None until it is complete."""
         if not self._left:
             count = self._number(_STAR)
             if count is None:
@@ -142,7 +142,7 @@ class ReceivedStream:
         return words
 
     def _number(self, sigil: int) -> int | None:
-        """The number of a line; None until that is whole."""
+        """Return the number of a line; None until the line is complete."""
         data, at = self._data, self._at
         end = data.find(b"\r\n", at, at + _LINE_MAX)
         if end < 0 and len(data) - at < _LINE_MAX:

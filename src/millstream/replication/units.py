@@ -1,4 +1,4 @@
-"""One record as bytes of the stream: a unit, which a replica runs as a whole or not at all. PURE."""
+"""Encoding of one log record as a unit of the stream, which a replica runs as a whole or not at all. PURE."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 PING = [b"PING"]
 ASK = [b"REPLCONF", b"GETACK", b"*"]
-"""Asks every replica how far it is."""
+"""The command that requests every replica's offset."""
 
 Command = tuple[int, list[bytes]]
-"""A database and the words that are given in it; :data:`NO_DATABASE` where any will do."""
+"""A database and the arguments of a command that runs in it; :data:`NO_DATABASE` if any database will do."""
 
 
 def unit(commands: Sequence[Command], selected: int) -> tuple[bytes, int]:
-    """The bytes of a unit, and the database that is selected after it."""
+    """Return the bytes of a unit, and the database selected after it."""
     parts: list[bytes] = []
     for at, (db, words) in enumerate(commands):
         if db not in {selected, NO_DATABASE}:
@@ -32,6 +32,6 @@ def unit(commands: Sequence[Command], selected: int) -> tuple[bytes, int]:
 
 
 def packed(words: list[bytes]) -> bytes:
-    """A command's bytes."""
+    """Return a command's bytes."""
     data: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its own types say: of one word
     return data

@@ -1,13 +1,12 @@
-"""A transition as the commands that make a replica follow it, in words that Redis 7.0 and everything newer knows.
+"""Translation of a transition into commands by which a replica follows it, in the syntax of Redis 7.0. PURE.
 
-PURE. Words are made right after a transition. They take facts that the transition does not have, such as the number of
-entries a group has read, from the state at that moment. After a run of plain commands that is the state at the end of
-the run, which removes no entry. If a later command of the run has put something else at the key, earlier ones have no
-words.
+Commands are made right after a transition. Facts that the transition lacks, such as the number of entries a group has
+read, are taken from the state at that moment. After a run of plain commands that is the state at the end of the run,
+which removes no entry. If a later command of the run replaced the key's value, earlier ones get no commands.
 
-These words cannot say three things: the remembered messages of idempotent producers, the order of released entries,
-and, after trimming of acknowledged entries only, that none was ever deleted. The words of newer versions, and the
-annotations for our own replicas, are in :mod:`millstream.replication.dialect`.
+These commands cannot express three things: the remembered messages of idempotent producers, the order of released
+entries, and, after trimming of acknowledged entries only, that no entry was ever deleted. The commands of newer
+versions, and the annotations for Millstream replicas, are in :mod:`millstream.replication.dialect`.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,20 +21,20 @@ from millstream.engine.streams.group import Group
 from millstream.engine.streams.stream import Stream
 
 Words = list[bytes]
-"""One command."""
+"""One command as a list of arguments."""
 
 Maker = Callable[..., Iterable[Words]]
 _MAKERS: dict[str, Maker] = {}
 
 KNOWN = _MAKERS.keys()
-"""Transitions that have words."""
+"""Transitions that become commands."""
 
 SILENT = frozenset({"xnew", "xcfg", "xidmp", "xidmpdup", "xidmppid", "xidmpexp", "hist", "off", "role"})
-"""Transitions without words. A new stream comes with its first entry or group."""
+"""Transitions without commands. A new stream is created by its first entry or group."""
 
 
 def words(space: Keyspace, step: Transition) -> list[Words]:
-    """The commands for a transition that was just applied; they are given in its database, the step's second item."""
+    """Return the commands for a transition that was just applied; they run in its database, the second item."""
     if step[0] in SILENT:
         return []
     return list(_MAKERS[step[0]](space, *step[1:]))
@@ -58,7 +57,7 @@ def _texts(packed: bytes) -> Words:
 
 
 def stream_at(space: Keyspace, db: int, key: bytes) -> Stream | None:
-    """The stream at a key; None where there is none."""
+    """Return the stream at a key; None if there is none."""
     value = space.databases[db].keys.get(key)
     return value if isinstance(value, Stream) else None
 
@@ -122,7 +121,7 @@ def _restore(space: Keyspace, db: int, key: bytes, _payload: bytes, expires_at: 
 
 
 def restored(space: Keyspace, db: int, key: bytes, expires_at: int | None, version: int) -> Iterable[Words]:
-    """The value that came of restoring, since Redis reads no payload of ours."""
+    """Yield commands that restore the value now at the key, since Redis cannot read Millstream's payload."""
     value = space.databases[db].keys.get(key)
     if value is None:
         return
@@ -131,7 +130,7 @@ def restored(space: Keyspace, db: int, key: bytes, expires_at: int | None, versi
     yield [b"RESTORE", key, _number(expires_at or 0), payload, *options]
     if isinstance(value, Stream):
         for name, group in value.groups.items():
-            if group.entries_read > value.entries_added:  # which a payload cannot say
+            if group.entries_read > value.entries_added:  # which a payload cannot express
                 yield _at(key, name, group.last_id, group.entries_read)
 
 
@@ -163,7 +162,7 @@ def _zrem(_space: Keyspace, _db: int, key: bytes, members: Words) -> Iterable[Wo
 
 
 def _first(key: bytes, afresh: bool) -> Iterable[Words]:
-    """Words that go before a collection that replaces the key's old value."""
+    """Return the commands that delete the key's old value before a collection replaces it."""
     return [[b"DEL", key]] if afresh else []
 
 
@@ -185,7 +184,7 @@ def _lset(_space: Keyspace, _db: int, key: bytes, at: int, item: bytes) -> Itera
 
 @_says("linsert")
 def _linsert(space: Keyspace, db: int, key: bytes, at: int, item: bytes) -> Iterable[Words]:
-    """Insert next to a neighbour that is the first of its kind: one of the two is, since LINSERT chose the place so."""
+    """Insert next to a neighbour that occurs first in the list: LINSERT chose the position by such an item."""
     value = space.databases[db].keys.get(key)
     assert isinstance(value, ListValue)
     before = value.between(0, at)
@@ -243,7 +242,7 @@ def _trimming(key: bytes, bound: int | None) -> Words:
 
 @_says("xdrop")
 def _xdrop(space: Keyspace, db: int, key: bytes, packed: bytes, _floor: bytes | None = None) -> Iterable[Words]:
-    """From the front as trimming does; else one by one, which cannot leave the largest deleted id at none."""
+    """Trim if all entries go from the front; otherwise delete each one and set the largest deleted id."""
     gone, stream = ids.unpack_all(packed), stream_at(space, db, key)
     if not gone or stream is None:
         return
@@ -307,7 +306,7 @@ def _gdel(_space: Keyspace, _db: int, key: bytes, group: bytes) -> Iterable[Word
 
 @_says("cseen")
 def _cseen(_space: Keyspace, _db: int, key: bytes, group: bytes, consumer: bytes, _now: int) -> Iterable[Words]:
-    """Change nothing on the replica for a consumer that is known."""
+    """Create the consumer; this changes nothing if it exists."""
     yield [b"XGROUP", b"CREATECONSUMER", key, group, consumer]
 
 
@@ -371,14 +370,14 @@ def _gack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes) -
 
 @_says("gnack")
 def _gnack(_space: Keyspace, _db: int, key: bytes, group: bytes, packed: bytes, counts: list[int]) -> Iterable[Words]:
-    """Redis before 8.8 has no entries without a holder: a consumer without a name has held them since ever."""
+    """Claim for a consumer with an empty name, as Redis before 8.8 has no entries without a holder."""
     return _claims(key, group, b"", 0, ids.unpack_all(packed), counts)
 
 
 def _claims(
     key: bytes, group: bytes, consumer: bytes, time: int, entries: list[int], counts: Iterable[int]
 ) -> Iterable[Words]:
-    """XCLAIM of entries; those of one count that follow each other together, since groups keep the order of claims."""
+    """Yield XCLAIM for consecutive entries with the same count, so that groups keep the order of claims."""
     for count, some in groupby(zip(entries, counts, strict=True), key=lambda each: each[1]):
         names = [ids.text(entry) for entry, _ in some]
         options = [b"TIME", b"%d" % time, b"RETRYCOUNT", b"%d" % count, b"FORCE", b"JUSTID"]
