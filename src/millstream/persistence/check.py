@@ -1,7 +1,7 @@
-"""The contents of a data directory, its faults, and the records a start would lose. Only reads, and needs no lock.
+"""A check of a data directory: its contents, its faults, and the records a start would lose. It reads without a lock.
 
-While a server writes there, give a :class:`~millstream.persistence.frozen_view.FrozenView` of the directory as the
-disk. Even so the last log file may end in a record that is just being written, which shows as torn.
+While a server writes there, pass a :class:`~millstream.persistence.frozen_view.FrozenView` of the directory as the
+disk. Even then the last log file may end in an incomplete record, which is reported as torn.
 """
 
 import os
@@ -29,19 +29,19 @@ from millstream.texts import plural
 class FileReport:
     """One file of the directory."""
 
-    name: str  # In the directory
+    name: str  # Name in the directory
     bytes: int  # Its size
     result: ScanResult | None = None  # For a log file or snapshot that could be read; otherwise None
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong."""
+    """One fault of a file."""
 
-    path: str  # The file
-    offset: int  # Its first byte
-    text: str  # A sentence
-    refuses: bool  # A start is refused for it; otherwise a start mends it (cuts a torn tail) and says so
+    path: str  # Path of the file
+    offset: int  # Offset of its first byte
+    text: str  # Description, a sentence
+    refuses: bool  # True if a start is refused; otherwise a start repairs it (cuts a torn tail) and reports it
     newer: bool = False  # True for an intact file of a version that only a newer program reads
 
 
@@ -59,17 +59,17 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """True if there are no problems."""
         return not self.problems
 
     @property
     def newer(self) -> bool:
-        """True if some of it is of a version that only a newer program reads; then the loss is unknown."""
+        """True if a file has a version that only a newer program reads; then the loss is unknown."""
         return any(problem.newer for problem in self.problems)
 
     @property
     def starts(self) -> bool:
-        """A start would not be refused."""
+        """True if a start would not be refused."""
         return not any(problem.refuses for problem in self.problems)
 
 
@@ -134,7 +134,7 @@ def _log_files(
 
 
 def _fallback(disk: Disk, report: CheckReport, manifest: Manifest) -> Manifest | None:
-    """The manifest that a start uses if the snapshot cannot be used and all its sources are there; else None."""
+    """Return the manifest that a start uses if the snapshot is unusable and all its sources are present; else None."""
     before = fallback_of(disk, report.directory, manifest)
     if before is not None and manifest.snapshot is not None:
         path = report.directory / manifest.snapshot.name
@@ -184,7 +184,7 @@ def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
 
 
 def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> list[SegmentEntry]:
-    """Without a manifest: the log files as their names and headers say."""
+    """Return the log files by their names and headers, for a directory without a manifest."""
     entries = []
     for name in filter(lambda name: manifests.is_snapshot_name(name) or manifests.is_pack_name(name), names):
         if not report.problems:

@@ -1,12 +1,12 @@
-"""The disk as a protocol, so that a test can put one underneath that tears, reorders, forgets and fails.
+"""The disk as a protocol, so that a test can replace it by one that tears, reorders, loses and refuses writes.
 
-The log uses a disk only through :class:`Disk`, one call for one system call. Errors are plain ``OSError`` with their
-``errno``. ``InterruptedError`` means that nothing was done. :func:`put` and :func:`datasync` then call again (Python
-itself does so for the real disk, PEP 475); elsewhere it is an error like others.
+The log uses a disk only through :class:`Disk`, with one system call for each method. Errors are plain ``OSError`` with
+their ``errno``. ``InterruptedError`` means that the call did nothing. :func:`put` and :func:`datasync` then call again
+(Python itself does so for the real disk, PEP 475); elsewhere it is an error like any other.
 
-The log assumes this of a disk: bytes that a successful ``datasync`` covered stay as they are until written again. A
-later append next to them does not harm them (SQLite calls this powersafe overwrite). A crash may
-leave any part of the bytes appended since.
+The log assumes this of a disk: bytes covered by a successful ``datasync`` stay as they are until they are written
+again. A later append next to them does not harm them (SQLite calls this powersafe overwrite). A crash may leave any
+part of the bytes appended since.
 """
 
 import contextlib
@@ -33,46 +33,46 @@ class ReadableFile(Protocol):
     """An open file, or an object that is read like one."""
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        """Return up to ``size`` bytes from ``offset``; fewer only at the end of the file."""
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
 
 
 class DiskFile(ReadableFile, Protocol):
-    """An open file. Writes go to its end; reads name their place."""
+    """An open file. Writes go to its end; reads give an offset."""
 
     def append(self, data: Data) -> int:
-        """Write at the end; returns how many bytes were taken, which may be fewer than given."""
+        """Write at the end; return the number of bytes written, which may be fewer than given."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to ``size`` bytes; durable after the next ``datasync``."""
 
     def datasync(self) -> None:
-        """Return once content and length are on the medium.
+        """Return after content and length are on the medium.
 
-        After an error the content of the medium is unknown, and a second call may lie: the system drops its note of the
-        failure.
+        After an error the content of the medium is unknown. A second call may report success wrongly, since the system
+        drops its record of the failure.
         """
 
     def drop_cache(self, start: int = 0) -> None:
-        """Ask that the next reads come from the medium, not from memory. A system without such a request ignores it."""
+        """Request that the next reads come from the medium, not from memory; some systems ignore this."""
 
     def displaced(self, size: int) -> str:
-        """Why the file's name no longer leads to it and to this many bytes; empty if it does, or the system is silent.
+        """Return the reason why the file's name no longer leads to it with this size; empty if it does or is unknown.
 
-        A file that lost its name takes writes all the same, but a start does not find them.
+        A file without a name still accepts writes, but a start does not find them.
         """
 
     def close(self) -> None:
-        """Let go of the file. Says nothing about durability."""
+        """Close the file. This promises nothing about durability."""
 
 
 class DiskLock(Protocol):
-    """A held lock; it ends with :meth:`release` or with the process, however that ends.
+    """A held lock; it ends with :meth:`release` or when the process ends.
 
-    While it is held, the disk it was taken on finds the files of its directory by the directory itself, not by its
-    path. So files that are moved there or put in its place meanwhile are never touched.
+    While it is held, its disk finds the files of the directory by a descriptor, not by path. So files that are moved
+    there or that replace it meanwhile are never touched.
     """
 
     @property
@@ -80,20 +80,20 @@ class DiskLock(Protocol):
         """The directory's identity on this machine, whatever its path."""
 
     def displaced(self) -> str:
-        """Why the path of the lock no longer leads to it, as a clause; empty if it does, or the system does not say."""
+        """Return a clause on why the lock's path no longer leads to it; empty if it does or is unknown."""
 
     def write(self, data: bytes) -> None:
-        """Replace the lock file's content, which others may read."""
+        """Replace the lock file's content, which other programs may read."""
 
     def release(self) -> None:
-        """Give the lock up. The file stays, since removing it would let two processes lock two files of one name."""
+        """Release the lock. The file stays, since removing it would let two processes lock two files of one name."""
 
 
 class Disk(Protocol):
     """The file system operations that the log needs."""
 
     def create(self, path: Path) -> DiskFile:
-        """Make a new file for appending; ``FileExistsError`` if there is one."""
+        """Create a new file for appending; raise ``FileExistsError`` if it exists."""
 
     def open_append(self, path: Path) -> DiskFile:
         """Open an existing file for reading and appending."""
@@ -102,39 +102,39 @@ class Disk(Protocol):
         """Open an existing file for reading."""
 
     def open_unreserved(self, path: Path) -> DiskFile:
-        """The same, open for as long as others like: without the descriptors that are kept for the log itself."""
+        """Open an existing file for reading, without the descriptors that are reserved for the log itself."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, replacing a file of that name; durable after ``sync_directory``."""
+        """Rename a file, replacing a file of the new name; durable after ``sync_directory``."""
 
     def remove(self, path: Path) -> None:
         """Remove a file's name."""
 
     def list(self, directory: Path) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def make_directory(self, directory: Path) -> None:
-        """Make a directory, for this user alone, and those above it, durably; one that is there is left as it is."""
+        """Create a directory for this user alone, and its parents, durably; an existing one stays as it is."""
 
     def sync_directory(self, directory: Path) -> None:
-        """Return once the names made, changed and removed in this directory are on the medium."""
+        """Return after all changes of names in this directory are on the medium."""
 
     def free(self, directory: Path) -> int:
-        """Bytes that this user may still write there."""
+        """Return the number of bytes that this user may still write there."""
 
     def total(self, directory: Path) -> int:
-        """Bytes the file system has in all."""
+        """Return the total size of the file system in bytes."""
 
     def lock(self, path: Path) -> DiskLock:
-        """Take the exclusive lock of a file, made if it is not there, and of the directory that it is in.
+        """Take the exclusive lock of a file, created if missing, and of its directory.
 
-        ``BlockingIOError`` if another has one of them.
+        Raise ``BlockingIOError`` if another process holds one of them.
         """
 
 
 OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, *OUT_OF_FILES})
-"""Something has run out that there may be more of later: nothing was done, and it may be tried again."""
+"""Errors that some resource has run out: nothing was done, and a later attempt may succeed."""
 
 _SPACE = "; free some space there"
 _RAN_OUT = {
@@ -154,7 +154,7 @@ _ADVICE = {
 
 
 def disk_error(doing: str, error: OSError) -> DiskError:
-    """The error to raise for one of the system's: ``DiskFullError`` if space, open files or memory ran out."""
+    """Return the exception for an ``OSError``: ``DiskFullError`` if space, open files or memory ran out."""
     if error.errno in FULL:
         return DiskFullError(f"{doing}: {error.strerror or error}{_RAN_OUT.get(error.errno, _SPACE)}")
     advice = _ADVICE.get(error.errno or 0, "")
@@ -162,7 +162,7 @@ def disk_error(doing: str, error: OSError) -> DiskError:
 
 
 def tried(work: Callable[[], T], doing: str) -> T:
-    """The result of a piece of work. Only the disk's errors become ours, not those of a generator's consumer."""
+    """Return the result of a call, with an ``OSError`` converted by :func:`disk_error`."""
     try:
         return work()
     except OSError as error:
@@ -170,13 +170,13 @@ def tried(work: Callable[[], T], doing: str) -> T:
 
 
 def tried_each(work: Iterator[T], doing: str) -> Iterator[T]:
-    """The same for each result of an iterator, none of which is None."""
+    """Yield the results of an iterator (never None), with its ``OSError`` converted, but not those of the consumer."""
     while (found := tried(lambda: next(work, None), doing)) is not None:
         yield found
 
 
 def read_file(disk: Disk, path: Path, most: int) -> bytes | None:
-    """The first bytes of a file; None if there is no such file."""
+    """Return the first bytes of a file; None if it does not exist."""
     try:
         with contextlib.closing(disk.open_read(path)) as file:
             return file.read_at(0, most)
@@ -185,7 +185,7 @@ def read_file(disk: Disk, path: Path, most: int) -> bytes | None:
 
 
 def put(file: DiskFile, data: Data) -> None:
-    """Append all of ``data``, however many calls it takes; an ``OSError`` may leave a part of it in the file."""
+    """Append all of ``data`` in as many calls as necessary; an ``OSError`` may leave a part of it in the file."""
     rest = memoryview(data)
     while rest:
         try:
@@ -198,7 +198,7 @@ def put(file: DiskFile, data: Data) -> None:
 
 
 def datasync(file: DiskFile) -> None:
-    """``file.datasync()``, called again only if a signal kept it from starting."""
+    """Call ``file.datasync()``, again only if a signal kept it from starting."""
     while True:
         try:
             file.datasync()
@@ -234,7 +234,7 @@ class RealFile:
         return b"".join(parts)
 
     def fileno(self) -> int:
-        """The descriptor, as Python's own files have it; -1 once closed."""
+        """Return the descriptor, as Python's own files do; -1 after closing."""
         return self._fd
 
     def size(self) -> int:
@@ -255,7 +255,7 @@ class RealFile:
     def drop_cache(self, start: int = 0) -> None:
         """See :class:`DiskFile`."""
         if sys.platform != "darwin":
-            page = start - start % _PAGE  # a page that is meant only in part stays
+            page = start - start % _PAGE  # a page that is included only in part stays
             os.posix_fadvise(self._fd, page, 0, os.POSIX_FADV_DONTNEED)
 
     def displaced(self, size: int) -> str:
@@ -272,7 +272,7 @@ class RealFile:
         return "" if here.st_size == size else f"has {plural(here.st_size, 'byte')} instead of {size}"
 
     def close(self) -> None:
-        """See :class:`DiskFile`. The number may be another file's from here on, so it is forgotten."""
+        """See :class:`DiskFile`. The number may now belong to another file, so it is cleared."""
         fd, self._fd = self._fd, -1
         if self._home is None:
             os.close(fd)
@@ -299,16 +299,16 @@ def _opened(name: Path | str, flags: int, home: int | None = None) -> int:
 
 
 class _HeldDirectory:
-    """A directory held by its descriptor, with some more descriptors in reserve.
+    """A directory held by its descriptor, with some descriptors in reserve.
 
-    They are given up for a file that must be opened when the process may have no more. Connections may take all there
-    are, and the log must go on to its next file.
+    The reserve is used if a file must be opened when the process has no descriptors left. Connections may take all of
+    them, and the log must still open its next file.
     """
 
     __slots__ = ("_listing", "_reserve", "_spare", "fd", "identity", "path")
 
     def __init__(self, directory: Path, reserve: int = 0) -> None:
-        self.path = str(directory.absolute())  # the process may go to another directory
+        self.path = str(directory.absolute())  # the process may change its working directory
         self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         self.identity = _identity(os.fstat(self.fd))
         self._reserve = reserve
@@ -322,7 +322,7 @@ class _HeldDirectory:
                 self._spare.append(os.dup(self.fd))
 
     def _with_spare(self, call: Callable[[], T]) -> T:
-        """Make a call that needs a descriptor, with a spare one if there is no other."""
+        """Make a call that needs a descriptor; use one in reserve if there is no other."""
         try:
             return call()
         except OSError as error:
@@ -339,23 +339,23 @@ class _HeldDirectory:
         return RealFile(self._with_spare(lambda: _opened(name, flags, self.fd)), name, self)
 
     def open_unreserved(self, name: str, flags: int) -> RealFile:
-        """The same with no spare descriptor, which it might keep for long."""
+        """Open a file of the directory without the reserve, since it may stay open for long."""
         return RealFile(_opened(name, flags, self.fd), name, self)
 
     def names(self) -> list[str]:
-        """The names in the directory."""
-        with self._listing:  # listing moves along the one descriptor
+        """Return the names in the directory."""
+        with self._listing:  # listing changes the offset of the shared descriptor
             return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which does not use a descriptor
 
     def close(self, fd: int) -> None:
-        """Close a file, or let its descriptor take the place of a spare one before other code gets the number."""
+        """Close a file, or refill the reserve with its descriptor before other code gets the number."""
         if self.fd >= 0 and len(self._spare) < self._reserve:
             self._spare.append(os.dup2(self.fd, fd, inheritable=False))
         else:
             os.close(fd)
 
     def displaced(self) -> str:
-        """Why its path no longer leads to it."""
+        """Return the reason why its path no longer leads to it; empty if it does."""
         try:
             there = os.stat(self.path)  # noqa: PTH116 - no use of a path here
         except OSError as error:
@@ -363,7 +363,7 @@ class _HeldDirectory:
         return "" if _identity(there) == self.identity else f"{self.path} is another directory now"
 
     def release(self) -> None:
-        """Let it go. The number may be another file's from here on, so it is forgotten."""
+        """Close it. The number may now belong to another file, so it is cleared."""
         while self._spare:
             os.close(self._spare.pop())
         fd, self.fd = self.fd, -1
@@ -379,7 +379,7 @@ def _take(fd: int) -> None:
 
 
 class RealLock:
-    """An flock(2), which the kernel releases when its process ends: of the lock file, and of its directory.
+    """An flock(2) of the lock file and of its directory, which the kernel releases when its process ends.
 
     The directory's lock keeps a second process out even if the lock file was removed. The file's lock works on systems
     that cannot lock directories (NFS), and keeps out versions that lock nothing else.
@@ -412,7 +412,7 @@ class RealLock:
     def displaced(self) -> str:
         """See :class:`DiskLock`.
 
-        One look at the lock file by its whole path tells of the directory too: another one has another lock file.
+        Checking the lock file by its whole path covers the directory too: another directory has another lock file.
         """
         with contextlib.suppress(OSError):
             if _identity(os.stat(self._path)) == self._identity:  # noqa: PTH116 - asked with every group of writes
@@ -435,23 +435,23 @@ class RealLock:
         os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
-        """See :class:`DiskLock`. The number may be another file's from here on, so it is forgotten."""
+        """See :class:`DiskLock`. The number may now belong to another file, so it is cleared."""
         fd, self._fd = self._fd, -1
         os.close(fd)
         self._release()
 
 
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK
-_RESERVE = 3  # a log file, a manifest, and a look at the directory
+_RESERVE = 3  # for a log file, a manifest, and a listing of the directory
 
 
 class RealDisk:
     """The operating system's file system."""
 
-    _held: Mapping[Path, _HeldDirectory] = MappingProxyType({})  # directories with files that are found by descriptor
+    _held: Mapping[Path, _HeldDirectory] = MappingProxyType({})  # directories that are held by descriptor
 
     def hold(self, directory: Path, reserve: int = 0) -> str:
-        """From now on find the files of a directory by the directory itself; returns :attr:`DiskLock.place`."""
+        """Find the files of a directory by its descriptor from now on; return :attr:`DiskLock.place`."""
         home = _HeldDirectory(directory, reserve)
         self._held = MappingProxyType({**self._held, directory: home})
         return "{}:{}".format(*home.identity)
@@ -466,7 +466,7 @@ class RealDisk:
         return RealFile(_opened(path, flags), path) if home is None else home.open(path.name, flags)
 
     def _place(self, path: Path) -> tuple[str | Path, int | None]:
-        """A path as the system's calls take it: itself, or a name and the descriptor of its directory."""
+        """Return a path as arguments of a system call: itself, or a name and its directory's descriptor."""
         home = self._held.get(path.parent)
         return (path, None) if home is None else (path.name, home.fd)
 
@@ -479,7 +479,7 @@ class RealDisk:
         return self._open(path, os.O_RDWR | os.O_APPEND)
 
     def open_read(self, path: Path) -> RealFile:
-        """See :class:`Disk`. Without waiting: the name may be a pipe's, without a process at its other end."""
+        """See :class:`Disk`. It never blocks, even for a pipe without a process at its other end."""
         return self._open(path, _TO_READ)
 
     def open_unreserved(self, path: Path) -> RealFile:
@@ -509,7 +509,7 @@ class RealDisk:
     def _make_directory(self, directory: Path, mode: int) -> None:
         if directory.is_dir():
             return
-        self._make_directory(directory.parent, 0o777)  # those above it are as the user's umask has them
+        self._make_directory(directory.parent, 0o777)  # the parents get the user's umask
         try:
             directory.mkdir(mode, exist_ok=True)
         except FileExistsError:

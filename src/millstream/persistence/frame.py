@@ -1,4 +1,4 @@
-r"""The layout of a log file, a snapshot or a pack: the file header and the frames, with the reasons.
+r"""The layout of a log file, a snapshot or a pack: the file header and the frames, with reasons.
 
 All integers are little-endian and unsigned. Sizes and offsets are in bytes.
 
@@ -12,7 +12,7 @@ offset  size  field        meaning
                            ``89 4D 53 53 4E 50 0D 0A`` (``\x89MSSNP\r\n``) instead, a pack (``packs.py``)
                            ``89 4D 53 50 41 4B 0D 0A`` (``\x89MSPAK\r\n``)
 8       2     version      format version, 1; a reader refuses versions it does not know
-10      2     header size  32; where the frames start
+10      2     header size  32, the offset of the first frame
 12      4     mark         random, each byte nonzero; starts every frame of this file
 16      4     seed         random; starts the CRC of every frame head of this file
 20      8     first        position of the first record this file may hold; in a snapshot, of the first record that
@@ -28,22 +28,22 @@ offset  size  field        meaning
 0       4     mark         the file's mark
 4       4     length       bytes of payload, at most ``MAX_PAYLOAD``
 8       4     index        position of the record minus the header's ``first``: 0, 1, 2, ...
-12      4     unsynced     how many records, this one included, were not yet known durable when the frame was made; so
-                           at least 1 for a record. 0 says that this is a seal: no payload, ``index`` is that of the
+12      4     unsynced     number of records, with this one, not yet known durable when the frame was made; so
+                           at least 1 for a record. 0 marks a seal: no payload, ``index`` is that of the
                            next record, and every record before it is durable
 16      4     head crc     CRC-32 of bytes 4 to 15, started with the file's seed
 20      4     payload crc  CRC-32 of the payload, started with the head crc, so it covers the head too
-24      n     payload      one record, opaque; a record is one frame, so it is there whole or not at all
+24      n     payload      one record, opaque; a record is one frame, so it is present whole or not at all
 ======  ====  ===========  =============================================================================================
 
-Two CRCs: the length is proved before it is used, so a flipped length is never followed.
+Two CRCs: the length is verified before it is used, so a damaged length is never followed.
 
-Random mark and seed: after damage the rest of the file is searched for later frames. A payload must not be able to hold
+Random mark and seed: after damage the file is searched for later frames. A payload must not be able to contain
 bytes that look like one (a client may store any bytes, even a copy of another log). The mark also makes that search one
 ``bytes.find``.
 
 ``unsynced``: a crash may lose the first page of an unfinished write and keep the second. So a valid frame after a bad
-one does not prove corruption by itself. It does if it says that the bad one had been durable.
+one does not prove corruption by itself. It does if it shows that the bad one had been durable.
 
 CRC-32 (zlib's) finds every change of up to 32 neighbouring bits, and misses other damage once in 2**32.
 """
@@ -104,29 +104,29 @@ class FileHeader:
 
     @classmethod
     def new(cls, first: int, entropy: Entropy, magic: bytes = MAGIC) -> "FileHeader":
-        """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes."""
+        """Return a header with fresh random mark and seed; ``entropy(n)`` returns n random bytes."""
         mark = bytes(byte or 0xA5 for byte in entropy(4))
         return cls(mark, int.from_bytes(entropy(4), "little"), first, magic)
 
     @classmethod
     def of(cls, identity: str, first: int, magic: bytes = MAGIC) -> "FileHeader":
-        """The header of a file with these values in a manifest."""
+        """Return the header of a file with these values in a manifest."""
         data = bytes.fromhex(identity)
         return cls(data[:4], int.from_bytes(data[4:], "little"), first, magic)
 
     @property
     def identity(self) -> str:
-        """Mark and seed in hex: tells this file from any other of the same name."""
+        """Mark and seed in hex, which distinguish this file from any other of the same name."""
         return self.mark.hex() + self.seed.to_bytes(4, "little").hex()
 
     def encode(self) -> bytes:
-        """The 32 bytes."""
+        """Return the header's 32 bytes."""
         body = _HEADER.pack(self.magic, FORMAT_VERSION, HEADER_SIZE, self.mark, self.seed, self.first)
         return body + _CRC.pack(crc32(body))
 
     @classmethod
     def decode(cls, data: bytes, kind: bytes = MAGIC) -> "FileHeader":
-        """Read a header."""
+        """Parse a header; raise if it is damaged or of another kind or version."""
         if len(data) < HEADER_SIZE:
             raise FormatError(f"the file header is cut short: {len(data)} of {HEADER_SIZE} bytes")
         body, (crc,) = data[: _HEADER.size], _CRC.unpack_from(data, _HEADER.size)
@@ -151,12 +151,12 @@ class Head(NamedTuple):
 
     @property
     def proven(self) -> int:
-        """The number of the file's first records that were durable before this frame was made, as it says."""
+        """Number of the file's first records that were durable before this frame was written, by its own field."""
         return self.number + 1 - self.unsynced if self.unsynced else self.number
 
 
 def py_encode_records(header: FileHeader, payloads: Sequence[bytes], index: int, durable: int) -> list[bytes]:
-    """Frames for consecutive records, as pieces to be joined."""
+    """Return frames for consecutive records, as pieces to join."""
     pieces: list[bytes] = []
     mark, seed = header.mark, header.seed
     for number, payload in enumerate(payloads, index):
@@ -167,14 +167,14 @@ def py_encode_records(header: FileHeader, payloads: Sequence[bytes], index: int,
 
 
 def encode_seal(header: FileHeader, index: int) -> bytes:
-    """A seal: the ``index`` records before it are durable."""
+    """Return a seal, which marks the ``index`` records before it as durable."""
     head = _HEAD.pack(0, index, 0)
     head_crc = crc32(head, header.seed)
     return header.mark + head + _CRCS.pack(head_crc, crc32(b"", head_crc))
 
 
 def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
-    """The frame head at ``data[at:]``, or None if there is none or it is damaged."""
+    """Return the frame head at ``data[at:]``, or None if there is none or it is damaged."""
     if len(data) - at < FRAME_SIZE:
         return None
     mark, length, index, unsynced, head_crc, payload_crc = _FRAME.unpack_from(data, at)
@@ -186,10 +186,10 @@ def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
 
 
 def py_decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[bytes], int, bool]:
-    """The whole frames that ``data`` starts with; the quick way through intact ones.
+    """Decode the whole frames at the start of ``data``, the fast way through intact ones.
 
     Returns:
-        Their payloads, the position of the first byte after them, and True if the last of them is a seal.
+        Their payloads, the offset of the first byte after them, and True if the last of them is a seal.
     """
     payloads: list[bytes] = []
     mark, seed, unpack, size = header.mark, header.seed, _FRAME.unpack_from, len(data)
@@ -210,7 +210,7 @@ def py_decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[by
 
 
 def payload_matches(head: Head, parts: Iterable[Data]) -> bool:
-    """True if the payload, given in parts, is the one the head was made for."""
+    """Return True if the payload, given in parts, is the one for which the head was made."""
     crc = head.head_crc
     for part in parts:
         crc = crc32(part, crc)

@@ -1,9 +1,9 @@
-"""A data directory as it was at one moment, held open, while its owner goes on writing: a disk that only reads.
+"""A read-only view of a data directory as it was at one moment, while its owner continues to write.
 
-Log files are only appended to, and the manifest switches the log's files as a whole. So take a manifest, the files it
-names and their sizes, all found between two readings of the same manifest. They are one state of the log: every record
-that was in it when the view was begun, and perhaps the first part of a later write. The files stay readable if the
-owner removes them meanwhile, since they are open. The view does not take a lock or write anything.
+Log files are only appended to, and a rename replaces the manifest as a whole. So the view takes a manifest, its files
+and their sizes, all found between two readings of the same manifest. They are one state of the log. It has every record
+from before the view began, and perhaps the first part of a later write. The files stay readable even if the owner
+removes them meanwhile, since they are open. The view does not take a lock or write anything.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, DiskFile, read_file
 
 TRIES = 200
-PAUSE = 0.01  # seconds between tries: a manifest is switched in less, and rarely
+PAUSE = 0.01  # seconds between tries; replacing a manifest takes less time and is rare
 
 # A socket cannot be opened: a server may have its own in its data directory
 _NO_FILE = frozenset({errno.ENXIO, errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ELOOP})
@@ -35,7 +35,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 class FrozenFile:
-    """A file cut off at the size it had; the same interface as any :class:`~millstream.persistence.disk.DiskFile`."""
+    """A file cut off at its size at that moment, as a :class:`~millstream.persistence.disk.DiskFile`."""
 
     __slots__ = ("_file", "_size")
 
@@ -54,7 +54,7 @@ class FrozenFile:
         return self._size
 
     def close(self) -> None:
-        """It stays open as long as the view."""
+        """Do nothing: the file stays open as long as the view."""
 
     def release(self) -> None:
         """Close the file itself."""
@@ -67,7 +67,7 @@ class FrozenFile:
             self._file.drop_cache(start)
 
     def displaced(self, size: int) -> str:  # noqa: ARG002 - no name is looked up again
-        """It stays readable, even if its name goes."""
+        """Return an empty text: the file stays readable, even without its name."""
         return ""
 
     append = truncate = datasync = _refuse
@@ -76,7 +76,7 @@ class FrozenFile:
 class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
     """The directory at one moment, as a :class:`~millstream.persistence.disk.Disk` that refuses every change.
 
-    One descriptor a file is held until it is closed.
+    It holds one descriptor for each file until it is closed.
     """
 
     def __init__(self, disk: Disk, directory: Path, *, pause: float = PAUSE) -> None:
@@ -89,14 +89,14 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
             if before == self._manifest():
                 return
             self.close()
-            time.sleep(pause)  # the owner adds or removes log files just now
+            time.sleep(pause)  # the owner is adding or removing log files
         raise DiskError(f"the log files of {directory} change too fast to be looked at: try again")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         files, self._files = self._files, {}
         for file in files.values():
             file.release()
@@ -107,7 +107,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
     def _hold(self) -> None:
         try:
             for name in self._disk.list(self._directory):
-                with contextlib.suppress(FileNotFoundError):  # removed since: if the manifest names it, it is missing
+                with contextlib.suppress(FileNotFoundError):  # removed since: missing if the manifest names it
                     self._files[name] = self._open(name)
         except BaseException:
             self.close()
@@ -117,7 +117,7 @@ class FrozenView(contextlib.AbstractContextManager["FrozenView"]):
         try:
             file = self._disk.open_read(self._directory / name)
         except PermissionError as error:
-            if _is_of_log(name):  # taken for empty it would be missing without a word
+            if _is_of_log(name):  # treated as empty, it would be missing silently
                 raise DiskError(
                     f"{self._directory / name} may not be read by this user: run this as the user who runs the server"
                 ) from error

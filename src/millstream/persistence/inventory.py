@@ -1,4 +1,4 @@
-"""Looking over a data directory without changing it: the basis of recovery and of a check's report."""
+"""Examination of a data directory without changing it: the basis of recovery and of a check's report."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,14 +17,14 @@ from millstream.persistence.snapshot import damage, examine_snapshot
 from millstream.texts import plural
 
 Progress = Callable[[str, int, int], None]
-"""Called with the present step (``"check"`` or ``"load"``), bytes done and bytes in all; about once a megabyte."""
+"""Callback with the present step (``"check"`` or ``"load"``), bytes done and total bytes, about once a megabyte."""
 
 STEP = 1 << 20
 _KINDS = (manifests.is_segment_name, manifests.is_snapshot_name, manifests.is_pack_name)
 
 
 class Meter:
-    """Counts bytes and calls a :data:`Progress`, at most once a megabyte and at the end."""
+    """Counter of bytes that calls a :data:`Progress`, at most once a megabyte and at the end."""
 
     def __init__(self, what: str, total: int, tell: Progress | None) -> None:
         self._what = what
@@ -34,21 +34,21 @@ class Meter:
         self.base = 0  # Bytes of the files before the present one
 
     def at(self, done: int) -> None:
-        """Report the progress: bytes done of the present file."""
+        """Report the number of bytes done in the present file."""
         done += self.base
         if self._tell is not None and done - self._reported >= STEP:
             self._reported = done
             self._tell(self._what, done, self._total)
 
     def finish(self) -> None:
-        """All is done."""
+        """Report that all bytes are done."""
         if self._tell is not None:
             self._tell(self._what, self._total, self._total)
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedSegment:
-    """One log file as found."""
+    """One log file with the results of its examination."""
 
     entry: SegmentEntry  # Its entry in the manifest
     header: FileHeader | None  # Its header; None if the file is shorter than one
@@ -73,14 +73,14 @@ def examine(
 
 @contextmanager
 def _opened(disk: Disk, directory: Path, entry: SegmentEntry) -> Iterator[tuple[DiskFile, FileHeader | None]]:
-    """A log file and its header; None if the file is shorter than one."""
+    """Open a log file and yield it with its header; None if the file is shorter than a header."""
     path, expected = directory / entry.name, FileHeader.of(entry.identity, entry.first)
     with closing(open_file(disk, path, f"the records from {entry.first} on")) as file:
         yield file, None if file.size() < HEADER_SIZE else read_header(file, path, expected)
 
 
 def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None) -> LogCorruptError | None:
-    """Why the log cannot go on from this file to the next: the error to raise, or None."""
+    """Return an error if the log cannot continue from this file to the next; otherwise None."""
     result, path = found.result, directory / found.entry.name
     if result.state is TailState.WHOLE or (result.state is TailState.TORN and following is None):
         expected = result.first + result.records
@@ -100,7 +100,7 @@ def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None)
 
 
 def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tuple[str, int]]:
-    """Files of the log that the manifest does not name, and one that was not switched to; each with its size."""
+    """Return log files that the manifest does not name, including an unused new manifest, each with its size."""
     named = {*manifest.names, *(pack.name for pack in manifest.packs)} if manifest else set()
     return [
         (name, size_of(disk, directory / name))
@@ -110,10 +110,10 @@ def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tupl
 
 
 def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: str, size: int) -> bool:
-    """True if a file that the manifest does not name may hold records that are nowhere else.
+    """Return True if a file that the manifest does not name may hold records that no other file has.
 
-    It does not if it is empty, if the snapshot made it superfluous, or if it is a snapshot of records that the log has.
-    Such a snapshot was never finished, or was followed by another. A pack is named before it holds an entry.
+    It has none if it is empty, if the snapshot replaced it, or if it is a snapshot of records that the log has. Such a
+    snapshot was never finished, or was replaced by another. The manifest names a pack before the pack holds an entry.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first
@@ -136,7 +136,7 @@ def _is_obsolete(disk: Disk, directory: Path, manifest: Manifest, name: str) -> 
 
 
 def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
-    """The unnamed files, all safe to remove: leftovers of a crash while a log file or a snapshot was being added."""
+    """Return the unnamed files, all safe to remove after a crash during the creation of a file; raise if one is not."""
     found = unnamed(disk, directory, manifest)
     for name, size in found:
         if holds_records(disk, directory, manifest, name, size):
@@ -152,7 +152,7 @@ def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
 
 
 def size_of(disk: Disk, path: Path) -> int:
-    """Bytes of a file; 0 if it is not there."""
+    """Return the size of a file in bytes; 0 if it does not exist."""
     try:
         with closing(disk.open_read(path)) as file:
             return file.size()
@@ -163,9 +163,9 @@ def size_of(disk: Disk, path: Path) -> int:
 def take_inventory(
     disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None = None
 ) -> Iterator[tuple[ExaminedSegment, SegmentEntry | None]]:
-    """Examine the snapshot and each log file in order; yields a log file with the manifest's next.
+    """Examine the snapshot and each log file in order; yield each log file with the manifest's next one.
 
-    It reads only header, size and seal of a pack: a start must not take longer with more entries in packs.
+    Of a pack, only header, size and seal are read: a start must not take longer with more entries in packs.
     """
     for pack in manifest.packs:
         expect_pack(disk, directory, pack)
@@ -188,7 +188,7 @@ def take_inventory(
 
 
 def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Callable[[int], None]) -> Iterator[bytes]:
-    """Read again the records of a file that was examined."""
+    """Yield the records of an examined file, read again."""
     header, result, path = found.header, found.result, directory / found.entry.name
     if header is None or not result.records:
         return
@@ -210,7 +210,7 @@ def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Calla
 def segment_payloads(
     disk: Disk, directory: Path, entry: SegmentEntry, following: SegmentEntry, tick: Callable[[int], None]
 ) -> Iterator[bytes]:
-    """Read a sealed log file once, and prove meanwhile that it is whole and that ``following`` goes on from it."""
+    """Yield the records of a sealed log file, and check that it is whole and that ``following`` continues it."""
     doing = f"cannot read {directory / entry.name}"
     with ExitStack() as stack:
         file, header = tried(lambda: stack.enter_context(_opened(disk, directory, entry)), doing)

@@ -1,7 +1,8 @@
-"""One process per data directory: the ``lock`` file is locked while its owner lives, and names that owner.
+"""The lock of a data directory: the owner locks the ``lock`` file while it lives, and the file names the owner.
 
 Its content is one line of JSON, ``{"pid": 4711, "address": "unix:/run/millstream.sock"}``; ``address`` is null until
-the owner can be reached. It is left in place at the end, so its content alone does not mean that the owner still lives.
+the owner accepts connections. The file stays at the end, so its content alone does not prove that the owner still
+lives.
 """
 
 import contextlib
@@ -16,44 +17,44 @@ from millstream.persistence.disk import FULL, Disk, DiskLock, read_file
 
 NAME = "lock"
 
-_TRIES = 100  # of a lock file that is removed meanwhile
+_TRIES = 100  # attempts, if the lock file is removed meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The holder of a data directory, or its last one."""
+    """The present or last holder of a data directory."""
 
-    pid: int  # Its process
+    pid: int  # Its process id
     address: str | None = None  # Address at which it serves, as given to ``Log.announce``
 
     def encode(self) -> bytes:
-        """The lock file's content."""
+        """Return the lock file's content."""
         return json.dumps({"pid": self.pid, "address": self.address}).encode() + b"\n"
 
 
 def read_owner(disk: Disk, directory: Path) -> Owner | None:
-    """The owner that the lock file names; None without a readable one."""
+    """Return the owner that the lock file names; None if it cannot be parsed or does not exist."""
     data = read_file(disk, directory / NAME, 65536)
     try:
         facts = {} if data is None else json.loads(data)
         return Owner(int(facts["pid"]), None if facts["address"] is None else str(facts["address"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None  # being written just now, or not ours
+        return None  # being written now, or not a lock file of Millstream
 
 
 def write_owner(lock: DiskLock, owner: Owner) -> None:
-    """Write the holder of a lock to its file. A full disk is ignored, since the text does not keep anyone out."""
+    """Write the lock's holder into the file. A full disk is ignored, since the text does not keep anyone out."""
     try:
         lock.write(owner.encode())
     except OSError as error:
         if error.errno not in FULL:
             raise
-        with contextlib.suppress(OSError):  # emptying it needs no room; the earlier owner has it no more
+        with contextlib.suppress(OSError):  # emptying it needs no space; the earlier owner does not hold it any more
             lock.write(b"")
 
 
 def take_lock(disk: Disk, directory: Path) -> DiskLock:
-    """Take the lock and write this process into it."""
+    """Take the lock and write this process's id into the file."""
     for _ in range(_TRIES):
         try:
             lock = disk.lock(directory / NAME)

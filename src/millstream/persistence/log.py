@@ -1,9 +1,9 @@
-"""The log: one sequence of atomic records, each durable before anything built on it is shown to anyone.
+"""The log: one sequence of atomic records, each durable before any client sees an effect of it.
 
-The caller keeps the promise so, with group commit::
+The caller ensures this with group commit::
 
     position = log.append(payload)        # loop thread: the change is made in memory
-    ...                                   # more commands of the same turn
+    ...                                   # more commands in the same turn of the event loop
     log.write(); log.sync()               # worker thread: one write, one fdatasync for all of them
     ...                                   # send replies that wait for a position <= log.durable
 
@@ -11,15 +11,14 @@ Duties of the caller when the disk fails:
 
 ``DiskError``
     The log is poisoned: every later ``append``, ``write`` and ``sync`` raises. Records above ``durable`` may or may not
-    be on disk, and trying again would lie. Show nothing above ``durable``, and end the process; the next start
+    be on disk, and a retry could report a false success. Show nothing above ``durable``, and end the process; a start
     recovers the records on the disk.
 
 ``DiskFullError`` (from ``write`` or ``sync``)
     Space, open files or memory have run out. Nothing of the refused records is on disk, and the log keeps them, in
-    order, under their positions. The change they stand for is in the caller's memory already. So show nothing above
-    ``durable``, turn further writes away, and call ``write`` again when there is space (``free()`` tells). Reads of
-    durable data go on. To meet a full disk before a write fails, watch ``free()`` and turn writes away while it is
-    below a floor.
+    order, under their positions. Their changes are in the caller's memory already. So show nothing above ``durable``,
+    refuse further writes, and call ``write`` again when ``free()`` reports space. Reads of durable data continue. To
+    prevent a failed write, watch ``free()`` and refuse writes while it is below a minimum.
 
 Files of a data directory:
 
@@ -28,25 +27,25 @@ Files of a data directory:
 - ``snapshot-<last position>-<identity>.snap`` (see ``snapshot``);
 - ``pack-<number>-<identity>.pack`` (see ``packs``);
 - ``lock`` (see ``lockfile``);
-- ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
+- ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to examine.
 
-Memory and disk never differ in which files make up the log. :meth:`Log._switch` is the one place that replaces the
-manifest, and from its renaming on memory holds the new one, even if a later step fails. If it is unknown whether the
-renaming took place, or will stay, the log is poisoned; a poisoned log removes nothing.
+Memory and disk always have the same list of files. Only :meth:`Log._switch` replaces the manifest, and after the rename
+memory holds the new one, even if a later step fails. If it is unknown whether the rename took place or is durable, the
+log is poisoned; a poisoned log removes nothing.
 
-The directory is that of the lock, whatever becomes of its path. The log checks that the path still leads there before
-it writes a group, before it promises one, and before it switches the manifest. If not, it is poisoned.
+The log uses the locked directory, even if its path changes. It checks that the path still leads there before it writes
+a group, before it reports one as durable, and before it replaces the manifest. If not, it is poisoned.
 
-A consistent copy of a directory in use takes three steps:
+Three steps make a consistent copy of a directory in use:
 
 1. Read the manifest (``read_manifest``).
 2. Copy the files it names in its order: the snapshot, then the log files.
 3. Write the manifest that was read as the copy's manifest.
 
-Each of these files stays as it is while it is named, except the last log file, which grows. A copy of it may end in the
-middle of a record, and a start from the copy cuts that, as after a crash. A rewriting may remove a file before it is
-copied (``FileNotFoundError``, or the open file stays readable): start over with the manifest. Such a copy holds every
-record that was durable when it was begun, whole, and perhaps later ones.
+No file changes while the manifest names it, except the last log file, which grows. Its copy may end in the middle of a
+record, and a start from the copy cuts that record, as after a crash. A rewrite may remove a file before it is copied
+(``FileNotFoundError``; an open file stays readable): start over with the manifest. Such a copy holds every record that
+was durable at its start, whole, and perhaps later ones.
 """
 
 import contextlib
@@ -78,20 +77,20 @@ _LOOK = "`millstream log check {}` shows the damage, the loss and the remedy"
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The files of a log, open, up to a position that is written."""
+    """The open files of a log up to a written position."""
 
-    manifest: Manifest  # Which they are
-    last: int  # The position
-    files: Sequence[tuple[DiskFile, int]]  # Each, with how many of its bytes count
+    manifest: Manifest  # Manifest that names them
+    last: int  # The written position
+    files: Sequence[tuple[DiskFile, int]]  # Each file with the number of its valid bytes
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the files."""
         for file, _ in self.files:
             file.close()
 
 
 class Log:
-    """An open log; made by :meth:`open`.
+    """An open log; :meth:`open` creates it.
 
     ``append`` belongs to one thread, ``write`` and ``sync`` to one other at a time; ``close`` may come from either.
     """
@@ -107,16 +106,16 @@ class Log:
         self._header = opened.header
         self._size = opened.size
         self._others = opened.sizes  # bytes of the log's other files, by name
-        self._before = sum(opened.sizes.values())  # bytes of them all
+        self._before = sum(opened.sizes.values())  # total bytes of these files
         self._sealed = opened.sealed
         self._segment_bytes = segment_bytes
         self._entropy = entropy
         self.appended = self.written = self.durable = opened.last
         self._gate = threading.Lock()  # guards _pending and appended
-        self._pending: list[bytes] = []  # appended, not yet taken by write()
+        self._pending: list[bytes] = []  # appended, and not taken by write() yet
         self._io = threading.RLock()  # guards everything below, and the file
-        self._batch: list[bytes] = []  # taken, not on disk: refused by a full disk, or being written
-        self._busy = False  # the file and the fields above are being changed together
+        self._batch: list[bytes] = []  # taken by write() and not on disk: refused by a full disk, or being written
+        self._busy = False  # True while the file and the fields above change together
         self._failure: str = ""
         self._closed = False
 
@@ -130,9 +129,9 @@ class Log:
         segment_bytes: int = SEGMENT_BYTES,
         entropy: Entropy = os.urandom,
     ) -> tuple["Log", RecoveredLog]:
-        """Open a data directory, made if it is not there, and recover it.
+        """Open a data directory, created if missing, and recover it.
 
-        Everything is verified before this returns; ``RecoveredLog.payloads()`` then reads it once more, to apply it.
+        Everything is verified before this returns; ``RecoveredLog.payloads()`` then reads it once more to apply it.
         """
         disk = disk or RealDisk()
         path = Path(directory)
@@ -163,12 +162,12 @@ class Log:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files of the log."""
+        """Total size of the log's files, in bytes."""
         return self._size + self._before
 
     @property
     def snapshot_bytes(self) -> int:
-        """Bytes of the snapshot, 0 without one."""
+        """Size of the snapshot in bytes, 0 without one."""
         made = self._manifest.snapshot
         return 0 if made is None else self._others[made.name]
 
@@ -178,27 +177,27 @@ class Log:
         return bool(self._failure)
 
     def announce(self, address: str) -> None:
-        """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach."""
+        """Write this process's address, such as ``"unix:/run/x.sock"``, into the lock file, so that others attach."""
         owner = Owner(os.getpid(), address)
         tried(lambda: write_owner(self._lock, owner), f"cannot write the lock file of {self._directory}")
 
     def free(self) -> int:
-        """Bytes that may still be written to the disk."""
+        """Return the number of bytes that may still be written to the disk."""
         return tried(lambda: self._disk.free(self._directory), f"cannot find the free space of {self._directory}")
 
     def total(self) -> int:
-        """Bytes the file system of the data directory has in all."""
+        """Return the total size in bytes of the data directory's file system."""
         doing = f"cannot find the size of the file system of {self._directory}"
         return tried(lambda: self._disk.total(self._directory), doing)
 
     def held(self) -> list[bytes]:
-        """Records that were appended and are not written, oldest first."""
+        """Return the records that were appended and not written yet, oldest first."""
         with self._io, self._gate:
             return [*self._batch, *self._pending]
 
     @property
     def unwritten(self) -> int:
-        """Bytes of the records that no write has taken; this waits for no disk."""
+        """Size in bytes of the records that no write has taken yet; this never waits for the disk."""
         with self._gate:
             return sum(map(len, self._pending))
 
@@ -218,7 +217,7 @@ class Log:
             return self.appended
 
     def write(self) -> int:
-        """Hand all buffered records to the operating system in one write.
+        """Pass all buffered records to the operating system in one write.
 
         Returns:
             The last position written.
@@ -242,7 +241,7 @@ class Log:
             return self.written
 
     def sync(self) -> int:
-        """Bring everything written to the medium.
+        """Make everything written durable.
 
         Returns:
             The last durable position.
@@ -257,7 +256,7 @@ class Log:
             return self.durable
 
     def replay(self) -> Iterator[bytes]:
-        """The snapshot's payloads and every record appended since, read back; appends are forbidden meanwhile."""
+        """Yield the snapshot's payloads and every later record from disk; appends are forbidden meanwhile."""
         with self._io:
             self.write()
             examined = [found for found, _ in take_inventory(self._disk, self._directory, self._manifest)]
@@ -267,7 +266,7 @@ class Log:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
 
     def files(self, last: int) -> LogFiles:
-        """Its files as they are now, open, for a replica that begins with this log; renames do not matter."""
+        """Open the log's present files for a replica that loads them; later renames do not matter."""
         with self._io, contextlib.ExitStack() as opened:
             self._check()
             made = self._manifest.snapshot
@@ -288,14 +287,14 @@ class Log:
 
     @property
     def count(self) -> int:
-        """The number of its files."""
+        """Number of the log's files."""
         return len(self._manifest.names)
 
     def begin_rewrite(self) -> Rewrite | None:
-        """Go on in a new log file, so that everything written so far is in files that change no more; see ``rewrite``.
+        """Begin a new log file, so that all earlier files never change again; see ``rewrite``.
 
         Returns:
-            The rewriting that is possible now; None without one.
+            The possible rewrite; None if there is nothing to rewrite.
         """
         with self._io:
             self._check()
@@ -307,11 +306,11 @@ class Log:
             return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
 
     def rewritten(self, rewrite: Rewrite, synced: Iterable[int] = ()) -> Iterator[bytes]:
-        """The payloads of the snapshot that was made, or is being made, before it takes the place of anything."""
+        """Yield the payloads of the new snapshot, complete or still being written, before the log uses it."""
         return snapshot_payloads(self._disk, self._directory, rewrite.target, synced=synced)
 
     def add_pack(self) -> PackWriter:
-        """Begin a pack. The manifest names it before it holds an entry, so that none of its bytes is ever a stray."""
+        """Begin a pack. The manifest names it before it holds an entry, so that it is never a stray file."""
         with self._io:
             self._check()
             old = self._manifest
@@ -330,7 +329,7 @@ class Log:
             return pack
 
     def end_pack(self, pack: PackWriter) -> None:
-        """Seal a pack, or close it as it is after an error; the manifest then has the number of bytes that count."""
+        """Seal a pack, or close it as it is after an error; the manifest then records its number of valid bytes."""
         ended = pack.end()
         with self._io:
             self._check()
@@ -339,7 +338,7 @@ class Log:
         pack.close()
 
     def commit_rewrite(self, rewrite: Rewrite, gone: Collection[int] = ()) -> None:
-        """Let the new snapshot take the place of its sources. It must be whole and synced.
+        """Replace the sources by the new snapshot, which must be whole and synced.
 
         ``gone`` has the numbers of packs that neither the snapshot nor a later record needs.
         """
@@ -369,10 +368,10 @@ class Log:
             self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot in")
 
     def remove_obsolete(self) -> None:
-        """Remove leftovers of rewriting: snapshots that are not part of the log, and files that one replaced.
+        """Remove leftovers of rewrites: snapshots that are not part of the log, and files that one replaced.
 
-        May be called in parallel to anything else, but not while a snapshot is being made. Large files take long to
-        remove.
+        This may run in parallel to anything else, except while a snapshot is being written. It takes long for large
+        files.
         """
         try:
             for name in self._removable():
@@ -381,7 +380,7 @@ class Log:
             raise disk_error(f"cannot remove files that are not needed from {self._directory}", error) from error
 
     def _removable(self) -> list[str]:
-        """Names that :meth:`remove_obsolete` may remove, by the manifest in memory, which must be the one on disk."""
+        """Return the names that :meth:`remove_obsolete` may remove; the manifest in memory must equal that on disk."""
         with self._io:
             self._check()
             self._expect_place()
@@ -393,9 +392,9 @@ class Log:
             return [name for name in names if is_snapshot_name(name) or name in obsolete]
 
     def close(self) -> None:
-        """Write, sync and seal the rest, and let the directory go. A second call does nothing.
+        """Write, sync and seal what is buffered, and release the directory. A second call does nothing.
 
-        A poisoned log is only let go.
+        A poisoned log is only released.
         """
         with self._io:
             if self._closed:
@@ -409,19 +408,19 @@ class Log:
             finally:
                 self._closed = True
                 self._failure = self._failure or f"the log in {self._directory} is closed"
-                with contextlib.suppress(OSError):  # closing promises nothing; important bytes were synced
+                with contextlib.suppress(OSError):  # important bytes were synced before
                     self._file.close()
                 self._lock.release()
 
     def abandon(self) -> None:
-        """In a forked child: close its copies of the parent's files, and write nothing.
+        """Close a forked child's copies of the parent's files, and write nothing.
 
-        Otherwise the directory would stay locked for as long as the child lives. No lock is taken: the thread that held
-        it is not in the child.
+        Otherwise the directory would stay locked while the child lives. This takes no thread lock, since the thread
+        that held it does not exist in the child.
         """
         self._closed = True
         self._failure = f"the log in {self._directory} belongs to the process this one was forked from"
-        with contextlib.suppress(OSError):  # it is important that they are closed
+        with contextlib.suppress(OSError):  # errors do not matter: the files only need to be closed
             self._file.close()
         with contextlib.suppress(OSError):
             self._lock.release()
@@ -429,11 +428,11 @@ class Log:
     def _check(self) -> None:
         if self._failure:
             raise DiskError(self._failure)
-        if self._busy:  # KeyboardInterrupt or the like came out of a write: its progress is unknown
+        if self._busy:  # an exception such as KeyboardInterrupt left a write: its progress is unknown
             raise self._poison("go on with", OSError("the last write was interrupted"))
 
     def _expect_place(self) -> None:
-        """Make sure that a start on this directory's path finds these writes."""
+        """Raise unless a start on this directory's path would find these writes."""
         reason = self._lock.displaced()
         if not reason and (what := self._file.displaced(self._size)):
             reason = f"{self._directory / self._manifest.segments[-1].name} {what}"
@@ -449,13 +448,13 @@ class Log:
         return DiskError(self._failure)
 
     def _datasync(self) -> None:
-        """One fdatasync, which covers all writes so far; a promise is for a start on the directory's path."""
+        """Make all writes so far durable by one fdatasync, and check that the directory's path still leads here."""
         datasync(self._file)
         self._expect_place()
         self.durable = self.written
 
     def _put(self, data: bytes) -> None:
-        """Append to the file; on a full disk leave it as it was before. The caller ends being busy."""
+        """Append to the file; on a full disk restore its earlier size. The caller clears ``_busy``."""
         self._busy = True
         try:
             put(self._file, data)
@@ -469,7 +468,7 @@ class Log:
         self._sealed = False
 
     def _take_back(self) -> None:
-        """Cut the remains of a refused write, durably: the next write must follow the last whole record."""
+        """Remove the remains of a refused write, durably: the next write must follow the last whole record."""
         try:
             self._file.truncate(self._size)
             self._datasync()
@@ -477,7 +476,7 @@ class Log:
             raise self._poison("truncate", error) from error
 
     def _seal(self) -> None:
-        """Say in the file that all of it is durable, so that damage found later cannot pass for a torn write."""
+        """Mark in the file that all of it is durable, so that later damage is not mistaken for a torn write."""
         if self._sealed:
             return
         self._put(encode_seal(self._header, self.written + 1 - self._header.first))
@@ -489,7 +488,7 @@ class Log:
         self._busy = False
 
     def _roll(self) -> None:
-        """Go on in a new log file; records of the old one are durable before the new one is part of the log."""
+        """Continue in a new log file; records of the old one are durable before the new one is part of the log."""
         self.sync()
         self._seal()
         first = self.written + 1
@@ -511,7 +510,7 @@ class Log:
         self._size, self._sealed = HEADER_SIZE, False
 
     def _switch(self, manifest: Manifest, others: dict[str, int], doing: str, *staged: str) -> None:
-        """Replace the manifest. Memory follows at once: nothing here is done by a manifest that is not on disk."""
+        """Replace the manifest on disk and then in memory, so that memory never has one that is not on disk."""
         self._expect_place()
         try:
             stage_manifest(self._disk, self._directory, manifest)
@@ -521,7 +520,7 @@ class Log:
             name_manifest(self._disk, self._directory)
         except OSError as error:
             if NEW_NAME not in self._there():
-                raise self._poison(doing, error) from error  # it may have been renamed all the same
+                raise self._poison(doing, error) from error  # it may have been renamed in spite of the error
             raise self._refused(doing, error, NEW_NAME, *staged) from error
         self._manifest, self._others, self._before = manifest, others, sum(others.values())
         self._sync_names()
@@ -533,20 +532,20 @@ class Log:
             raise self._poison("sync the directory of", error) from error
 
     def _there(self) -> list[str]:
-        """The names in the directory; empty if the system refuses to list them."""
+        """Return the names in the directory; empty if the system refuses to list them."""
         try:
             return self._disk.list(self._directory)
         except OSError:
             return []
 
     def _refused(self, doing: str, error: OSError, *names: str) -> DiskError:
-        """The error to raise when files could not be made; the log goes on if there can be more room, and they go."""
+        """Return the error for files that were not created; if space ran out, remove them so the log can continue."""
         if error.errno in FULL and self._discard(*names):
             return disk_error(f"cannot {doing} {self._directory / self._manifest.segments[-1].name}", error)
         return self._poison(doing, error)
 
     def _discard(self, *names: str) -> bool:
-        """Remove files that are not yet part of the log; whether that worked."""
+        """Remove files that are not part of the log yet; return True on success."""
         for name in names:
             try:
                 self._disk.remove(self._directory / name)

@@ -1,20 +1,20 @@
-"""The manifest: which files make up the log, in order. Switched as a whole by a rename.
+"""The manifest: the ordered list of the log's files. A rename replaces it as a whole.
 
 ``MANIFEST`` is two lines of text: JSON, then ``crc32 `` and the CRC-32 of the first line (without its line end) as
 eight hex digits. The JSON object has
 
-- ``format``: 1 as long as there was never a snapshot, then 2, which programs without snapshots refuse. From the first
+- ``format``: 1 until the first snapshot, then 2, which programs without snapshots refuse. From the first
   pack on it is 3, which programs without packs refuse;
 - ``snapshot``: null, or ``{"name", "last", "identity"}`` of the file that replaces all records before the first
   segment. These are its name, the position of its last record, and the mark and seed of its header;
 - ``segments``: a list of ``{"name", "first", "identity"}``: file name, position of its first record, and the mark and
-  seed of its header. So a file of the same name from elsewhere is noticed. Only the last is appended to;
-- ``obsolete`` (format 2): segments that the snapshot made superfluous, in the same form. They may still be there, and
-  may be removed; no other file of records ever is;
+  seed of its header. They reveal another file of the same name. Only the last one is appended to;
+- ``obsolete`` (format 2): segments that the snapshot replaced, in the same form. They may still exist, and
+  may be removed; no other file of records may be removed;
 - ``packs`` (format 3): a list of ``{"name", "number", "identity", "bytes", "sealed"}`` of files that hold entries.
-  ``identity`` is the mark and seed of its header. ``bytes`` is how many of its bytes count: null while it is being
+  ``identity`` is the mark and seed of its header. ``bytes`` is the number of its valid bytes: null while it is being
   filled, or if its writer was killed. ``sealed`` is true if a seal ends them;
-- ``gone`` (format 3): packs that the snapshot made superfluous, in the same form, as ``obsolete``;
+- ``gone`` (format 3): packs that the snapshot replaced, in the same form, like ``obsolete``;
 - ``next_pack`` (format 3): the number of the next pack. No number is ever used again.
 """
 
@@ -31,7 +31,7 @@ from millstream.persistence.frame import HEADER_SIZE, NEWER, FormatError
 
 NAME = "MANIFEST"
 NEW_NAME = "MANIFEST.new"
-MAX_BYTES = 1 << 26  # a manifest is read whole; this is a million segments
+MAX_BYTES = 1 << 26  # limit, since a manifest is read whole; enough for a million segments
 FORMATS = (1, 2, 3)
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
@@ -39,12 +39,12 @@ _SNAPSHOT = re.compile(r"snapshot-[0-9]{20}-[0-9a-f]{16}\.snap")
 _PACK = re.compile(r"pack-[0-9]{20}-[0-9a-f]{16}\.pack")
 
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""The errors from JSON that is not as this program writes it."""
+"""Exceptions from JSON that does not have this program's form."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """One log file."""
+    """One log file in the manifest."""
 
     name: str  # Inside the data directory
     first: int  # Position of its first record
@@ -67,24 +67,24 @@ class PackEntry:
     name: str  # Inside the data directory
     number: int  # From 1; never used again
     identity: str  # ``FileHeader.identity`` of it
-    bytes: int | None = None  # Bytes that count; None while it is being filled, or if its writer was killed
-    sealed: bool = False  # A seal ends them
+    bytes: int | None = None  # Number of valid bytes; None while it is being filled, or if its writer was killed
+    sealed: bool = False  # True if a seal ends them
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The log's files."""
+    """The list of the log's files."""
 
     segments: tuple[SegmentEntry, ...]  # In order; the last one is appended to
     snapshot: SnapshotEntry | None = None  # Snapshot of the records before them, if there is one
     obsolete: tuple[SegmentEntry, ...] = ()  # Segments with all their records in the snapshot
     packs: tuple[PackEntry, ...] = ()  # In order of their numbers
-    gone: tuple[PackEntry, ...] = ()  # Packs that the log before the snapshot may need, and this one does not
+    gone: tuple[PackEntry, ...] = ()  # Packs that only the log before the snapshot may need
     next_pack: int = 1  # Number of the next pack
 
     @property
     def names(self) -> frozenset[str]:
-        """The files that hold the log's records."""
+        """Names of the files that hold the log's records."""
         names = {segment.name for segment in self.segments}
         return frozenset(names if self.snapshot is None else names | {self.snapshot.name})
 
@@ -94,12 +94,12 @@ class Manifest:
         return 1 if self.snapshot is None else self.snapshot.last + 1
 
     def encode(self) -> bytes:
-        """The file's bytes."""
+        """Return the file's bytes."""
         line = json.dumps(self.facts()).encode()
         return line + b"\ncrc32 %08x\n" % crc32(line)
 
     def facts(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Return the JSON object."""
         made = self.snapshot
         facts: dict[str, Any] = {
             "format": 1 if made is None else 2,
@@ -115,7 +115,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> "Manifest":
-        """Read a manifest."""
+        """Parse a manifest; raise if it is damaged or of a newer format."""
         line, _, rest = data.partition(b"\n")
         if rest != b"crc32 %08x\n" % crc32(line):
             raise LogCorruptError(
@@ -130,7 +130,7 @@ class Manifest:
                     version=int(facts["format"]),
                 )
             return cls.of(facts)
-        except MISSHAPEN as reason:  # its checksum is right: it was written so
+        except MISSHAPEN as reason:  # its checksum is correct, so it was written in this form
             raise LogCorruptError(
                 f"{path} names no files of a log ({type(reason).__name__}: {reason}). Nothing was changed",
                 path=str(path),
@@ -139,7 +139,7 @@ class Manifest:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> "Manifest":
-        """The manifest that :meth:`facts` tells of."""
+        """Return the manifest of a JSON object from :meth:`facts`."""
         made = facts["snapshot"]
         if made is not None and not (_is_plain(made["name"], made["last"]) and is_snapshot_name(made["name"])):
             raise ValueError(f"{made['name']!r} is not a snapshot")
@@ -187,53 +187,53 @@ def _identity(text: object) -> str:
 
 
 def _is_plain(name: object, position: object) -> bool:
-    """A name inside the directory, and a number that is a position."""
+    """Return True for a name inside the directory and a number that is a position."""
     there = isinstance(name, str) and "/" not in name and "\0" not in name
     return there and isinstance(position, int) and 0 <= position < 2**63
 
 
 def segment_name(first: int) -> str:
-    """The name of the log file that starts with this position; names sort as positions do."""
+    """Return the name of the log file that starts with this position; names sort like positions."""
     return f"log-{first:020d}.seg"
 
 
 def is_segment_name(name: str) -> bool:
-    """True if :func:`segment_name` could have made it."""
+    """Return True if a name has the form of :func:`segment_name`."""
     return name.startswith("log-") and name.endswith(".seg")
 
 
 def snapshot_name(last: int, identity: str) -> str:
-    """The name of the snapshot of this identity that holds all up to this position. No two have the same."""
+    """Return the name of a snapshot of all records up to this position; the identity makes it unique."""
     return f"snapshot-{last:020d}-{identity}.snap"
 
 
 def is_snapshot_name(name: str) -> bool:
-    """True if :func:`snapshot_name` could have made it."""
+    """Return True if a name has the form of :func:`snapshot_name`."""
     return _SNAPSHOT.fullmatch(name) is not None
 
 
 def snapshot_last(name: str) -> int:
-    """The position in the name of a snapshot."""
+    """Return the position in the name of a snapshot."""
     return int(name[9:29])
 
 
 def snapshot_identity(name: str) -> str:
-    """The identity in the name of a snapshot."""
+    """Return the identity in the name of a snapshot."""
     return name[30:].removesuffix(".snap")
 
 
 def pack_name(number: int, identity: str) -> str:
-    """The name of the pack of this number and identity."""
+    """Return the name of the pack with this number and identity."""
     return f"pack-{number:020d}-{identity}.pack"
 
 
 def is_pack_name(name: str) -> bool:
-    """True if :func:`pack_name` could have made it."""
+    """Return True if a name has the form of :func:`pack_name`."""
     return _PACK.fullmatch(name) is not None
 
 
 def read_manifest(disk: Disk, directory: Path) -> Manifest | None:
-    """The manifest of a data directory, or None if it has none."""
+    """Return the manifest of a data directory, or None if it has none."""
     path = directory / NAME
     data = read_file(disk, path, MAX_BYTES)
     return None if data is None else Manifest.decode(data, path)

@@ -1,19 +1,19 @@
-"""A pack: a file of entries that no record of the log holds any more. Filled once from its beginning, then only read.
+"""A pack: a file of entries that no record of the log holds any more. It is filled once and then only read.
 
 The file is a header and frames as in a log file (see ``frame``), with a magic of its own and the pack's number in place
 of a position. Each frame holds one opaque payload, an extent (:mod:`millstream.engine.streams.extents`). A seal ends a
 full pack. Its name has its number and its identity.
 
-The order of writing keeps each promise:
+The order of writing makes it safe:
 
 1. The header, synced; the file's name; then the manifest names the pack. So a pack that the manifest does not name
-   holds no entry, or a rewriting let it go.
-2. Extents, synced and read back. Only then may a record refer to them, since after the next rewriting the pack is the
+   holds no entry, or a rewrite released it.
+2. Extents, synced and read back. Only then may a record refer to them, since after the next rewrite the pack is the
    only place of their entries.
-3. At the end a seal, and the manifest has the number of bytes that count.
+3. At the end a seal; then the manifest gets the number of valid bytes.
 
-After an error that leaves its content unknown, and after a restart, a pack is not written to any more. So the rest of a
-batch may follow the bytes that count. A start reads only header, size and seal. So damage in between never stops a
+After an error that leaves its content unknown, and after a restart, a pack is not written to any more. So a part of a
+batch may follow the valid bytes. A start reads only header, size and seal. So damage in between never stops a
 start; it is an error for a reader of these entries.
 """
 
@@ -39,13 +39,13 @@ from millstream.persistence.segment import Scan, ScanResult, TailState, assess, 
 
 
 def new_pack(number: int, entropy: Entropy) -> PackEntry:
-    """Name and identity for a pack."""
+    """Return a new pack's manifest entry."""
     identity = FileHeader.new(number, entropy, PACK_MAGIC).identity
     return PackEntry(pack_name(number, identity), number, identity)
 
 
 def begin_pack(disk: Disk, directory: Path, entry: PackEntry) -> "PackWriter":
-    """Make an empty pack, on the medium; its name is durable after ``sync_directory``."""
+    """Create an empty pack on the medium; its name is durable after ``sync_directory``."""
     file = disk.create(directory / entry.name)
     try:
         put(file, _header(entry).encode())
@@ -61,20 +61,20 @@ def _header(entry: PackEntry) -> FileHeader:
 
 
 class PackWriter:
-    """A pack that is being filled, by one thread at a time."""
+    """Writer that fills one pack, used by one thread at a time."""
 
     def __init__(self, file: DiskFile, path: Path, entry: PackEntry) -> None:
         self._file = file
         self._path = path
-        self.entry = entry  # as the manifest has it
+        self.entry = entry  # its entry in the manifest
         self._count = 0  # extents so far
-        self._size = HEADER_SIZE  # bytes that count
-        self._closed = False  # nothing is written any more
+        self._size = HEADER_SIZE  # valid bytes
+        self._closed = False  # True if nothing may be written any more
 
     def add(self, extents: Sequence[bytes]) -> list[tuple[int, int]]:
-        """Write extents, sync them and read them back; return the offset and the bytes of each frame.
+        """Write extents, sync them and read them back; return offset and size of each frame in bytes.
 
-        After a ``DiskFullError`` of the write it may be tried again. Otherwise the pack takes no more: end it.
+        After a ``DiskFullError`` of the write, the call may be repeated. After other errors the pack is closed: end it.
         """
         if self._closed:
             raise DiskError(f"{self._path} takes no more entries: end it and begin another pack")
@@ -87,7 +87,7 @@ class PackWriter:
         return places
 
     def _write(self, data: bytes) -> None:
-        self._closed = True  # until all of it is known to be there
+        self._closed = True  # until all of it is known to be on the medium
         try:
             try:
                 put(self._file, data)
@@ -106,7 +106,7 @@ class PackWriter:
         self._closed = False
 
     def end(self) -> PackEntry:
-        """Write no more; seal it if it is whole. Return its entry from now on."""
+        """End the pack, with a seal if it is whole. Return its final manifest entry."""
         if not self._closed:
             try:
                 self._write(encode_seal(_header(self.entry), self._count))
@@ -118,13 +118,13 @@ class PackWriter:
         return replace(self.entry, bytes=self._size)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 @contextmanager
 def _opened(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[DiskFile]:
-    """A pack with its header and size right."""
+    """Open a pack and check its header and size."""
     path = directory / entry.name
     with closing(open_file(disk, path, "entries that are in no other file")) as file:
         read_header(file, path, _header(entry))
@@ -136,7 +136,7 @@ def _opened(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[DiskFile]
 
 
 def expect_pack(disk: Disk, directory: Path, entry: PackEntry) -> None:
-    """Raise an error unless a pack is there with its header, size and seal. No entry in it is read."""
+    """Raise an error unless a pack exists with correct header, size and seal. This reads none of its entries."""
     path = directory / entry.name
     with _opened(disk, directory, entry) as file:
         if not entry.sealed:
@@ -155,7 +155,7 @@ def _scan(file: DiskFile, entry: PackEntry) -> Scan:
 def examine_pack(
     disk: Disk, directory: Path, entry: PackEntry, tick: Callable[[int], None] | None = None
 ) -> ScanResult:
-    """Read a pack to the end of the bytes that count; the result's ``records`` are its extents."""
+    """Read a pack to the end of its valid bytes; the result's ``records`` are its extents."""
     expect_pack(disk, directory, entry)
     with _opened(disk, directory, entry) as file:
         scan = _scan(file, entry)
@@ -166,7 +166,7 @@ def examine_pack(
 
 
 def pack_damage(path: Path, entry: PackEntry, result: ScanResult) -> str:
-    """The damage of a pack in one sentence, or nothing."""
+    """Return the damage of a pack in one sentence; empty if there is none."""
     if result.state is TailState.WHOLE:
         return ""
     if entry.bytes is None and result.state is TailState.TORN:
@@ -178,7 +178,7 @@ def pack_damage(path: Path, entry: PackEntry, result: ScanResult) -> str:
 
 
 def extents_of(disk: Disk, directory: Path, entry: PackEntry) -> Iterator[tuple[int, bytes]]:
-    """The whole extents before the first damage, each with the offset of its frame."""
+    """Yield the whole extents before the first damage, each with the offset of its frame."""
     with _opened(disk, directory, entry) as file:
         at = HEADER_SIZE
         for run in _scan(file, entry).runs():

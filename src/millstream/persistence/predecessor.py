@@ -1,9 +1,9 @@
-"""The sources of a snapshot, if they are still there: a way back if the snapshot cannot be used.
+"""The sources of a snapshot, if they still exist: a replacement for a snapshot that cannot be used.
 
-A rewriting switches the manifest first and removes the replaced files afterwards. If the snapshot is gone or damaged by
-then, the log files listed as obsolete still hold every record, after an older snapshot if there was one. They are used
-only if all of it is proved whole and without a gap. They may need the packs that the rewriting let go, so these must be
-there too. Only reads.
+A rewrite replaces the manifest first and removes the old files afterwards. If the snapshot is missing or damaged before
+that, the log files listed as obsolete still hold every record, after an older snapshot if there was one. They are used
+only if all of them are proved whole and without a gap. They may need the packs that the rewrite released, so these must
+exist too. This module only reads.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from millstream.persistence.snapshot import damage, examine_snapshot
 
 
 def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
-    """A manifest of the same records without this one's snapshot; None if they are not all there."""
+    """Return a manifest of the same records without this one's snapshot; None if the files are incomplete."""
     if manifest.snapshot is None:
         return None
     names = frozenset(disk.list(directory))
@@ -28,7 +28,7 @@ def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
 
 
 def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
-    """The manifest that a start uses instead: the predecessor of this one if the snapshot cannot be used, else None."""
+    """Return this manifest's predecessor if its snapshot cannot be used; otherwise None."""
     made, names = manifest.snapshot, frozenset(disk.list(directory))
     if made is None or not any(entry.name in names for entry in manifest.obsolete):
         return None
@@ -37,22 +37,21 @@ def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
             return None
     except LogCorruptError:
         pass
-    except FormatError:  # a newer program's
+    except FormatError:  # written by a newer program
         return None
     return predecessor(disk, directory, manifest)
 
 
 def effective_manifest(disk: Disk, directory: Path, manifest: Manifest) -> Manifest:
-    """The manifest that a start uses: this one, or its predecessor if its snapshot cannot be used.
+    """Return the manifest that a start uses: this one, or its predecessor if its snapshot cannot be used.
 
-    Any program that reads a directory without starting on it must use the same, or it would copy and report another
-    log.
+    Programs that only read a directory must use the same manifest. Otherwise they would copy and report another log.
     """
     return fallback_of(disk, directory, manifest) or manifest
 
 
 def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]:
-    """From the latest snapshot back; the last one begins with the first record there ever was."""
+    """Yield possible manifests, from the latest older snapshot back; the last one begins with the first record ever."""
     assert manifest.snapshot is not None
     replaced = sorted((entry for entry in manifest.obsolete if entry.name in names), key=lambda entry: entry.first)
     packs = sorted((*manifest.packs, *manifest.gone), key=lambda entry: entry.number)

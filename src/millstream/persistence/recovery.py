@@ -1,4 +1,4 @@
-"""Opening a data directory: verify everything, cut a torn tail loudly, refuse damage; then hand the records out."""
+"""Opening a data directory: verify everything, cut and report a torn tail, refuse damage, then yield the records."""
 
 import errno
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ from millstream.texts import plural
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """The findings and repairs of an opening."""
+    """The findings and repairs of opening a data directory."""
 
     records: int  # Whole records, all durable now
-    bytes: int  # Bytes of the log files they are in
+    bytes: int  # Bytes of the log files that hold them
     segments: int  # Number of log files
     first: int  # Position of the first record held (or of the next one to come, if there is none)
     last: int  # Position of the last record; ``first - 1`` if there is none
@@ -40,16 +40,16 @@ class RecoveryReport:
     # Whole records among those bytes: written, never confirmed durable, after a record that was lost
     torn_records: int = 0
     torn_offset: int = 0  # Offset of the cut in the last file
-    torn_path: Path | None = None  # File the cut bytes were put in; None if nothing was cut
+    torn_path: Path | None = None  # File with the cut bytes; None if nothing was cut
     torn_reason: str = ""  # Fault at the cut; empty if none
     snapshot_last: int = 0  # Position of the last record that the snapshot replaces; 0 without one
     snapshot_bytes: int = 0  # Bytes of the snapshot; 0 without one
-    # Why the snapshot that the manifest named could not be used, so that the log files it was made from were; empty if
-    # it could
+    # The reason why the manifest's snapshot could not be used, so that its source log files were used; empty if
+    # it was usable
     fallback_reason: str = ""
 
     def sentence(self) -> str:
-        """One line for a person: the recovered records and the cut."""
+        """Return one line for a person: the recovered records and the cut."""
         text = f"{plural(self.records, 'record')} in {plural(self.segments, 'log file')} ({self.bytes} bytes)"
         if self.snapshot_last:
             first = plural(self.snapshot_last, "record")
@@ -66,7 +66,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """The records found at opening."""
+    """The records found when the data directory was opened."""
 
     _disk: Disk
     _directory: Path
@@ -76,9 +76,9 @@ class RecoveredLog:
     _on_progress: Progress | None
 
     def payloads(self) -> Iterator[bytes]:
-        """The snapshot's payloads, then each record's in order, position ``report.first`` first.
+        """Yield the snapshot's payloads, then each record's in order, from position ``report.first`` on.
 
-        Memory is bounded by the largest.
+        Memory is bounded by the largest payload.
         """
         base = self.report.snapshot_bytes
         meter = Meter("load", base + sum(found.result.end for found in self._files), self._on_progress)
@@ -93,19 +93,19 @@ class RecoveredLog:
 
 @dataclass(slots=True)
 class Opened:
-    """The state that the log goes on with after recovery."""
+    """The state with which the log continues after recovery."""
 
-    manifest: Manifest  # As it is on disk
+    manifest: Manifest  # Manifest as on disk
     file: DiskFile  # The last log file, open for appending
     header: FileHeader  # Its header
     size: int  # Its bytes
     last: int  # Position of the last record
-    sealed: bool  # Nothing was written since the last seal
+    sealed: bool  # True if nothing was written since the last seal
     sizes: dict[str, int]  # Bytes of the log's other files, by name
 
 
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
-    """Make a new file with this content, on the medium; its name is durable after ``sync_directory``."""
+    """Create a file with this content on the medium; its name is durable after ``sync_directory``."""
     with closing(disk.create(path)) as file:
         put(file, data)
         datasync(file)
@@ -114,9 +114,9 @@ def write_whole(disk: Disk, path: Path, data: Data) -> None:
 def stage_segment(
     disk: Disk, directory: Path, first: int, entropy: Entropy
 ) -> tuple[SegmentEntry, FileHeader, DiskFile]:
-    """Make a new, empty log file. It belongs to the log once its name is durable and a manifest names it.
+    """Create a new, empty log file. It belongs to the log once its name is durable and a manifest names it.
 
-    It stays open for appending: when the manifest names it, nothing may keep the log from going on in it.
+    It stays open for appending: after the manifest names it, nothing may prevent the log from continuing in it.
     """
     header = FileHeader.new(first, entropy)
     entry = SegmentEntry(segment_name(first), first, header.identity)
@@ -131,24 +131,24 @@ def stage_segment(
 
 
 def stage_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Write a manifest, on the medium, under the name of one that is to be switched to."""
+    """Write the next manifest to the medium, under the name of a new manifest."""
     write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
 
 
 def name_manifest(disk: Disk, directory: Path) -> None:
-    """Make the staged manifest the one, in one step that a crash cannot halve; durable after ``sync_directory``."""
+    """Replace the manifest by the staged one, in one atomic step; durable after ``sync_directory``."""
     disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)
 
 
 def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, durably, while no process has another one in memory."""
+    """Replace the manifest durably; no process may have another one in memory."""
     stage_manifest(disk, directory, manifest)
     name_manifest(disk, directory)
     disk.sync_directory(directory)
 
 
 def begin_segment(disk: Disk, directory: Path, first: int, entropy: Entropy, manifest: Manifest) -> Manifest:
-    """Let the log consist of one new, empty file, durably; the rest of the manifest stays."""
+    """Make the log consist of one new, empty file, durably; everything else in the manifest stays."""
     entry, _, file = stage_segment(disk, directory, first, entropy)
     file.close()
     disk.sync_directory(directory)
@@ -160,8 +160,8 @@ def begin_segment(disk: Disk, directory: Path, first: int, entropy: Entropy, man
 def recover(
     disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
 ) -> tuple[Opened, RecoveredLog]:
-    """Bring a locked data directory to a state to append to, with everything that was found durable."""
-    # The process before may have died between a rename and its directory sync: the names that we read must stay.
+    """Make a locked data directory ready for appending; return its state and the durable records found."""
+    # The last process may have died between a rename and its directory sync: make the names read here durable.
     disk.sync_directory(directory)
     manifest = read_manifest(disk, directory)
     if manifest is None:
@@ -193,7 +193,7 @@ def recover(
 
 
 def _found(disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None) -> list[ExaminedSegment]:
-    """The log files, one going on from the other."""
+    """Return the examined log files; raise if one does not continue the one before."""
     found = []
     for one, following in take_inventory(disk, directory, manifest, on_progress):
         if error := gap(directory, one, following):
@@ -203,16 +203,16 @@ def _found(disk: Disk, directory: Path, manifest: Manifest, on_progress: Progres
 
 
 def _fall_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[str]) -> None:
-    """Make this the manifest, durably, before anything else is done by it."""
+    """Make this the manifest, durably, before anything else uses it."""
     if manifests.NEW_NAME in leftovers:
         disk.remove(directory / manifests.NEW_NAME)
     switch_manifest(disk, directory, manifest)
 
 
 def _sync_parents(disk: Disk, directory: Path) -> None:
-    """Make the names of a new data directory and of those above it durable.
+    """Make the names of a new data directory and of its parents durable.
 
-    The process that made them may have died before it synced them, and from then on they look like any other.
+    The process that created them may have died before it synced them, and a later start cannot detect that.
     """
     for above in directory.absolute().parents:
         try:
@@ -220,16 +220,16 @@ def _sync_parents(disk: Disk, directory: Path) -> None:
         except OSError as error:
             if error.errno == errno.EIO:
                 raise
-            # may not be read by this user, or cannot be synced: made by another one, long ago
+            # not readable for this user, or cannot be synced: another user created it long ago
 
 
 def _sync_tail(disk: Disk, path: Path) -> None:
-    """Make the file's content in memory and on the medium the same before it is read.
+    """Make the file's content the same in memory and on the medium before it is read.
 
-    Bytes that a killed process had written but not synced become durable first, since they are about to be shown as
-    recovered. Bytes that a failed sync left in memory only, marked as clean, are forgotten.
+    Bytes that a killed process had written but not synced become durable first, since a start will show them as
+    recovered. Bytes that a failed sync left only in memory, marked as clean, are dropped.
     """
-    with suppress(FileNotFoundError), closing(disk.open_append(path)) as file:  # take_inventory names it and the loss
+    with suppress(FileNotFoundError), closing(disk.open_append(path)) as file:  # take_inventory reports it
         datasync(file)
         file.drop_cache()
 
@@ -280,7 +280,7 @@ def _open_tail(
 
 
 def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: ExaminedSegment) -> Path:
-    """Copy the bytes that are about to be cut into a file of its own, durably."""
+    """Copy the bytes that will be cut into a file of their own, durably."""
     result = last.result
     path = free_name(disk, directory, f"torn-{last.entry.name}-{result.end}")
     with closing(disk.create(path)) as aside:
@@ -291,12 +291,12 @@ def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: ExaminedSegme
 
 
 def free_name(disk: Disk, directory: Path, stem: str) -> Path:
-    """A name with this beginning that no file there has."""
+    """Return a path with this beginning of its name that does not exist yet."""
     names = set(disk.list(directory))
     return directory / next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
 
 
 def copy_from(old: DiskFile, new: DiskFile, start: int, end: int) -> None:
-    """Append the bytes of a file between two places to another one."""
+    """Append the bytes of a file between two offsets to another file."""
     for at in range(start, end, CHUNK):
         put(new, old.read_at(at, min(CHUNK, end - at)))

@@ -1,14 +1,14 @@
-"""Rewriting the log: one snapshot replaces the contents of its sealed files, while the log goes on being written.
+"""Rewriting the log: one snapshot replaces the contents of its sealed files, while the log is still written to.
 
 The steps, and the state after a crash between any two of them::
 
-    Log.begin_rewrite()    a new log file is begun; those before it get no more   the log as it was, in one file more
-    contents, make         the snapshot is written, by another process            ... and a file that nothing names
+    Log.begin_rewrite()    a new log file is begun; earlier ones get no more      the log as it was, in one file more
+    contents, make         another process writes the snapshot                    ... and a file that nothing names
     Log.commit_rewrite()   the manifest names the snapshot, not those files       the new log, and files of no use
-    Log.remove_obsolete()  these are removed                                      the new log
+    Log.remove_obsolete()  the files of no use are removed                        the new log
 
-Making the snapshot reads files that do not change and writes one that no other process has. So it needs no lock, and
-may be given up at any moment. Every file is proved whole while it is read.
+Writing the snapshot reads files that do not change and writes one that no other process has. So it needs no lock, and
+may be abandoned at any moment. Every file is proved whole while it is read.
 """
 
 import json
@@ -25,24 +25,24 @@ from millstream.persistence.snapshot import snapshot_payloads, write_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The sources and the result of one rewriting."""
+    """The sources and the result of one rewrite."""
 
     source: Manifest  # The sealed log files, and the snapshot before them if there is one
     target: SnapshotEntry  # The snapshot to make
 
     def encode(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return json.dumps({"source": self.source.facts(), "target": asdict(self.target)})
 
     @classmethod
     def decode(cls, line: str) -> "Rewrite":
-        """The rewriting that :meth:`encode` encoded."""
+        """Return the rewrite of a line from :meth:`encode`."""
         facts = json.loads(line)
         return cls(Manifest.of(facts["source"]), SnapshotEntry(**facts["target"]))
 
 
 def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progress | None = None) -> Iterator[bytes]:
-    """The payloads of the source in order; if this comes to its end, they were all there."""
+    """Yield the payloads of the source in order; it raises before the end if some are missing."""
     source = rewrite.source
     names = [] if source.snapshot is None else [source.snapshot.name]
     names += [entry.name for entry in source.segments]
@@ -69,6 +69,6 @@ def make(
     payloads: Iterable[bytes],
     read: Callable[[Iterator[bytes]], object] = _read_through,
 ) -> None:
-    """Write the target, and read it back."""
+    """Write the target snapshot, and read it back."""
     write_snapshot(disk, directory, rewrite.target, payloads)
     read(snapshot_payloads(disk, directory, rewrite.target))

@@ -1,4 +1,4 @@
-"""Reading one log file: its whole records in order, then the result on the bytes after them. Never changes anything."""
+"""Reading one log file: its whole records in order, then a verdict on the bytes after them. It only reads."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,38 +19,38 @@ from millstream.persistence.frame import (
     payload_matches,
 )
 
-CHUNK = 1 << 20  # bytes read at once; with one record, all that reading holds in memory
+CHUNK = 1 << 20  # bytes read at once; reading holds in memory only these and one record
 
 
 class TailState(Enum):
-    """The bytes that follow the last whole record of a file."""
+    """The kind of bytes that follow the last whole record of a file."""
 
     WHOLE = "whole"  # nothing
-    TORN = "torn"  # the rest of a write that a crash interrupted, as far as anyone can tell
+    TORN = "torn"  # probably a part of a write that a crash interrupted
     CORRUPT = "corrupt"  # damage to durable bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """The contents of a log file and how it ends."""
+    """The contents of a log file and the state of its end."""
 
     state: TailState  # See :class:`TailState`
     first: int  # Position of the first record the file may hold
     records: int  # Whole records from the start
-    end: int  # Bytes up to the last whole frame; where a damaged or missing one would start
+    end: int  # Bytes up to the last whole frame, where a damaged or missing one would start
     size: int  # Bytes of the file
     whole_behind: int = 0  # Whole records found after ``end``; cutting there would lose them
     reason: str = ""  # One clause that names the fault; empty if whole
-    sealed: bool = False  # The last whole frame is a seal, so everything is known durable
+    sealed: bool = False  # True if the last whole frame is a seal, so everything is known durable
 
     @property
     def rest(self) -> int:
-        """Bytes after ``end``."""
+        """Number of bytes after ``end``."""
         return self.size - self.end
 
 
 def read_header(file: ReadableFile, path: Path, expected: FileHeader | None = None) -> FileHeader:
-    """The header of an open file."""
+    """Read the header of an open file; raise if it is damaged or not the expected one."""
     data = file.read_at(0, HEADER_SIZE)
     try:
         header = FileHeader.decode(data, expected.magic if expected else MAGIC)
@@ -67,7 +67,7 @@ def read_header(file: ReadableFile, path: Path, expected: FileHeader | None = No
 
 
 def open_file(disk: Disk, path: Path, holds: str) -> DiskFile:
-    """Open a file that the log needs; the error of a missing one says what it holds."""
+    """Open a file that the log needs; if it is missing, the error names its contents."""
     try:
         return disk.open_read(path)
     except FileNotFoundError:
@@ -75,7 +75,7 @@ def open_file(disk: Disk, path: Path, holds: str) -> DiskFile:
 
 
 class Scan:
-    """Reads a file's whole records once, in order; afterwards its attributes say how far it came.
+    """One pass over a file's whole records, in order; afterwards the attributes have its final state.
 
     Memory: one chunk, or one record if that is larger.
     """
@@ -87,10 +87,10 @@ class Scan:
         self.end = HEADER_SIZE  # Bytes up to the last whole frame so far
         self.records = 0  # Whole records so far
         self.sealed = False  # The last whole frame is a seal
-        self.misplaced = False  # A whole frame is at ``end``, but it is not the next one
+        self.misplaced = False  # True if a whole frame is at ``end``, but is not the next one
 
     def runs(self) -> Iterator[list[bytes]]:
-        """The payloads, a chunk's worth at a time; a list may be empty."""
+        """Yield lists of payloads, a chunk at a time; a list may be empty."""
         want = CHUNK
         while (left := self.size - self.end) > 0:
             data = self.file.read_at(self.end, min(want, left))
@@ -115,16 +115,16 @@ class Scan:
 
 
 def assess(scan: Scan) -> ScanResult:
-    """The result on a file whose scan has run to its end.
+    """Judge a file after its scan has reached the end.
 
     Bytes after the last whole record are a torn write, unless something proves that the damaged part had been durable:
 
-    - a later frame says so (its ``unsynced``);
-    - the record expected next is found further on, so the damage lies between records;
+    - a later frame shows it (by its ``unsynced``);
+    - the next expected record is found further on, so the damage lies between records;
     - a valid frame there has the wrong index, so records are missing in between.
 
-    The search reads the rest once. Payloads of frames that turn out bad are charged to a budget of twice the rest. When
-    that is used up, the result is corrupt, which loses nothing.
+    The search reads these bytes once. Payloads of damaged frames are charged to a budget of twice the searched bytes.
+    When the budget is used up, the result is corrupt, which loses nothing.
     """
     rest = scan.size - scan.end
     if rest <= 0:
@@ -152,14 +152,14 @@ def assess(scan: Scan) -> ScanResult:
 
 
 def salvage(file: ReadableFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
-    """Whole records after damage: offset, position and payload of each. Not a guess: CRCs are right."""
+    """Yield offset, position and payload of each whole record after damage, confirmed by its CRCs."""
     for at, head, good in _Search(file, header, file.size(), start):
         if good and head.unsynced and head.number >= number:
             yield at, header.first + head.number, file.read_at(at + FRAME_SIZE, head.length)
 
 
 def frame_ends(file: ReadableFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
-    """Step over frames that are known to be whole; return the number of the file's records so far, and the position."""
+    """Step over frames known to be whole; yield the number of records so far and the offset after each frame."""
     at = start
     while at < size and (head := decode_head(header, file.read_at(at, FRAME_SIZE), 0)) is not None:
         at += FRAME_SIZE + head.length
@@ -167,7 +167,7 @@ def frame_ends(file: ReadableFile, header: FileHeader, start: int, size: int) ->
 
 
 class _Search:
-    """Finds frames at any offset: yields where, each valid head, and whether its payload is whole too."""
+    """Search for frames at any offset: yields the offset, each valid head, and True if its payload is whole too."""
 
     def __init__(self, file: ReadableFile, header: FileHeader, size: int, start: int) -> None:
         self.file = file

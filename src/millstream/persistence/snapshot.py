@@ -1,12 +1,12 @@
-"""A snapshot: one file that replaces every record of the log up to a position. Written once, then only read.
+"""A snapshot: one file that replaces every record of the log up to a position. It is written once, then only read.
 
 The file is a header and frames as in a log file (see ``frame``), with a magic of its own. Each frame holds one opaque
 payload, numbered 0, 1, 2, ..., and a seal ends it. Its name has the position and its identity.
 
-Nothing names the file while it is being made. It becomes part of the log when the manifest names it, and only after it
-was synced and read back. Its maker, or another process in parallel, reads it back piece by piece.
+Nothing names the file while it is being written. It becomes part of the log when the manifest names it, and only after
+it was synced and read back. Its writer, or another process in parallel, reads it back piece by piece.
 
-Damage is never cut away, since its contents are nowhere else: a start is refused.
+Damage is never cut away, since no other file has the contents: a start is refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,14 +29,14 @@ from millstream.persistence.manifest import SnapshotEntry, snapshot_name
 from millstream.persistence.segment import Scan, ScanResult, TailState, assess, open_file, read_header
 from millstream.texts import plural
 
-# Bytes after which a snapshot is synced: one sync of a large file would hold up those of the log at the same time
+# Bytes after which a snapshot is synced: one sync of a large file would delay the log's syncs at the same time
 SYNC_BYTES = 8 << 20
-# Bytes that one write has, or more where one payload is larger
+# Bytes of one write, or more if one payload is larger
 WRITE_BYTES = 1 << 18
 
 
 def new_entry(last: int, entropy: Entropy) -> SnapshotEntry:
-    """Name and identity for a snapshot of all records up to a position."""
+    """Return the manifest entry of a new snapshot of all records up to a position."""
     identity = FileHeader.new(last + 1, entropy, SNAPSHOT_MAGIC).identity
     return SnapshotEntry(snapshot_name(last, identity), last, identity)
 
@@ -48,7 +48,7 @@ def write_snapshot(
     payloads: Iterable[bytes],
     on_synced: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Make the file, sealed and on the medium; its name is durable after ``sync_directory``."""
+    """Write the file, sealed and on the medium; its name is durable after ``sync_directory``."""
     header = FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC)
     with closing(disk.create(directory / entry.name)) as file:
         put(file, header.encode())
@@ -64,7 +64,7 @@ def write_snapshot(
 
 
 def _runs(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Small ones together, since each run is a write."""
+    """Join small payloads to runs, since each run is one write."""
     run: list[bytes] = []
     size = 0
     for payload in payloads:
@@ -78,7 +78,7 @@ def _runs(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _sync(file: DiskFile, before: int, on_synced: Callable[[int], None]) -> int:
-    """Bring written bytes to the medium, after this many that are there already; return how many are then.
+    """Make written bytes durable, given the number that already are; return the new number.
 
     Bytes that another process has read back meanwhile may stay in memory, for the next start.
     """
@@ -108,7 +108,7 @@ def examine_snapshot(
 
 
 def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
-    """Bytes of a snapshot that was made a moment ago; only whether it has its seal is looked at."""
+    """Return the size in bytes of a snapshot that was just written; only its seal is checked."""
     with _opened(disk, directory, entry) as (file, header):
         size = file.size()
         head = decode_head(header, file.read_at(size - FRAME_SIZE, FRAME_SIZE), 0)
@@ -119,7 +119,7 @@ def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
 
 
 def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorruptError | None:
-    """Why a snapshot cannot be used: the error to raise, or None."""
+    """Return an error if a snapshot cannot be used; otherwise None."""
     if result.state is TailState.WHOLE and result.sealed:
         return None
     path = directory / entry.name
@@ -141,10 +141,10 @@ def snapshot_payloads(
     tick: Callable[[int], None] | None = None,
     synced: Iterable[int] = (),
 ) -> Iterator[bytes]:
-    """The payloads in order, a whole snapshot's or an error at the end; memory is bounded by the largest."""
+    """Yield the payloads in order; raise at the end if the snapshot is not whole. Memory is bounded by the largest."""
     doing = f"cannot read {directory / entry.name}"
     sizes = iter(synced)
-    first = list(islice(sizes, 1))  # before that there need not be a file
+    first = list(islice(sizes, 1))  # before that the file need not exist
     with ExitStack() as stack:
         file, header = tried(lambda: stack.enter_context(_opened(disk, directory, entry)), doing)
         scan = Scan(file, header, 0)
@@ -158,5 +158,5 @@ def snapshot_payloads(
 
 
 def _size(file: DiskFile, doing: str) -> Iterator[int]:
-    """The size of a file, asked for when this runs."""
+    """Yield the size of a file, read only when the iterator runs."""
     yield tried(file.size, doing)
