@@ -39,7 +39,7 @@ class Word:
     between: str = ""  # Separator of its values in one text; without it, the text is one value
     needed: bool = False  # True if a form requires it
     required: bool = False  # True if the shell requires it
-    usual: str | None = None  # The value in the shell where none is typed
+    usual: str | None = None  # The default in the shell
     values: tuple[str, ...] = ()  # The allowed values
     least: float | None = None  # The lowest number allowed; an int takes whole numbers only
     form: bool = True  # True if a form may set it; otherwise the page or the shell does
@@ -101,8 +101,8 @@ class Word:
 class Together:
     """Several parameters that make one value, such as a choice of entries or a group's new position."""
 
-    read: Callable[[Mapping[str, Any]], Any]  # Makes one value of theirs; raises UsageError
-    words: tuple[Word, ...]  # The words
+    read: Callable[[Mapping[str, Any]], Any]  # Makes one value of the parameters' values; raises UsageError
+    words: tuple[Word, ...]  # The parameters
 
     def value(self, texts: Texts, _default: Any) -> Any:
         """Return the combined value; see :meth:`Word.value`."""
@@ -113,9 +113,9 @@ class Together:
 class Spread:
     """The functions that find the partitions which an action concerns."""
 
-    # Returns the keys in place of a named stream, asked over a line; none if it is not partitioned
+    # Reads the partitions' keys of a stream; none if it is not partitioned
     keys: Callable[[Any, str], Awaitable[Sequence[str]]]
-    # Returns for each of several texts, asked over a line, if their key has their id; None if no word is an id
+    # Reads for each of several texts if its key has its id; None if no parameter is an id
     has: Callable[[Any, Sequence[Texts]], Awaitable[Sequence[bool]]] | None = None
 
 
@@ -129,8 +129,8 @@ class Action:
     parameters: Mapping[str, tuple[Word | Together, Any]]  # Parameters of the function, each with its default
     commands: tuple[str, ...]  # All raw commands that it may run, to check the user's rights
     loses: bool  # True if its undo does not restore all that it removes
-    undo: str  # The action that undoes it; empty where there is none
-    # The word that names the key it writes; ``registry`` where that is the registry of workers, empty where the
+    undo: str  # The action that undoes it; empty if there is none
+    # The parameter that names the key it writes; ``registry`` for the registry of workers, empty if the
     # function finds out
     writes: str
     parts: Spread | None = None  # The way to find partitions; None if it takes one partition's key

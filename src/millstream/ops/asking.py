@@ -32,7 +32,7 @@ class NotAllowedError(NotReadableError):
 
 def unreadable(text: str, stream: str) -> NotReadableError:
     """Return the exception for a refusal that :func:`explained` put into words."""
-    # redis-py takes NOPERM off; the rest is Redis's wording since ACLs exist
+    # redis-py removes NOPERM; the text after it is Redis's wording since ACLs exist
     said = text.removeprefix(f"{stream}: ").lower()
     denied = said.startswith(("noperm", "noauth")) or "no permissions" in said
     return (NotAllowedError if denied else NotReadableError)(text)

@@ -56,13 +56,13 @@ class AuditEntry:
     via: str  # The door: shell, page
     line: str  # The command line that makes the same change
     commands: str  # The raw commands, one a line; a long list is cut
-    undo: str  # The command line that undoes it; empty where there is none
+    undo: str  # The command line that undoes it; empty if there is none
     note: str  # The reason why all or a part of it cannot be undone
     done: int  # Number of steps that were made
     moved: int  # Number of steps that were skipped or refused
-    # Pending entries as they were, for the undo; None where they cannot be read
+    # Pending entries as they were, for the undo; None if they cannot be parsed
     held: tuple[HeldEntry, ...] | None = ()
-    now: str | None = None  # Their holder since then, ``""`` for none; None where they are not pending any more
+    now: str | None = None  # Their holder since then, ``""`` for none; None if they are not pending any more
 
 
 def audit_command(plan: ChangePlan, actor: Actor, change: str) -> Command:

@@ -1,6 +1,6 @@
 """Making a change: each step runs only while the facts from which it was planned are unchanged.
 
-WATCH does not suffice: it ignores changes of a group, a consumer or a pending entry on every server. So one script
+WATCH does not suffice: on all servers, it ignores changes of a group, a consumer or a pending entry. So one script
 (``guarded.lua``) checks the facts, acts, and writes the audit entry, all atomically. If the server or the user cannot
 run scripts, the facts are checked right before the transaction that acts. The transaction reads them once more, so that
 a change in between is at least reported. A cluster may keep the audit stream on another node, so it is written next.

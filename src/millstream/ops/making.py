@@ -60,7 +60,7 @@ class ActionCall:
     line: Line  # Connection to the server
     texts: dict[str, str]  # The user's texts; :meth:`settle` replaces them by looked-up values
     tell: Counting  # Callback with the number of entries counted so far
-    # The preview is forgotten and made again for the confirmation, so the texts must contain the facts that were looked
+    # True if the preview is made again for the confirmation, so that the texts must contain the values that were looked
     # up
     kept: bool
     who: str  # Author of the change, for the record

@@ -143,8 +143,8 @@ class BeforeAfter:
     """One row of the table that a preview shows."""
 
     fact: str  # The fact, in words
-    before: int | str | None  # Present value; None where that is not known
-    after: int | str | None  # Value afterwards; None where that will not be known
+    before: int | str | None  # Present value; None if unknown
+    after: int | str | None  # Value afterwards; None if it will be unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +162,14 @@ class HeldEntry:
 class Undo:
     """The way to undo a change."""
 
-    # The command line, as words; empty where it is ``millstream audit undo`` with the number of the change, or where
+    # The command line, as words; empty if it is ``millstream audit undo`` with the name of the change, or if
     # there is none
     words: tuple[str, ...] = ()
     commands: tuple[Words, ...] = ()  # The raw commands
     held: tuple[HeldEntry, ...] = ()  # Pending entries as they were, for ``millstream audit undo``
-    # Their holder after the change, ``""`` for none; None where they are not pending any more
+    # Their holder after the change, ``""`` for none; None if they are not pending any more
     now: str | None = None
-    note: str = ""  # The reason why all or a part of it cannot be undone; empty where all can
+    note: str = ""  # The reason why all or a part of it cannot be undone; may be empty
 
     @property
     def by_audit(self) -> bool:
@@ -183,7 +183,7 @@ class ChangePlan:
 
     action: str  # Its name: ``group rewind``
     stream: str  # Key of the stream
-    group: str  # Name of the group; empty where it is about none
+    group: str  # Name of the group; empty if it concerns none
     question: str = ""  # The confirmation prompt, with its question mark
     table: tuple[BeforeAfter, ...] = ()  # Before and after
     notes: tuple[str, ...] = ()  # Its other effects: losses, redeliveries, warnings
@@ -193,8 +193,8 @@ class ChangePlan:
     # Its command line, as words, with the facts that were looked up: the same change again is the same line. The
     # preparation of a change fills it in, where it is empty.
     words: tuple[str, ...] = ()
-    key: str = ""  # Key that the steps write, where it is not the stream
-    selection: str = ""  # Its subject, where the steps are only the first ones of many: a part of the digest
+    key: str = ""  # Key that the steps write, if it is not the stream
+    selection: str = ""  # Identity of its subject, if only the first of many steps are included; a part of the digest
     difference: tuple[str, ...] = ()  # Changes of a correction, in lines as ``diff -u`` has them
     removes: bool = False  # True if it removes or renames its subject
     # True if it may lose data between check and step, and so must run as a script

@@ -50,7 +50,7 @@ async def prepare(
         whole = _joined(action, texts, key, concerned)
     elif parts.has is not None:
         whole = _alone(key, concerned[0])
-    else:  # A group's position is one partition's own: the stream's name would move all of them
+    else:  # A group's position belongs to one partition: the stream's name would move all partitions
         return concerned[0]
     words = action.typed({**whole.texts, "key": key})
     return replace(whole, plan=replace(whole.plan, words=words))
@@ -89,7 +89,7 @@ def _joined(action: Action, texts: Texts, stream: str, found: Sequence[Prepared]
     if all(one == settled[0] for one in settled):  # A fact that was looked up may be the same for all
         texts = {name: text for name, text in texts.items() if name in {"key", "ids", "id"}} | settled[0]
     held = tuple(each for plan in plans for each in plan.undo.held)
-    undone = any(plan.undo.words for plan in plans)  # Then a partition that did not change needs no note
+    undone = any(plan.undo.words for plan in plans)  # if so, an unchanged partition needs no note
     notes = dict.fromkeys(plan.undo.note for plan in plans if plan.undo.note and (plan.undo.words or not undone))
     if undone:
         notes["Each partition has an undo of its own: `millstream audit ls` shows them."] = None

@@ -11,7 +11,7 @@ offset  size  field        meaning
                            strips the eighth bit or rewrites line ends destroys it. A snapshot (``snapshot.py``) has
                            ``89 4D 53 53 4E 50 0D 0A`` (``\x89MSSNP\r\n``) instead, a pack (``packs.py``)
                            ``89 4D 53 50 41 4B 0D 0A`` (``\x89MSPAK\r\n``)
-8       2     version      format version, 1; a reader refuses versions it does not know
+8       2     version      format version, 1; a reader refuses other versions
 10      2     header size  32, the offset of the first frame
 12      4     mark         random, each byte nonzero; starts every frame of this file
 16      4     seed         random; starts the CRC of every frame head of this file

@@ -165,7 +165,7 @@ def take_inventory(
 ) -> Iterator[tuple[ExaminedSegment, SegmentEntry | None]]:
     """Examine the snapshot and each log file in order; yield each log file with the manifest's next one.
 
-    Of a pack, only header, size and seal are read: a start must not take longer with more entries in packs.
+    Only header, size and seal of a pack are read: a start must not take longer with more entries in packs.
     """
     for pack in manifest.packs:
         expect_pack(disk, directory, pack)

@@ -403,7 +403,7 @@ class Log:
                 if not self._failure:
                     self.write()
                     self.sync()
-                    with contextlib.suppress(DiskFullError):  # all is durable; the seal only says so
+                    with contextlib.suppress(DiskFullError):  # all is durable; the seal only records it
                         self._seal()
             finally:
                 self._closed = True

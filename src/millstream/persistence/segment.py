@@ -1,4 +1,4 @@
-"""Reading one log file: its whole records in order, then a verdict on the bytes after them. It only reads."""
+"""Reading one log file: its whole records in order, then the result for the bytes after them. It only reads."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ class Scan:
 
 
 def assess(scan: Scan) -> ScanResult:
-    """Judge a file after its scan has reached the end.
+    """Classify the end of a file after its scan is complete.
 
     Bytes after the last whole record are a torn write, unless something proves that the damaged part had been durable:
 

@@ -5,8 +5,8 @@ zero). So the slow way of :class:`~millstream.protocol.reader.CommandReader` wou
 the splitter stops, and the slow way continues from there with Redis's limits and errors.
 
 The bytes are cut at all line ends at once, and then each length is compared with the argument that follows it. An
-argument that contains a line end is cut too, so its length differs, and the slow way reads it. Of very many bytes only
-the next ones are cut at a time, since a caller may take a few commands and then go another way.
+argument that contains a line end is cut too, so its length differs, and the slow way reads it. Only the next part of
+very many bytes is cut at a time, since a caller may take a few commands and then go another way.
 """
 
 # Limit of the lookup tables for the number of arguments and the length of one; larger numbers are computed
@@ -41,7 +41,7 @@ class Splitter:
     @property
     def at(self) -> int:
         """Position in ``data`` after the commands taken so far."""
-        if self._next == len(self._tokens) - 1 and self._end >= len(self.data):  # all that is complete, as most often
+        if self._next == len(self._tokens) - 1 and self._end >= len(self.data):  # usually, all bytes are taken
             return len(self.data) - len(self._tokens[-1])
         if self._seen < self._next:
             self._at += sum(map(len, self._tokens[self._seen : self._next])) + 2 * (self._next - self._seen)

@@ -40,7 +40,7 @@ class ReceivedStream:
         self._given_back = 0  # number of waiting bytes at the last :meth:`give_back`
         self._words: list[bytes] = []  # of the command being read
         self._left = 0  # number of its arguments still missing
-        self._length = -1  # of the word being read; -1 before that is known
+        self._length = -1  # length of the argument being read; -1 before it is known
         self._open: list[list[bytes]] | None = None  # commands after a MULTI
         self._open_words = 0  # number of arguments of these commands
 

@@ -37,7 +37,7 @@ async def find(line: Line, stream: str, entry: str) -> EntryFound:
     groups, rows = await calls(near, about)
     found = [entry_view(stream, row) for row in checked(rows, stream)]
     if not found:
-        await last_ids(near, [stream])  # there is such a stream, at least
+        await last_ids(near, [stream])  # raises if the stream does not exist
     view = found[0] if found else None
     if (refused := refusal(groups)) is not None:
         return EntryFound(stream, entry, view, refused=refused)
@@ -86,7 +86,7 @@ async def newest(
 ) -> list[EntryView]:
     """Return the newest matching entries of all streams together, oldest first."""
     found: list[EntryView] = []
-    most = count if fits is None else _MOST  # few of those looked at may fit
+    most = count if fits is None else _MOST  # few of the entries read may match
     for stream, (start, end) in bounds.items():
         of_one: list[EntryView] = []
         async with aclosing(_pages(line, stream, start, end, most=most, backwards=True)) as pages:

@@ -22,7 +22,7 @@ class EntryStanding:
 
     group: str  # Name of the group
     state: Standing  # See :data:`Standing`
-    # Its holder, idle time and deliveries; None where it is not pending
+    # Its holder, idle time and deliveries; None if it is not pending
     pending: PendingEntry | None = None
 
 
@@ -31,10 +31,10 @@ class EntryFound:
     """One entry and its state in each group."""
 
     stream: str  # Key of the stream
-    id: str  # The id that was asked for
-    entry: EntryView | None  # Its content; None where the stream does not have that id (any more)
+    id: str  # The requested id
+    entry: EntryView | None  # Its content; None if the stream does not have that id (any more)
     standings: tuple[EntryStanding, ...] = ()  # States by group
-    refused: str | None = None  # The reason why the groups are not known; None where they are
+    refused: str | None = None  # The reason why the groups are unknown; None if they are known
 
     @property
     def pending(self) -> bool:
@@ -54,8 +54,8 @@ class EntryGap:
     """A gap between two neighbouring ids where entries are missing."""
 
     after: str  # Id of the entry before; ``"0-0"`` for the start of the stream
-    before: str  # Id of the entry after; the last id that was given, where the newest entries are gone
-    missing: int  # Least number of missing entries
+    before: str  # Id of the entry after; the last generated id, if the newest entries are gone
+    missing: int  # Minimum number of missing entries
     evidence: str  # The evidence for them, in words
 
 

@@ -1,6 +1,6 @@
 """Findings about a group, each with its evidence and the command that helps. Pure.
 
-Each finding follows from known facts and shows them, so that a person can judge it. None guesses at a cause that the
+Each finding follows from known facts and shows them, so that a person can weigh it. None guesses at a cause that the
 facts do not show. Thresholds are arguments.
 """
 
@@ -98,7 +98,7 @@ def _unknown_lag(case: Case) -> Iterable[Advice]:
     evidence |= {"note": lag.repair_note} if lag.repair_note else {}
     says = f"the server does not know the lag: {lag.why}"
     where, raw = (group.stream, group.name), () if lag.repair is None else (lag.repair,)
-    # the same as the raw command, but for the preview, and that it is not made where the group has moved
+    # equal to the raw command, but with a preview, and refused if the group has moved
     remedy = ("group", "rewind", *where, "--to", "+0") if raw else ("group", "show", *where, "--count", "1000000")
     yield case.about("lag-unknown", "hint", says, evidence=evidence, remedy=remedy, raw=raw)
 
@@ -248,7 +248,7 @@ def _abandoned(case: Case, one: ConsumerStatus, others: list[str]) -> Advice:
     where = (group.stream, group.name)
     if others:
         remedy: tuple[str, ...] = ("pending", "claim", *where, "--consumer", one.name, "--to", others[0])
-    else:  # no consumer there could take them: look at the entries first
+    else:  # no other consumer could take them: list the entries first
         remedy = ("pending", "ls", *where, "--consumer", one.name, "--payload")
     return case.about("stuck-consumer", "problem", says, evidence=evidence, remedy=remedy, consumer=one.name)
 

@@ -1,7 +1,7 @@
 """Figures compared with thresholds, for monitoring systems: ok, warning, critical, or unknown with the reason. Pure.
 
-A figure that is not known exactly is judged by its bounds where they suffice. A lag of at least 500 is above 100 in any
-case.
+The bounds of a figure that is not known exactly decide its status where they suffice. A lag of at least 500 is above
+100 in any case.
 """
 
 from collections.abc import Iterable
@@ -98,7 +98,7 @@ def measure(
                 found += _figures(one, seen.at_ms)
         if "groups" in each.missing:
             found += _unknown(each.key, group, each.missing["groups"])
-    for key, why in seen.refused.items():  # it may be one of dead letters
+    for key, why in seen.refused.items():  # it may be a dead-letter stream
         found += [*_unknown(key, group, why), Measured("dead", key, None, None, why=why)]
     return found if letters is None else found + _dead(seen, letters, stream)
 
@@ -141,7 +141,7 @@ def _age(figure: Figure, one: GroupStatus, entry: OldestEntry, now_ms: int) -> M
 
 
 def undecided(seen: StreamsSeen, group: str | None, bounds: CheckBounds) -> list[GroupStatus]:
-    """Return the groups with a lag that is unknown and whose bounds do not decide the status."""
+    """Return the groups with an unknown lag, if its bounds do not decide the status."""
     every = [one for stream in seen.streams for one in stream.groups if group in (None, one.name)]
     return [one for one in every if _status(_figures(one, seen.at_ms)[0], bounds) == "unknown"]
 

@@ -253,7 +253,7 @@ def _reachable(key: str, group: str, entry: str) -> str:
 def _rewound_back(stream: str, group: GroupStatus, here: Ahead, there: Ahead, flag: tuple[str, ...]) -> Undo:
     """Return the undo that sets a group back to its earlier position."""
     commands = (_set(stream, group.name, here.id, group.entries_read),)
-    if here.id == there.id:  # the same line again would count again, and take nothing back
+    if here.id == there.id:  # the same line would count again and undo nothing
         return Undo(commands=commands, note="The group's position did not change: there is nothing to undo.")
     back = order(there.id) < order(here.id)
     words = command_words("group rewind", stream, group.name, options=("--to", here.id, *flag))

@@ -27,8 +27,8 @@ async def cancel(
 ) -> plan.ChangePlan:
     """Cancel the job ID of STREAM in GROUP.
 
-    A job that has not begun never begins. The coroutine of one that runs gets `CancelledError` within a second or so. A
-    plain function sees `msg.cancelled`. A job that has ended since it was looked at is left alone, and the exit code is
+    A job that has not begun never begins. A running coroutine gets `CancelledError` within about a second. A
+    plain function sees `msg.cancelled`. A job that has ended since the preview is left alone, and the exit code is
     1 then.
 
     \b

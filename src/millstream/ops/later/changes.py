@@ -61,7 +61,7 @@ async def cancel(change: ActionCall, stream: Stream, ids: Schedules) -> plan.Cha
     """Remove schedules of STREAM: their entries are never added.
 
     A schedule that was moved, replaced or added after the preview is skipped, and the exit code is then 1.
-    A recurring schedule goes on: `millstream schedule rm` removes it.
+    A recurring schedule continues: `millstream schedule rm` removes it.
 
     \b
     Examples:

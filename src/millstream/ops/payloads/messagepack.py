@@ -50,7 +50,7 @@ def _walk(data: bytes) -> None:
         waiting += inside - 1
         if inside:
             left.append(inside)
-        # every announced value has at least one byte, so a lie is found before anything is walked
+        # every announced value has at least one byte, so a false count is found before its values are scanned
         if waiting > len(data) - at or len(left) > DEEPEST + 1:
             raise ValueError("not MessagePack, or a value with too many parts")
     if waiting:

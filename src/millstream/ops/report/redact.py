@@ -34,7 +34,7 @@ _OPTIONS = frozenset(
     b"MATCH TYPE EX PX NX XX KEEPTTL SYNC ASYNC".split()
 )
 _COUNTED = frozenset(b"MAXLEN MINID LIMIT COUNT BLOCK IDLE RETRYCOUNT ENTRIESREAD".split())
-_BEFORE_ID = frozenset(b"NOMKSTREAM MAXLEN MINID LIMIT ~ =".split())  # words of an XADD
+_BEFORE_ID = frozenset(b"NOMKSTREAM MAXLEN MINID LIMIT ~ =".split())  # arguments of XADD before the id
 _SECRET = re.compile(
     rb"pass|auth|secret|key|token|user|acl|host|ip$|bind|replicaof|slaveof|announce|dir$|file|socket|path"
 )

@@ -60,7 +60,7 @@ class SyncReplicas:
 class Replication:
     """The role of a server in replication, from INFO's section."""
 
-    # Id of the history of changes, which a replica shares with its primary; None where it is not reported
+    # Id of the history of changes, which a replica shares with its primary; None if not reported
     id: str | None
     offset: int | None  # Bytes of that history so far
     backlog_bytes: int | None  # Size of the backlog for replicas that reconnect; None if there is none
@@ -70,7 +70,7 @@ class Replication:
     dialect: str | None = None
     good_replicas: int | None = None  # Replicas that count for ``min-replicas-to-write``; None if it is not set
     needs_replicas: int | None = None  # Value of that setting; None if it was not read or is not reported
-    sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None where that is not set
+    sync: SyncReplicas | None = None  # The state of ``sync-replicas``; None if it is not set
 
     def refusals(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the reasons why a primary refuses writes for missing replicas, with their data; none for a replica."""

@@ -10,7 +10,7 @@ from millstream.ops.words import NEVER, milliseconds, order
 from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 
 STILL_MS = 300_000
-"""Milliseconds of silence, and three times the longest pause so far, after which a query makes no progress."""
+"""Milliseconds of silence after which a query makes no progress; three times its longest pause if that is more."""
 
 
 @dataclass(frozen=True, slots=True)

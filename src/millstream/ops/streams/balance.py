@@ -49,7 +49,7 @@ class StreamBalance:
     stream: str  # Its name
     partitions: tuple[PartitionLoad, ...]  # All current and existing earlier partitions
     nodes: Mapping[str, tuple[PartitionLoad, ...]]  # By host:port; empty without a cluster
-    refused: Mapping[str, str]  # Key -> why it could not be read, in words
+    refused: Mapping[str, str]  # Key -> reason why it could not be read, in words
 
     @property
     def skew(self) -> float | None:

@@ -25,7 +25,7 @@ _PENDING_COUNTED = 10_000
 class Counted:
     """Result of counting entries."""
 
-    entries: int  # Number of entries, as far as they were counted
+    entries: int  # Number of entries counted
     first: str | None = None  # Id of the first; None without any
     last: str | None = None  # Id of the last entry counted; None if there are none
     more: bool = False  # True if there are more

@@ -98,7 +98,7 @@ def named_as(stream: str, error: Failed) -> Failed:
 
 
 def candidates(keys: Iterable[str]) -> set[str]:
-    """Return the streams of which these keys may be partitions, judged by the form of the key."""
+    """Return the streams of which these keys may be partitions, by the form of the keys."""
     return {whole for key in keys if (whole := logical(key)) is not None}
 
 
@@ -194,7 +194,7 @@ def folded(seen: StreamsSeen, layouts: Mapping[str, PartitionLayout]) -> Streams
     whole: dict[str, StreamStatus] = {}
     gone: set[str] = set()
     for stream, layout in layouts.items():
-        keys = {stream, *layout.every_key}  # A sealed stream of the same name is there too
+        keys = {stream, *layout.every_key}  # A sealed stream of the same name exists too
         if (parts := [one for key, one in there.items() if key in keys]) and not keys & seen.refused.keys():
             whole[stream] = _sum(stream, parts, len(layout.keys))
             gone |= keys

@@ -33,7 +33,7 @@ class TrendPoint:
     """One reading of a lag that may be unknown."""
 
     at_ms: float  # Time of the reading
-    value: float | None  # The value; None where it is unknown
+    value: float | None  # The value; None if unknown
     least: float  # Lower bound
     most: float  # Upper bound
 

@@ -106,7 +106,7 @@ async def server_standing(watch: ServerWatch) -> Reading[list[ServerStatus]]:
 
 
 def on_servers(reading: Reading[list[ServerStatus]]) -> list[Advice]:
-    """Return findings about the servers; replicas are judged by their progress since the previous reading."""
+    """Return findings about the servers, also from the progress of replicas since the previous reading."""
     before = reading.before
     earlier = () if before is None else tuple(before.value)
     return servers_advice(reading.value, earlier)

@@ -49,7 +49,7 @@ class ConsoleServer:
         return ELSEWHERE if self.url.startswith(REPORT) else self.url
 
     def command_line(self, *words: str) -> list[str]:
-        """Return the command line of a subcommand for this server; for a report, some lines name its original server.
+        """Return a subcommand's command line for this server; on a report, commands for a server get a placeholder.
 
         An app that is run names its server itself.
         """

@@ -141,7 +141,7 @@ class ServerWatch:
         if kept.under_way is None:
             self._forget(now)
             kept.under_way = asyncio.create_task(self._make(kept, work))
-        # a viewer that leaves must not take the reading from the others
+        # a viewer that leaves must not cancel the reading of other viewers
         under_way = asyncio.shield(kept.under_way)
         if kept.reading is None:
             return await self.answered(under_way)
@@ -182,7 +182,7 @@ class ServerWatch:
         return len(self._kept)
 
     def leave(self) -> None:
-        """Keep all readings but exclude them from the interval, after the only viewer left."""
+        """Keep all readings, but ignore them when computing the interval, after the only viewer left."""
         for kept in self._kept.values():
             kept.left = True
 
