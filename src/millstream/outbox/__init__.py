@@ -1,4 +1,4 @@
-"""The outbox of a SQL database: entries that belong to a transaction (extra ``outbox``).
+"""The outbox of a SQL database: entries published as part of a transaction (extra ``outbox``).
 
 ``add`` inserts a row in the caller's transaction. A relay (``millstream outbox relay``, or ``app.outbox(engine)``) adds
 the entries of committed rows to their streams, once each. See docs/worker/outbox.md.

@@ -1,1 +1,1 @@
-"""Schedules of an app: publishing at a later time, and moving what is due into its stream."""
+"""Scheduled entries of an app: publish them for a later time, and move due ones into their stream."""

@@ -1,4 +1,4 @@
-"""Declaring recurring schedules in code, and putting them on the server while programs run."""
+"""Declare recurring schedules in code, and store or change them on the server while programs run."""
 
 import time
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from millstream.worker.registering import Registering
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-_KEEP = 1_000  # Entries that the stream of a schedule with a handler keeps, about
+_KEEP = 1_000  # Approximate number of entries kept in the stream of a schedule with a handler
 
 
 @dataclass(frozen=True)
 class Fire:
-    """One firing of a schedule, as its handler gets it.
+    """One firing of a schedule, passed to its handler.
 
     Attributes:
         name: name of the schedule.
@@ -43,12 +43,12 @@ class Fire:
 
     @property
     def late(self) -> float:
-        """Seconds since the time in the timetable."""
+        """Seconds that have passed since the time in the timetable."""
         return max(time.time() - self.scheduled / 1000, 0.0)
 
 
 class Declaring(Registering):
-    """The part of an app that knows its recurring schedules."""
+    """The part of an app that declares recurring schedules."""
 
     def schedule(
         self,
@@ -71,19 +71,19 @@ class Declaring(Registering):
 
         Args:
             cron: minute, hour, day of the month, month and day of the week, such as ``"0 3 * * *"``.
-            every: seconds, or a text such as ``"6h"``, instead of a cron line: a grid that begins in 1970.
-            offset: seconds, or a text, that moves this grid.
+            every: interval instead of a cron line, in seconds or as a text such as ``"6h"``. It counts from 1970.
+            offset: shift of the interval's times, in seconds or as a text.
             tz: the time zone of the cron line, such as ``"Europe/Berlin"``.
-            jitter: seconds, or a text, by which a firing may be late, so that many do not start together.
-            catch_up: the firings after a time in which no worker ran: ``"latest"`` one for all that were missed,
-                ``"none"`` only those that are late by ``grace`` at most, ``"all"`` each, at most a thousand.
+            jitter: longest delay of a firing, in seconds or as a text, so that many do not start together.
+            catch_up: firings to make up for after a time in which no worker ran. ``"latest"``: one for all missed
+                firings. ``"none"``: only firings late by ``grace`` at most. ``"all"``: each firing, at most a thousand.
             grace: seconds, or a text.
-            overlap: ``"skip"`` drops a firing while an earlier one is not handled.
-            name: of the schedule, unique on the server; the function's unless given.
+            overlap: ``"skip"`` drops a firing while the handler has not finished an earlier one.
+            name: name of the schedule, unique on the server; the function's name by default.
             stream: publish to this stream at these times, and run no function.
-            content: of the entry in that stream.
-            key: of the entry, if that stream is partitioned; see :meth:`millstream.App.publish`.
-            options: of the subscriber, such as ``retry=``; see :meth:`subscriber`.
+            content: content of the entry in that stream.
+            key: partition key of the entry, if that stream is partitioned; see :meth:`millstream.App.publish`.
+            options: options of the subscriber, such as ``retry=``; see :meth:`subscriber`.
 
         Returns:
             A decorator. The function may take a :class:`Fire`.
@@ -126,7 +126,7 @@ class Declaring(Registering):
                 raise ConfigError(f"{name_of(handler)}: schedule(stream=) runs no function. Leave stream= out.")
             own = checked_name("schedule", name or name_of(handler))
             declare(own, STREAM + own, ["MAXLEN", "~", _KEEP, "*", "name", own], own)
-            if tag_of(STREAM + own) == STREAM + own:  # In the stream's slot of a cluster
+            if tag_of(STREAM + own) == STREAM + own:  # Put the dead-letter stream in the same cluster slot
                 options.setdefault("dead", f"{{{STREAM + own}}}:dead")
             return self.subscriber(StreamSub(STREAM + own, group=own), **options)(handler)
 
@@ -134,7 +134,7 @@ class Declaring(Registering):
 
 
 class RecurringSchedules:
-    """The recurring schedules of an app's server."""
+    """The recurring schedules stored on an app's server."""
 
     def __init__(self, line: Callable[[], Line]) -> None:
         self._line = line
@@ -154,25 +154,25 @@ class RecurringSchedules:
         grace: float | str = 60,
         key: str | bytes | float | None = None,
     ) -> None:
-        """Have entries published at the times of a cron line or an interval, until it is removed.
+        """Publish entries at the times of a cron line or an interval, until the schedule is removed.
 
         Args:
-            name: of the schedule; one of that name is replaced.
-            cron: as for :meth:`millstream.App.schedule`, like the others.
+            name: name of the schedule; it replaces a schedule of the same name.
+            cron: as for :meth:`millstream.App.schedule`, like the other options of the timetable.
             stream: key of the stream.
-            content: of the entries.
-            every: instead of ``cron``.
-            offset: of the grid of ``every``.
-            tz: of the cron line.
-            jitter: of each firing.
-            catch_up: the firings after a time in which no worker ran.
-            grace: of ``catch_up="none"``.
-            key: of each entry, if the stream is partitioned.
+            content: content of the entries.
+            every: interval instead of ``cron``.
+            offset: shift of the times of ``every``.
+            tz: time zone of the cron line.
+            jitter: longest delay of a firing, different for each.
+            catch_up: firings to make up for after a time in which no worker ran.
+            grace: largest delay of a firing with ``catch_up="none"``.
+            key: partition key of each entry, if the stream is partitioned.
 
         Raises:
             ConfigError: an option is invalid, or code declares a schedule of that name.
             UsageError: the stream is partitioned, and the content has no key.
-            PayloadError: the content has no form as an entry.
+            PayloadError: the content cannot be written as an entry.
         """
         checked_name("put", name)
         table = timetable.timetable(
@@ -184,31 +184,33 @@ class RecurringSchedules:
         await recurring.put(self._line(), Recurring(name, table, stream, (b"*", *fields), key=chosen))
 
     async def remove(self, name: str) -> bool:
-        """Remove a schedule, and the firing that waits; False if there is none.
+        """Remove a schedule and its pending firing; return False if there is no such schedule.
 
-        One that the code of a living worker declares comes back within a minute: pause it instead.
+        A schedule that the code of a running worker declares comes back within a minute: pause it instead.
 
         Args:
-            name: of the schedule.
+            name: name of the schedule.
         """
         return await recurring.remove(self._line(), name)
 
     async def pause(self, name: str) -> bool:
-        """Stop the firings until the schedule is resumed; False if there is no such schedule.
+        """Stop the firings until the schedule is resumed; return False if there is no such schedule.
 
         Args:
-            name: of the schedule.
+            name: name of the schedule.
         """
         return await recurring.pause(self._line(), name, paused=True)
 
     async def resume(self, name: str) -> bool:
-        """Go on; missed firings are made up for as ``catch_up`` says. False if there is no such schedule.
+        """Resume a schedule; return False if there is no such schedule.
+
+        Its option ``catch_up`` decides about the missed firings.
 
         Args:
-            name: of the schedule.
+            name: name of the schedule.
         """
         return await recurring.pause(self._line(), name, paused=False)
 
     async def list(self) -> list[Recurring]:
-        """Every recurring schedule that the server knows."""
+        """Return every recurring schedule on the server."""
         return await recurring.listed(self._line())

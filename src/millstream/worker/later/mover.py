@@ -1,8 +1,9 @@
-"""The mover: a task of each app that adds what is due to its stream.
+"""The mover: a task of each app that adds scheduled entries to their stream when they are due.
 
-Any number of movers may look at once, in any process: one step of the server removes a schedule and adds its entry. So
-turns only save work. The mover whose turn it is looks four times a second, the others once a second. On a server that
-has schedules, which a worker learns with its beat, each searches for their streams. No wake-up could be lost.
+Any number of movers may run at once, in any process: one script on the server removes a schedule and adds its entry.
+Movers take turns only to save work. The mover that has the turn looks four times a second, the others once a second.
+A worker reads with its heartbeat whether the server has schedules. If it has, each mover searches for their streams.
+Movers poll, so no wake-up can be lost.
 """
 
 import asyncio
@@ -32,11 +33,11 @@ _LONGEST_PAUSE = 10.0
 
 @dataclass(slots=True)
 class Moved:
-    """Counters of one stream."""
+    """Counters of one stream's schedules."""
 
     moved: int = 0  # Schedules that became entries
     dropped: int = 0  # Schedules that expired
-    skipped: int = 0  # Firings that came while an earlier one was not handled
+    skipped: int = 0  # Firings dropped because an earlier one was not finished
     refused: int = 0  # Times that the server refused an entry
 
 
@@ -51,7 +52,7 @@ class ScheduledStream:
 
 
 class Mover:
-    """Moves what is due over a line that others use as well."""
+    """Move due schedules into their streams, over a shared connection."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Mover:
     ) -> None:
         self._line = line
         self._hand_over = hand_over  # Adds the entry of a schedule elsewhere, since its stream is sealed
-        self._wanted = wanted  # The server has schedules, as far as is known
+        self._wanted = wanted  # True if the server had schedules at the last heartbeat
         self._name = secrets.token_hex(6)
         self._watched: dict[str, ScheduledStream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,34 +71,34 @@ class Mover:
 
     @property
     def counts(self) -> dict[str, Moved]:
-        """Counters by stream."""
+        """The counters by stream."""
         return {stream: one.counts for stream, one in self._watched.items()}
 
     @property
     def lines(self) -> dict[str, Line]:
-        """The line to each stream's node."""
+        """The connection to each stream's node, by stream."""
         return {stream: one.line for stream, one in self._watched.items()}
 
     def start(self) -> None:
-        """Go on in the background."""
+        """Start the tasks in the background."""
         self._loop = asyncio.get_running_loop()
         self._tasks.append(asyncio.create_task(self.run(), name="millstream-mover"))
         for stream in self._watched:
             self._tasks.append(asyncio.create_task(self._follow(stream)))
 
     async def stop(self) -> None:
-        """End; a step that is under way may still be carried out."""
+        """Cancel the tasks; the server may still carry out a step under way."""
         tasks, self._tasks, self._loop = self._tasks, [], None
         await cancel_all(tasks)
 
     def watch_soon(self, stream: str) -> None:
-        """Look at this stream too, from now on; from any thread."""
+        """Add a stream to the watched streams; safe to call from any thread."""
         if self._loop is not None and stream not in self._watched:
             with contextlib.suppress(RuntimeError):  # The loop has ended
                 self._loop.call_soon_threadsafe(self.watch, [stream])
 
     def watch(self, streams: Iterable[str]) -> None:
-        """Look at these streams too, from now on."""
+        """Add streams to the watched streams."""
         for stream in streams:
             if stream not in self._watched:
                 self._watched[stream] = ScheduledStream(self._line().near(stream))
@@ -105,35 +106,38 @@ class Mover:
                     self._tasks.append(asyncio.create_task(self._follow(stream)))
 
     async def run(self) -> None:
-        """Search for as long as the task runs."""
+        """Search for streams with schedules until the task is cancelled."""
         while True:
             if self._wanted():
                 await self.search()
             await asyncio.sleep(_SEARCH)
 
     async def _follow(self, stream: str) -> None:
-        """Look at one stream: each has a task, so a node of a cluster that is down holds up no other."""
+        """Move the due schedules of one stream, again and again.
+
+        Each stream has its own task, so a cluster node that is down does not delay the streams on other nodes.
+        """
         loop = asyncio.get_running_loop()
         while True:
             await self.look(stream)
             await asyncio.sleep(max(self._watched[stream].look_at - loop.time(), 0.0))
 
     async def turn(self) -> None:
-        """Move all that is due now."""
+        """Move all schedules that are due now."""
         await self.search()
         for stream in list(self._watched):
             while await self.look(stream):
                 pass
 
     async def search(self) -> None:
-        """Learn which streams have schedules."""
+        """Find the streams that have schedules, and watch them."""
         try:
             self.watch(await admin.streams(self._line()))
         except Exception as error:  # noqa: BLE001 - the next search may succeed
             self._refused("", error)
 
     async def look(self, stream: str) -> bool:
-        """Move what is due in one stream; True if something was moved or dropped."""
+        """Move the due schedules of one stream; return True if any was moved, dropped or refused."""
         one, loop = self._watched[stream], asyncio.get_running_loop()
         keys = schedule.keys(stream, schedule.mover_key(stream))
         try:
@@ -189,13 +193,13 @@ class Mover:
 
     @staticmethod
     def _again(one: ScheduledStream) -> float:
-        """Seconds until the next look after an error."""
+        """Return the delay in seconds before the next look after an error."""
         return min(0.2 * 2.0**one.failures, _LONGEST_PAUSE) * random.uniform(0.8, 1.2)
 
     @staticmethod
     def _pause(left: float) -> float:
-        """Seconds until the next look, where the next schedule is due in so many."""
-        # A bit after it is due: the server's milliseconds are whole
+        """Return the delay in seconds before the next look, given the seconds until the next schedule is due."""
+        # Wait one millisecond longer: the server rounds its clock down to milliseconds
         return min(max(left + 0.001, 0.0), _LOOK * random.uniform(0.8, 1.2))
 
     def _refused(self, stream: str, error: Exception) -> None:

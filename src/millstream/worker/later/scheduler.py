@@ -1,4 +1,7 @@
-"""The scheduler: a task of each app that places the next firing of recurring schedules."""
+"""The scheduler: a task of each app that plans the next firing of each recurring schedule.
+
+To place a firing is to store it as a scheduled entry that waits for its time; the mover adds that entry when it is due.
+"""
 
 import asyncio
 import dataclasses
@@ -17,7 +20,7 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-_DECLARE = 60.0  # Seconds between two declarations of what code declares
+_DECLARE = 60.0  # Seconds between two declarations of the schedules in code
 
 _SEARCH = 5.0  # Seconds between two searches for schedules that were put on the server
 
@@ -25,7 +28,7 @@ _LONGEST = 60.0
 
 
 class Scheduler:
-    """Places firings over a line that others use as well."""
+    """Place firings of recurring schedules, over a shared connection."""
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class Scheduler:
     ) -> None:
         self._line = line
         self._scheduled = scheduled
-        self._any_known = any_known  # Some stream has schedules: a recurring one is noted there before it is put
+        self._any_known = any_known  # Report whether any stream has schedules
         self._declared = {one.name: one for one in declared}
         self._stored: dict[str, Recurring] = {}
         self._followed: dict[str, tuple[Recurring, asyncio.Task[None]]] = {}
@@ -45,21 +48,21 @@ class Scheduler:
         self._started: int | None = None  # The server's milliseconds at the first declaration
         self._declare_at = 0.0
         self._task: asyncio.Task[None] | None = None
-        #: firings that were not made up for, by schedule
+        #: number of missed firings, by schedule
         self.missed: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Go on in the background."""
+        """Start the task in the background."""
         self._task = asyncio.create_task(self.run(), name="millstream-scheduler")
 
     async def stop(self) -> None:
-        """Place no more."""
+        """Cancel all tasks."""
         tasks = (self._task, *(task for _, task in self._followed.values()))
         self._task, self._followed = None, {}
         await cancel_all(tasks)
 
     async def run(self) -> None:
-        """Place for as long as the task runs."""
+        """Declare, search and place until the task is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             if self._declared and loop.time() >= self._declare_at:
@@ -71,7 +74,7 @@ class Scheduler:
             await asyncio.sleep(_SEARCH)
 
     def _follow_all(self) -> None:
-        """Have one task for each schedule: a node that is down, or one bad schedule, holds up no other."""
+        """Run one task for each schedule, so that a failing node or schedule does not delay the other schedules."""
         wanted = {one.name: one for one in self._all()}
         for name, (one, task) in list(self._followed.items()):
             if wanted.get(name) != one:
@@ -94,7 +97,7 @@ class Scheduler:
             await asyncio.sleep(max(pause, 0.01))
 
     async def turn(self) -> None:
-        """Place all that is to be placed now; for tests that turn the clock by hand."""
+        """Place every firing that is ready to be placed now, for tests that control the clock."""
         if self._declared:
             await self.declare()
         if self._any_known():
@@ -107,7 +110,10 @@ class Scheduler:
         return [*(one for name, one in self._declared.items() if name not in self._overruled), *self._stored.values()]
 
     async def declare(self) -> None:
-        """Write to the server what code declares; a process that started later decides what a name means."""
+        """Write the schedules that code declares to the server.
+
+        If two processes declare the same name differently, the process that started later decides.
+        """
         for name, one in self._declared.items():
             try:
                 if await self._declare(one):
@@ -123,7 +129,7 @@ class Scheduler:
         line = self._line()
         time = await line.near(one.stream).call("TIME")
         now = int(time[0]) * 1000 + int(time[1]) // 1000
-        self._started = self._started or now  # The server's clock: those of workers differ
+        self._started = self._started or now  # Use the clock of the server, since the clocks of workers differ
         try:
             known, error = await recurring.get(line, one.name), None
         except ResponseError as refused:
@@ -142,12 +148,12 @@ class Scheduler:
         await line.call("HSET", CONTROL, FLAG, 1)
         self._scheduled(one.stream)
         if error is not None:
-            raise error  # It is placed all the same
+            raise error  # The schedule is placed nevertheless
         await line.call("HSET", KEY, one.name, dataclasses.replace(one, started_ms=started, seen_ms=now).to_json())
         return True
 
     async def search(self) -> None:
-        """Learn of schedules that were put on the server, changed or removed."""
+        """Read the schedules stored on the server, and note those that were added, changed or removed."""
         try:
             listed = await recurring.listed(self._line())
         except Exception as error:  # noqa: BLE001 - the next search may succeed
@@ -160,7 +166,7 @@ class Scheduler:
         self._stored = found
 
     async def step(self, one: Recurring) -> float:
-        """Place the next firing if it is time; the seconds until it is time again."""
+        """Place the next firing of a schedule if it is time; return the seconds until the next step."""
         line = self._line().near(one.stream)
         state = await recurring.place(line, one)
         to_place = (
@@ -171,13 +177,13 @@ class Scheduler:
             if state.mine:
                 self._tell(one, to_place)
         if state.overruled and one.in_code:
-            self._declare_at = 0.0  # Or the server lost its data
+            self._declare_at = 0.0  # Declare again now, since the server may have lost its data
         if state.paused or state.overruled or state.last_ms is None:
             return _SEARCH
         return min((state.last_ms - state.now_ms) / 1000 + 0.001, _LONGEST) if state.last_ms > state.now_ms else 0.0
 
     def _failed(self, text: str, error: Exception) -> None:
-        """Log an error once."""
+        """Log an error once, unless it is a passing one such as a lost connection."""
         if isinstance(error, Disconnected) or (isinstance(error, ResponseError) and passes(error)):
             return
         text = f"{text}: {error}"

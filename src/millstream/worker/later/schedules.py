@@ -1,4 +1,4 @@
-"""``app.later``: the entries that wait for their time, for the program that published them."""
+"""``app.later``: list, change and cancel the entries that an app scheduled for a later time."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -10,17 +10,17 @@ from millstream.client.partitions.declared import find_layout
 
 
 class Schedules:
-    """The schedules of an app's server."""
+    """The schedules on an app's server."""
 
     def __init__(self, line: Callable[[], Line]) -> None:
         self._line = line
 
     async def list(self, stream: str, limit: int | None = None) -> AsyncIterator[Schedule]:
-        """The schedules of a stream, in the order in which they are due.
+        """Yield the schedules of a stream, ordered by due time.
 
         Args:
             stream: key of the stream.
-            limit: most schedules; None for all.
+            limit: maximum number of schedules; None for all.
 
         Raises:
             Disconnected: the server could not be reached.
@@ -35,17 +35,17 @@ class Schedules:
             yield one
 
     async def _parts(self, stream: str) -> tuple[str, ...]:
-        """Keys that may have the schedules of a stream: its partitions, or itself."""
+        """Return the keys that may have the schedules of a stream: its partitions and the stream itself."""
         layout = await find_layout(self._line(), stream)
-        # A recurring schedule's firing waits next to the name, and others where they were when the number changed
+        # Firings of a recurring schedule wait at the stream's own name, other entries at old and new partitions
         return (stream,) if layout is None else (*layout.every_key, stream)
 
     async def get(self, stream: str, id: str) -> Schedule | None:  # noqa: A002 - as publish(id=)
-        """One schedule; None if it does not wait any more.
+        """Return one schedule; None if it is no longer waiting.
 
         Args:
             stream: key of the stream.
-            id: of the schedule.
+            id: id of the schedule.
         """
         ids = [schedule.checked_id("get", id)]
         for part in await self._parts(stream):
@@ -54,11 +54,11 @@ class Schedules:
         return None
 
     async def cancel(self, stream: str, id: str) -> bool:  # noqa: A002 - as publish(id=)
-        """Remove a schedule; False if it does not wait any more, since it was added, cancelled or dropped.
+        """Remove a schedule; return False if it is no longer waiting, because it was added, cancelled or dropped.
 
         Args:
             stream: key of the stream.
-            id: of the schedule.
+            id: id of the schedule.
         """
         ids = [schedule.checked_id("cancel", id)]
         # Every partition: one id may name a schedule in each
@@ -73,11 +73,11 @@ class Schedules:
         at: datetime | str | int | None = None,
         delay: float | str | None = None,
     ) -> bool:
-        """Give a schedule another time; False if it does not wait any more.
+        """Change the time of a schedule; return False if it is no longer waiting.
 
         Args:
             stream: key of the stream.
-            id: of the schedule.
+            id: id of the schedule.
             at: as for :meth:`millstream.App.publish`.
             delay: as for :meth:`millstream.App.publish`.
 
