@@ -1,4 +1,4 @@
-"""The application: subscribers registered by decorator, publishing, and running them until the stop."""
+"""The application registers subscribers by decorator, publishes entries, and runs the subscribers until it stops."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable
@@ -19,21 +19,21 @@ class App(AppRuntime):
     """Subscribers of streams, and the way to publish to them.
 
     Args:
-        url: the server; None takes the environment variable ``MILLSTREAM_URL`` or ``REDIS_URL``, then a server on
-            this machine.
-        grace: seconds, or a text such as ``"2m"``, that running handlers get at a stop, before they are cancelled.
+        url: URL of the server. None takes the environment variable ``MILLSTREAM_URL`` or ``REDIS_URL``, then a server
+            on this machine.
+        grace: time that running handlers get at a stop before they are cancelled, in seconds or as ``"2m"``.
         clock: the source of time.
-        middlewares: around every run and every publish, the first outermost; see
+        middlewares: middlewares around every run and every publish, outermost first; see
             :mod:`millstream.worker.handlers.middleware`.
-        registry: report this worker to the server, and follow its control channel, see
+        registry: True reports this worker to the server and follows the control channel; see
             :mod:`millstream.worker.registry.protocol`.
-        reap_after: seconds, or a text such as ``"1h"``, after which consumers of our groups that are idle and hold
-            nothing are removed; None never.
-        blocked_after: seconds (or a text) a handler may block the event loop before the log has the line, and the
-            registry shows the worker as blocked; None switches that off (see
+        reap_after: idle time, in seconds or as ``"1h"``, after which a consumer of the app's groups without pending
+            entries is removed; None never removes one.
+        blocked_after: time for which a handler may block the event loop, in seconds or as a text. After it, the log
+            names the line, and the registry shows the worker as blocked. None switches this off (see
             :mod:`millstream.worker.registry.watchdog`).
-        movers: add entries that were published for later to their streams when they are due, whichever app published
-            them, while this app's subscribers run.
+        movers: True adds scheduled entries, of any app, to their streams when they are due, while this app's
+            subscribers run.
 
     Raises:
         ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, or ``blocked_after`` is not a
@@ -50,20 +50,20 @@ class App(AppRuntime):
         watch: Middleware | None = None,
         patience: float | str | None = 30.0,
     ) -> "AsyncIterator[App]":
-        """Run the subscribers as long as the block lasts; for tests and for embedding in another program.
+        """Run the subscribers while the block runs, for tests and for embedding in another program.
 
         Args:
-            url: the server, for this block.
+            url: URL of the server, for this block.
             grace: as for :meth:`stop`.
             clock: the source of time, for this block.
             watch: a middleware outside all others, for this block.
-            patience: seconds, or ``"1m"``, for which a server that cannot be reached yet is tried again, with one line
-                in the log; None tries without end, 0 once.
+            patience: time for which the app tries to reach the server, in seconds or as ``"1m"``, with one line in the
+                log. None tries without end, 0 tries once.
 
         Raises:
             Disconnected: the server could not be reached in that time.
             AccessDenied: the server refuses the login.
-            UsageError: as for :meth:`start`, like the others.
+            UsageError: as for :meth:`start`, like its other errors.
         """
         given = None if patience is None else times.configured("App.running(patience=", patience, "s")
         limit = None if grace is None else times.configured("App.running(grace=", grace, "s")
@@ -83,13 +83,13 @@ class App(AppRuntime):
     def outbox(self, engine: Any) -> None:
         """Move the rows of a database's outbox to their streams while this app runs; see :mod:`millstream.outbox`.
 
-        Any number of apps and relays may do so; one at a time works.
+        Any number of apps and relays may serve the same outbox; one at a time works.
 
         Args:
-            engine: of ``sqlalchemy.create_engine``, for PostgreSQL, MariaDB, MySQL or SQLite.
+            engine: engine made by ``sqlalchemy.create_engine``, for PostgreSQL, MariaDB, MySQL or SQLite.
 
         Raises:
-            ConfigError: it is not such an engine, or SQLAlchemy is not installed.
+            ConfigError: ``engine`` is not such an engine, or SQLAlchemy is not installed.
         """
         try:
             from millstream.worker.outbox.relay import OutboxRelay  # noqa: PLC0415 - SQLAlchemy is optional
@@ -107,12 +107,12 @@ class App(AppRuntime):
     def run(
         self, url: str | None = None, *, health: tuple[str, int] | None = None, health_allow: Iterable[str] = ()
     ) -> None:
-        """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code.
+        """Run in this process until SIGTERM or SIGINT, then raise SystemExit with the exit code.
 
         Args:
-            url: the server, if not the app's own.
+            url: URL of the server, if not the app's own.
             health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
-            health_allow: names for requests, in addition to addresses, loopback names and this machine's.
+            health_allow: host names allowed in requests, besides addresses, loopback names and this machine's names.
 
         Raises:
             SystemExit: always, with the exit code.

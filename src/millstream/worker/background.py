@@ -1,8 +1,8 @@
-"""Asyncio work for programs that have no event loop: one in a thread of its own, for one app.
+"""Asyncio work for programs without an event loop: each app gets a thread with its own event loop.
 
-It is begun by the first call and ends with :meth:`Background.close`, with its app, or with the process. Threads do not
-survive a fork, so a forked process begins a thread of its own. It leaves the inherited connection alone, down to the
-last byte, since that belongs to the other process.
+The first call starts the thread. It ends with :meth:`Background.close`, with its app, or with the process. Threads do
+not survive a fork, so a forked process starts its own thread. It writes nothing to the inherited connection, which
+belongs to the parent process.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _GOODBYE = 5.0
 
 
 class Background:
-    """A thread with an event loop and a connection to publish by, while there is need of it."""
+    """A thread with an event loop and a connection for publishing, started when it is needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,19 +36,19 @@ class Background:
 
     @property
     def begun(self) -> bool:
-        """True while there is something to close."""
+        """True while there is a thread to close."""
         return self._begun is not None
 
     def run(self, url: str, work: Callable[[Sender], Awaitable[T]]) -> T:
-        """Do something with the connection to a server, and wait for it; raises what it raises."""
-        with self._lock:  # so that nothing comes to an event loop that has ended
+        """Run a coroutine with a sender for the server and wait for it; its result or exception is passed on."""
+        with self._lock:  # So that no work reaches an event loop that has ended
             future = self._thread(url).submit(work)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
             raise Disconnected("the app was closed while it published") from None
         except BaseException:
-            future.cancel()  # Ctrl-C: nobody waits for it any more
+            future.cancel()  # Ctrl-C: the caller no longer waits
             raise
 
     def _thread(self, url: str) -> "_Thread":
@@ -56,13 +56,13 @@ class Background:
             self._taken().end()
         if self._begun is None:
             self._begun = _Thread(url)
-            # an app that is forgotten without close() leaves no thread behind; at the exit it is _close_all's
+            # An app that is collected without close() leaves no thread behind; at the exit, _close_all ends it
             self._finish = weakref.finalize(self, self._begun.end)
             self._finish.atexit = False
         return self._begun
 
     def _taken(self) -> "_Thread":
-        """The thread, which is somebody else's affair from now on."""
+        """Detach and return the thread, which the caller must end."""
         assert self._begun is not None
         assert self._finish is not None
         self._finish.detach()
@@ -70,7 +70,7 @@ class Background:
         return thread
 
     def close(self) -> None:
-        """Disconnect and end the thread; what is being published ends in an error. Called again, nothing."""
+        """Disconnect and end the thread; running publishes end in an error. A second call does nothing."""
         with self._lock:
             thread = self._taken() if self.begun else None
         if thread is not None:
@@ -78,21 +78,21 @@ class Background:
             thread.join(_GOODBYE)
 
     def forked(self) -> None:
-        """Begin anew in this process, which was forked from the one that has the thread."""
-        self._lock = threading.Lock()  # another thread may have held it, and is not here
+        """Drop the parent's thread after a fork, so that this process starts its own."""
+        self._lock = threading.Lock()  # Another thread of the parent may have held the lock
         if self.begun:
             thread = self._taken()
             thread.disown()
-            _inherited.append(thread)  # were it collected, its tasks and transports would still try to end in order
+            _inherited.append(thread)  # If collected, its tasks and transports would still try to close
 
 
 class _Thread:
-    """A thread with an event loop, and a sender for what is done there."""
+    """A thread with an event loop and a sender that runs in it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Not epoll's, asyncio's own choice: a forked process shares that with this one, and what it forgets of its
-        # copies would be forgotten here. There are two or three descriptors.
+        # Not epoll, asyncio's default: a forked process shares its epoll instance with this one, so that removing its
+        # descriptors would remove them here. There are two or three descriptors.
         self._selector = selectors.PollSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._sender: Sender | None = None
@@ -101,7 +101,7 @@ class _Thread:
         self._thread.start()
 
     def _main(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels at its end what still runs
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # Cancels running tasks at its end
             runner.run(self._serve())
 
     async def _serve(self) -> None:
@@ -110,11 +110,11 @@ class _Thread:
             await self._sender.close()
 
     def is_alive(self) -> bool:
-        """True until it has ended."""
+        """Report whether the thread still runs."""
         return self._thread.is_alive()
 
     def submit(self, work: Callable[[Sender], Awaitable[T]]) -> "concurrent.futures.Future[T]":
-        """Begin something in the thread; not after :meth:`end`."""
+        """Start a coroutine in the thread; not allowed after :meth:`end`."""
 
         async def main() -> T:
             if self._sender is None:
@@ -129,14 +129,14 @@ class _Thread:
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def join(self, seconds: float) -> None:
-        """Wait for the end."""
+        """Wait until the thread has ended."""
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 
     def disown(self) -> None:
-        """In a forked process: put nothing in place of the sockets, so that whatever is written is lost here."""
+        """In a forked process, replace the parent's sockets by ``/dev/null``, so that nothing is written to them."""
         disown(key.fd for key in self._selector.get_map().values())
-        self._loop.set_debug(False)  # it would complain of what is collected in another thread than its own
+        self._loop.set_debug(False)  # Debug mode would complain of objects collected in another thread
         for task in asyncio.all_tasks(self._loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - of what is nobody's fault
 

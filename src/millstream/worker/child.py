@@ -1,9 +1,9 @@
 """The process that ``millstream run`` starts: ``python -m millstream.worker.child module:app``.
 
-The environment may name two file descriptors. ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone.
-``MILLSTREAM_READY`` gets a line with the app's grace time, one when reading begins, and one more if the app has
-pipelines. The process of an app that has only pipelines ends then. From the first line on, the parent knows how long an
-orderly end may take.
+Two environment variables may name file descriptors. ``MILLSTREAM_LIFELINE`` becomes readable when the parent has ended.
+``MILLSTREAM_READY`` gets a line with the app's grace time, then a line when reading begins. If the app has pipelines,
+it gets one more line; a process with only pipelines ends after that. From the first line on, the parent knows how long
+an orderly end may take.
 """
 
 import importlib
@@ -49,7 +49,10 @@ Found = TypeVar("Found")
 
 
 def main(target: str) -> int:
-    """Find the app and run it; the exit code, which the supervisor hears too: code of the app's may exit with any."""
+    """Find the app and run it; return the exit code.
+
+    The code also goes to the supervisor, since the app's own code may exit with any code.
+    """
     number = os.environ.pop("MILLSTREAM_READY", None)
     supervisor = None if number is None else int(number)
     if supervisor is not None:
@@ -99,7 +102,7 @@ def _run(target: str, supervisor: int | None) -> int:
 
 
 def prepared(target: str) -> App | None:
-    """Logging set up and the app found, as the environment says; None after an error message."""
+    """Set up logging and return the app, both as the environment says; print an error and return None on failure."""
     level = os.environ.get("MILLSTREAM_LOG_LEVEL", "INFO")
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=level.upper())
     try:
@@ -132,12 +135,12 @@ def prepared(target: str) -> App | None:
 
 
 def find_app(target: str, folder: str | None = None) -> App:
-    """The app that ``module:name`` means, or that ``module:make_app()`` returns."""
+    """Return the app that ``module:name`` names, or that ``module:make_app()`` returns."""
     return find(target, App, "app", folder)
 
 
 def find(target: str, kind: type[Found], word: str, folder: str | None = None) -> Found:
-    """The object of a kind that ``module:name`` means, or that ``module:make()`` returns."""
+    """Return the object of a kind that ``module:name`` names, or that ``module:make()`` returns."""
     module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not all(name.replace(".", "_").isidentifier() for name in (module_name, attribute)):
         raise ConfigError(
@@ -171,7 +174,7 @@ def find(target: str, kind: type[Found], word: str, folder: str | None = None) -
 
 
 def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """The address of this worker's health endpoint; each further worker listens one port higher."""
+    """Return the address of this worker's health endpoint; each further worker uses the next port."""
     host, colon, port = environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
     if not colon:
         return None
@@ -179,7 +182,10 @@ def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _tell_own_kill(supervisor: int, pid: int, event: str, words: tuple[object, ...]) -> None:
-    """Report that code in this process kills it: an exit by SIGKILL looks the same as a kill from outside."""
+    """Report to the supervisor that code in this process kills it.
+
+    Otherwise such an exit by SIGKILL would look like a kill from outside.
+    """
     if event in ("os.kill", "os.killpg") and words[1] == signal.SIGKILL and words[0] in (pid, 0, -1, -pid):
         _say(supervisor, OWN)
 

@@ -1,8 +1,8 @@
-"""The declaration of a pipeline in an app: streams in, a function over DataFrames, a sink out.
+"""The declaration of a pipeline in an app: source streams, a function over DataFrames, and a sink.
 
-Plain data and checks. This module does not import Spark, so an app with pipelines loads where there is no Spark. The
-caller that starts a pipeline passes the session, and only its own methods are called. ``millstream.pipelines`` runs the
-pipelines of an app.
+Plain data and checks. This module does not import Spark, so an app with pipelines loads without Spark. The caller that
+starts a pipeline passes the Spark session, and only the session's own methods are called. ``millstream.pipelines`` runs
+the pipelines of an app.
 """
 
 import inspect
@@ -29,8 +29,8 @@ class Source:
     Attributes:
         stream: key of the stream, or several with commas; may be empty if ``options`` name the streams.
         schema: typed columns as DDL text or a ``StructType``; None for the map ``fields``.
-        options: of the reader, as docs/spark/reference.md lists them. The url is the app's unless named here.
-        format: of the reader; another than ``millstream`` is given its options only.
+        options: options of the reader, as docs/spark/reference.md lists them. The url defaults to the app's.
+        format: format of the reader; a format other than ``millstream`` gets its options only.
     """
 
     stream: str = ""
@@ -39,12 +39,12 @@ class Source:
     format: str = _FORMAT
 
     def chosen(self, url: str) -> dict[str, str]:
-        """The options as Spark takes them."""
+        """Return the options as texts for Spark."""
         named = {"stream": self.stream} if self.stream else {}
         return _with_url({**named, **_texts(self.options)}, self.format, url)
 
     def load(self, spark: Session, url: str) -> Frame:
-        """The streaming DataFrame."""
+        """Return the streaming DataFrame."""
         reader = spark.readStream.format(self.format).options(**self.chosen(url))
         return (reader if self.schema is None else reader.schema(self.schema)).load()
 
@@ -54,12 +54,12 @@ class Sink:
     """The target of a pipeline's rows.
 
     Attributes:
-        format: of the writer, such as ``parquet`` or ``millstream``; empty with ``batch``.
-        path: for formats that have one.
-        options: of the writer. For ``millstream`` the url is the app's unless named here.
-        batch: a function of a DataFrame and the number of its batch, called for each batch (``foreachBatch``). A batch
-            may come again after a crash, under the same number.
-        partition_by: columns by which files are put in folders.
+        format: format of the writer, such as ``parquet`` or ``millstream``; empty with ``batch``.
+        path: path, for formats that have one.
+        options: options of the writer. For ``millstream`` the url defaults to the app's.
+        batch: function of a DataFrame and a batch number, called for each batch (``foreachBatch``). After a crash, a
+            batch may come again under the same number.
+        partition_by: columns by which files are divided into folders.
     """
 
     format: str = ""
@@ -73,11 +73,11 @@ class Sink:
             raise ConfigError("a sink has a format or a function `batch`. Give one of the two.")
 
     def chosen(self, url: str) -> dict[str, str]:
-        """The options as Spark takes them."""
+        """Return the options as texts for Spark."""
         return _with_url(_texts(self.options), self.format, url)
 
     def onto(self, writer: Any, url: str) -> Any:
-        """The writer with this sink set."""
+        """Return the writer with this sink set."""
         if self.batch is not None:
             return writer.options(**_texts(self.options)).foreachBatch(self.batch)
         options = self.chosen(url)
@@ -89,9 +89,9 @@ class Sink:
 
 @dataclass(eq=False)
 class Pipeline:
-    """A function from streaming DataFrames to one, and what Spark is to do with it; made by ``@app.pipeline``.
+    """A function from streaming DataFrames to one, with the options of its Spark query; made by ``@app.pipeline``.
 
-    Calling it calls the function, so that it can be tried on a batch DataFrame.
+    A call of the pipeline calls the function, so that a test can pass batch DataFrames.
     """
 
     function: Callable[..., Any]
@@ -109,7 +109,7 @@ class Pipeline:
         self._check()
 
     def _check(self) -> None:
-        """Raise for what is invalid."""
+        """Raise ConfigError for invalid options."""
         if not self.sources:
             raise ConfigError(f"pipeline {self.name!r} reads nothing. Name its stream, @app.pipeline('orders', ...).")
         try:
@@ -137,21 +137,21 @@ class Pipeline:
 
     @property
     def folder(self) -> str | None:
-        """The checkpoint in a spelling that two of the same share."""
+        """The checkpoint's path in a normal form, so that two spellings of one path are equal."""
         if self.checkpoint is None or "://" in self.checkpoint:
             return self.checkpoint and self.checkpoint.rstrip("/")
         return os.path.abspath(self.checkpoint)  # noqa: PTH100 - a path need not be there, and links stay
 
     def __call__(self, *frames: Frame) -> Any:
-        """The function's result for DataFrames."""
+        """Return the function's result for DataFrames."""
         return self.function(*frames)
 
     def options(self) -> list[tuple[str, dict[str, str]]]:
-        """Format and options of each source, as Spark will get them."""
+        """Return format and options of each source, as Spark will get them."""
         return [(source.format, source.chosen(self.url())) for source in self.sources]
 
     def start(self, spark: Session) -> Query:
-        """Start the query in a session, or go on from its checkpoint.
+        """Start the query in a session, or continue from its checkpoint.
 
         Returns:
             The ``StreamingQuery``.
@@ -173,7 +173,7 @@ class Pipeline:
         return writer.start()
 
     def _own(self, spark: Session, before: set[str]) -> Query:
-        """The query that the function has started."""
+        """Return the query that the function started."""
         found = [query for query in spark.streams.active if query.runId not in before]
         if len(found) == 1:
             return found[0]
@@ -186,12 +186,12 @@ class Pipeline:
 
 
 def as_source(given: Source | str) -> Source:
-    """A source, from itself or from the key of its stream."""
+    """Return a source, given itself or the key of its stream."""
     return Source(given) if isinstance(given, str) else given
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as text; true and false as Spark spells them."""
+    """Return options as texts, with true and false as Spark spells them."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()

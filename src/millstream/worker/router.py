@@ -1,6 +1,6 @@
-"""Routers: subscribers, publishers and schedules of one subject, declared without an app and included in one or more.
+"""Routers: subscribers, publishers and schedules of one topic, declared without an app and included in one or more.
 
-A router has no server. ``include`` copies what was declared, so that the same router can be in two apps.
+A router has no server. ``include`` copies the declarations, so that the same router can be in two apps.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,8 +22,8 @@ class Router(Declaring):
     """Subscribers, publishers, schedules and hooks that an app includes; see :meth:`App.include`.
 
     Args:
-        prefix: begins the keys of its streams and dead-letter streams, and the names of its schedules.
-        middlewares: around the runs of its handlers, outside the handlers' own, inside the app's.
+        prefix: prefix of the keys of its streams and dead-letter streams, and of the names of its schedules.
+        middlewares: middlewares around the runs of its handlers, outside the handlers' own and inside the app's.
 
     Raises:
         ConfigError: the prefix is not a text, or a middleware is neither an instance of ``Middleware`` nor a function.
@@ -40,7 +40,7 @@ class Router(Declaring):
 
     @property
     def dependencies(self) -> "Provider":
-        """Refused: the app that includes the router resolves its dependencies.
+        """Not available: the app that includes the router resolves its dependencies.
 
         Raises:
             UsageError: always.
@@ -70,7 +70,7 @@ class RouterPublisher(Publisher):
     """A publisher of handlers' results, for apps that include the router later."""
 
     async def publish(self, content: Any) -> str:  # noqa: ARG002 - as an app's
-        """Refused: a router has no server.
+        """Not available: a router has no server.
 
         Raises:
             UsageError: always.

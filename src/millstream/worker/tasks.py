@@ -1,4 +1,4 @@
-"""Parts that several rooms share: waits for the end of tasks, and for an event or a time; descriptors after a fork."""
+"""Helpers for several rooms: wait for the end of tasks, for an event or a time; replace descriptors after a fork."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for an event, at most so long; False if it was not set in that time."""
+    """Wait for an event, at most this many seconds; return False if it was not set in that time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -24,7 +24,7 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 def disown(descriptors: Iterable[int]) -> None:
-    """In a forked process, put nothing in the place of its parent's sockets. Their numbers stay taken."""
+    """In a forked process, replace the parent's sockets by ``/dev/null``. Their numbers stay in use."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
         for descriptor in descriptors:

@@ -1,1 +1,1 @@
-"""Jobs: the result of a published entry, its progress and its end."""
+"""Jobs: results, progress and cancellation of published entries."""

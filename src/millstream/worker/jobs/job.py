@@ -1,4 +1,4 @@
-"""A job: a published entry whose result, progress or cancellation its publisher is interested in."""
+"""A job: a published entry for which the publisher can await the result, read the progress, or request cancellation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,19 +20,19 @@ from millstream.worker.tasks import set_within
 CANCEL = ServerScript.beside("millstream.client.jobs", "cancel.lua")
 
 _LOOKS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between two looks for a result, as long as no hint comes."""
+"""Seconds between two reads of the result while no hint arrives; the last value repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The state of a job in one group, or of the first group that has ended it.
+    """The state of a job in one group, or in the group that ended it first.
 
     Attributes:
         state: ``queued``, ``running``, ``done``, ``dead``, ``cancelled`` or ``unknown``. A running job was delivered to
-            a worker, where it also waits for its turn or its retry. The end of an unknown one is not kept.
+            a worker; it may also be waiting there to start or to be retried. For an unknown job, no result is stored.
         progress: the last ``await msg.progress(...)`` of its handler, as ``{"at": 40, "of": 100, "text": "pages"}``.
         error: the error of a dead job.
-        at_ms: when it ended, in milliseconds since 1970.
+        at_ms: time at which the job ended, in milliseconds since 1970.
     """
 
     state: Literal["queued", "running", "done", "dead", "cancelled", "unknown"]
@@ -42,21 +42,21 @@ class JobState:
 
 
 class JobDoor(NamedTuple):
-    """The ways from a job to its server."""
+    """Functions by which a job reaches its server."""
 
-    replies: Callable[[], ReplyHints]  # Those of the event loop that runs
-    run: Callable[[str, Callable[[ReplyHints], Awaitable[Any]]], Any]  # Does it in a thread, for a method of that name
+    replies: Callable[[], ReplyHints]  # The hints of the running event loop
+    run: Callable[[str, Callable[[ReplyHints], Awaitable[Any]]], Any]  # Runs it in a thread, for that method
 
 
 class Job(str):
-    """A published entry, for its result. It is the text of the entry's id, as ``publish`` always returned.
+    """A published entry with its result. It is also the text of the entry's id, which ``publish`` returns.
 
     Args:
-        ident: the entry's id; ``publish`` and ``App.job`` make jobs that can be waited for.
+        ident: the entry's id; ``publish`` and ``App.job`` make jobs that can be awaited.
 
     Attributes:
         stream: key of its stream.
-        group: one group; None for the first one that has a result.
+        group: group that handles the job; None for the first group that has a result.
     """
 
     __slots__ = ("_door", "_why_none", "group", "stream")
@@ -64,17 +64,17 @@ class Job(str):
     stream: str
     group: str | None
     _door: JobDoor
-    _why_none: str | None  # Why there is no result to wait for
+    _why_none: str | None  # Reason why there is no result to wait for
 
     def __new__(cls, ident: str) -> Self:
-        """The text alone: ``app.job`` makes a job that can be waited for."""
+        """Make the text alone; ``app.job`` makes a job that can be awaited."""
         return super().__new__(cls, ident)
 
     @classmethod
     def made(
         cls, ident: str, stream: str, door: JobDoor, group: str | None = None, why_none: str | None = None
     ) -> Self:
-        """The job of an entry."""
+        """Return the job of an entry."""
         job = cls(ident)
         job.stream, job.group, job._door, job._why_none = stream, group, door, why_none
         return job
@@ -85,20 +85,20 @@ class Job(str):
         return str.__str__(self)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """A copy in another process is the id alone; ``app.job`` makes a job of it."""
+        """Pickle the id alone; ``app.job`` makes a job from it in another process."""
         return str, (self.id,)
 
     async def result(self, timeout: float | str | None = None) -> Any:  # noqa: ASYNC109 - a text such as "30s" too
-        """The value that the handler returned in the run whose ack the server took.
+        """Wait for the job and return the value that its handler returned in the acknowledged run.
 
         Args:
-            timeout: seconds, or a text such as ``"30s"``; None waits without an end.
+            timeout: seconds, or a text such as ``"30s"``; None waits without limit.
 
         Raises:
             JobDeadError: the entry is in the dead-letter stream.
-            JobCancelledError: it was cancelled.
+            JobCancelledError: the job was cancelled.
             TimeoutError: there was no result in that time; the job goes on.
-            UsageError: it was published without ``result=``, or neither the entry nor a result of it is there.
+            UsageError: the entry was published without ``result=``, or neither the entry nor a result exists.
             Disconnected: the server cannot be reached.
         """
         if self._why_none is not None:
@@ -138,7 +138,7 @@ class Job(str):
         return self._door.run(name, there)
 
     async def _ended(self) -> dict[str, Any]:
-        """The record of its end, waited for."""
+        """Wait for the record of the job's end and return it."""
         replies, looks = self._door.replies(), 0
         with replies.expected(self.id) as woken:
             while True:
@@ -159,13 +159,13 @@ class Job(str):
         return record.rows_of(await replies.line.call("HGETALL", record.result_key(self.stream, self.id)))
 
     def _first(self, rows: dict[str, bytes]) -> dict[str, Any] | None:
-        """The record of the group that is meant, or of the group that ended first."""
+        """Return the record of the job's group, or of the group that ended first."""
         groups = [self.group] if self.group is not None else [name for name in rows if not name.startswith("progress:")]
         found = [row for name in groups if (row := record.parse_result(rows.get(name))) is not None]
         return min(found, key=lambda row: _number(row.get("at_ms")) or 0, default=None)
 
     async def state(self) -> JobState:
-        """Its state and progress.
+        """Return the job's state and progress.
 
         Raises:
             Disconnected: the server cannot be reached.
@@ -181,7 +181,7 @@ class Job(str):
         return JobState(await self._place(replies), progress)
 
     async def _place(self, replies: ReplyHints) -> Literal["queued", "running", "unknown"]:
-        """Its state while nothing is kept of its end."""
+        """Return the job's state if no result is stored."""
         line, ident = replies.line, self.id
         found, groups = await line.calls((("XRANGE", self.stream, ident, ident), ("XINFO", "GROUPS", self.stream)))
         last = _last_ids(groups)
@@ -193,7 +193,7 @@ class Job(str):
         return "queued" if found and not isinstance(found, ResponseError) and waits else "unknown"
 
     async def _why_never(self, replies: ReplyHints) -> str | None:
-        """The reason why no result can come; None while one may, or where the server does not tell."""
+        """Return the reason why no result can come; None if one may come, or if the server refuses to reply."""
         # The third question shows the right to ask it: of a group that may not exist
         found, *others = await replies.line.calls(
             [
@@ -216,14 +216,14 @@ class Job(str):
         )
 
     async def cancel(self) -> bool:
-        """Cancel it in its group, or in each group of its stream; True unless it had ended in all.
+        """Cancel the job in its group, or in each group of its stream; return False if it had ended in all of them.
 
-        After True, a job that has not begun never begins. The coroutine of one that runs gets ``CancelledError``
-        once, within a second or so; a plain function sees ``msg.cancelled``.
+        After True, a job that has not begun never begins. If its handler is a coroutine that runs, it gets
+        ``CancelledError`` once, within about a second. A plain function sees ``msg.cancelled``.
 
         Raises:
-            UsageError: no group reads the stream yet, the entry was published without ``result=``, or it is still to be
-                added (``at=``, ``delay=``).
+            UsageError: no group reads the stream yet, the entry was published without ``result=``, or it is scheduled
+                for later (``at=``, ``delay=``).
             Disconnected: the server cannot be reached.
         """
         if self._why_none is not None:
@@ -250,12 +250,12 @@ class Job(str):
 
 
 def no_job(stream: str, ident: str) -> str:
-    """The error for an entry that was published without ``result=``."""
+    """Return the error text for an entry that was published without ``result=``."""
     return f'{stream} {ident} is not a job: it was published without a result. Write publish(..., result="1h").'
 
 
 def _last_ids(groups: Reply) -> dict[str, bytes]:
-    """The last delivered id of each group; empty for a stream that is not there."""
+    """Return the last delivered id of each group; empty if the stream does not exist."""
     if isinstance(groups, ResponseError):
         return {}
     rows = [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in groups]

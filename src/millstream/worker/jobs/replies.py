@@ -1,6 +1,6 @@
-"""Waiting for results: one blocked read of hints for all jobs of an event loop.
+"""Waiting for results: one blocking read of hints serves all jobs of an event loop.
 
-A hint only ends a wait early. The results themselves are read on every wake, and every two seconds without one.
+A hint only ends a wait early. A waiting job reads its result after each hint, and every two seconds without one.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ _PAUSE = 1.0
 
 
 class ReplyHints:
-    """The hints to one event loop of this process."""
+    """The hints for one event loop of this process: each names an entry that has a result."""
 
     def __init__(self, url: str, line: Line) -> None:
         self._url = url
-        self.line = line  # For everything else
+        self.line = line  # Connection for all other commands
         self.name = secrets.token_hex(8)
         self._waiting: dict[bytes, set[asyncio.Event]] = {}  # By the entry's id
         self._last: bytes | str = "0-0"
@@ -33,7 +33,7 @@ class ReplyHints:
 
     @contextlib.contextmanager
     def expected(self, ident: str) -> Iterator[asyncio.Event]:
-        """An event that is set when a result of this entry may be there."""
+        """Yield an event that is set when this entry may have a result."""
         woken, key = asyncio.Event(), ident.encode()
         self._waiting.setdefault(key, set()).add(woken)
         if self._task is None or self._task.done():
@@ -47,7 +47,7 @@ class ReplyHints:
                 del self._waiting[key]
 
     async def _read(self) -> None:
-        """Read hints as long as a job is waited for."""
+        """Read hints while any job waits."""
         key = record.replies_key(self.name)
         if self._own is None:
             self._own = open_line(self._url, near=key, redial=True)

@@ -176,9 +176,10 @@ class Mover:
         return bool(moved or dropped or skipped or refused or handed)
 
     async def _to_others(self, stream: str, one: ScheduledStream, ids: Iterable[str]) -> frozenset[bytes]:
-        """Add entries that a sealed stream refused to where its entries go by now; those that were added.
+        """Add the entries that a sealed stream refused to the stream that replaced it; return their ids.
 
-        The server has put them aside for a minute. Their marks have them added once, also if a mover ends in between.
+        The server has postponed these schedules by a minute. Each entry has a mark, so it is added once even if a mover
+        ends between the two steps.
         """
         handed = set()
         try:

@@ -1,4 +1,4 @@
-"""One limit of a handler: its questions to the server, its slots, and its counters."""
+"""One limit of a handler: its calls of the script on the server, its slots, and its counters."""
 
 import logging
 import secrets
@@ -18,7 +18,7 @@ log = logging.getLogger("millstream.worker")
 
 SCRIPT = ServerScript.beside("millstream.client.limits", "limit.lua")
 
-#: Milliseconds to wait for a slot, where no run has shown how long one takes; the least and the most.
+#: Milliseconds to wait for a slot: before any run was measured, the minimum and the maximum.
 _SLOT_MS = 100.0
 _LEAST_MS, _MOST_MS = 10.0, 1_000.0
 _AWAY_MS = 1_000
@@ -27,38 +27,38 @@ _WARN_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Permits:
-    """The answer to a question for permits."""
+    """The reply to a request for permits."""
 
     granted: int = 0
-    wait_ms: float = _AWAY_MS  # Until the wanted permits are there, where none was granted
+    wait_ms: float = _AWAY_MS  # Until the requested permits are available, if none was granted
     counts_us: int = 0  # The server's time until which the granted permits count
     slots: tuple[str, ...] = ()
     asked: bool = True  # False if the server could not be asked
-    exact: bool = False  # True if ``wait_ms`` is the server's, and no guess
+    exact: bool = False  # True if ``wait_ms`` comes from the server, False if it is a guess
 
 
 class FleetLimit:
-    """One limit, as one handler of this process obeys it."""
+    """One limit of the whole fleet, for one handler of this process."""
 
     def __init__(self, limit: Limit, name: str, line: Line) -> None:
         self.limit = limit
         self.name = name
         self.override: Rate | None = None  # The rate that was set at run time
         self.granted = 0  # Permits that were used
-        self.refused = 0  # Questions that were refused
-        self.waiting = 0  # Entries in hand that wait for a permit
+        self.refused = 0  # Requests that were refused
+        self.waiting = 0  # Entries in this process that wait for a permit
         self._aside: Counter[int] = Counter()  # Entries put aside by the second in which they are due
         self._line = line
         self._own = secrets.token_hex(6)
         self._made = 0
         self._held: dict[bytes, dict[str, float]] = {}  # Key -> slot -> when it was taken, of the event loop's clock
         self._dropped: dict[bytes, list[str]] = {}
-        self._run_ms = 0.0  # Length of the runs that ended lately
+        self._run_ms = 0.0  # Average duration of the latest runs
         self._warned_at = -_WARN_EVERY
 
     @property
     def rate(self) -> Rate | None:
-        """The rate that holds now."""
+        """The current rate."""
         return self.limit.paced(self.override)[0]
 
     @property
@@ -68,19 +68,22 @@ class FleetLimit:
 
     @property
     def in_use(self) -> int:
-        """Slots of runs in this process."""
+        """Number of slots that runs in this process hold."""
         return sum(map(len, self._held.values()))
 
     @property
     def chunk(self) -> int:
-        """Most permits to take before a read."""
+        """Maximum number of permits to take before a read."""
         rate, burst = self.limit.paced(self.override)
         return min(rate.chunk, burst) if rate is not None else (self.limit.running or 1)
 
     async def take(
         self, wanted: int, key: bytes = b"", *, back: tuple[int, int] = (0, 0), paced: bool = True, slots: bool = True
     ) -> Permits:
-        """Take permits and slots; ``back`` are permits to give back first, and the time until which these count."""
+        """Take permits and slots, and give back permits first.
+
+        ``back`` is the number of permits to give back, and the time until which they count.
+        """
         names = self._names(wanted) if slots and self.limit.running else []
         reply = await self._ask(key, wanted, back, "take" if names else "look", names, paced=paced)
         if reply is None:
@@ -94,12 +97,12 @@ class FleetLimit:
         return Permits(granted, self._slot_ms if wait < 0 else wait, int(reply[2]), taken, exact=wait > 0)
 
     async def give_back(self, permits: int, counts_us: int, key: bytes = b"") -> None:
-        """Give back permits that were not used."""
+        """Give back unused permits."""
         if permits and self.limit.rate is not None:
             await self._ask(key, 0, (permits, counts_us), "look", [], paced=True)
 
     def free(self, slots: Sequence[str], key: bytes = b"") -> None:
-        """The runs have ended: :meth:`send` tells the server."""
+        """Note that runs have ended; :meth:`send` returns their slots to the server."""
         held = self._held.get(key, {})
         for name in slots:
             began = held.pop(name, None)
@@ -110,19 +113,19 @@ class FleetLimit:
         self._dropped.setdefault(key, []).extend(slots)
 
     def put_aside(self, now_ms: int, due_ms: int) -> None:
-        """An entry went back to the server until then."""
+        """Count an entry that went back to the server until ``due_ms``."""
         if due_ms // 1000 not in self._aside:
             self.waits(now_ms)  # forgets the past
         self._aside[due_ms // 1000] += 1
 
     def waits(self, now_ms: int) -> int:
-        """The number of entries that wait for a permit, in hand and put aside."""
+        """Return the number of entries that wait for a permit, in this process and on the server."""
         for second in [one for one in self._aside if one < now_ms // 1000]:
             del self._aside[second]
         return self.waiting + self._aside.total()
 
     async def send(self, *, renew: bool) -> None:
-        """Tell the server of slots that are free, and renew those in use."""
+        """Return free slots to the server; with ``renew``, renew the slots in use."""
         dropped, self._dropped = self._dropped, {}
         for key, names in dropped.items():
             for at in range(0, len(names), 1000):
@@ -135,7 +138,7 @@ class FleetLimit:
 
     @property
     def _slot_ms(self) -> float:
-        """Milliseconds until a slot is likely to be free."""
+        """Expected time until a slot is free, in milliseconds."""
         running = self.limit.running or 1
         return min(max(self._run_ms / running, _LEAST_MS), _MOST_MS) if self._run_ms else _SLOT_MS
 
@@ -146,7 +149,7 @@ class FleetLimit:
     async def _ask(
         self, key: bytes, wanted: int, back: tuple[int, int], act: str, names: Sequence[str], *, paced: bool = False
     ) -> list[bytes | int] | None:
-        """The script's reply; None if the server does not answer, and then nothing runs."""
+        """Call the script and return its reply; None if the server does not reply, and then nothing runs."""
         rate, burst = self.limit.paced(self.override)
         each = f"{rate.each_us:.6f}" if rate is not None and paced else 0
         where = keys(self.name, key)

@@ -1,10 +1,10 @@
-"""The limits of one handler: permits before a read, and before each run.
+"""The limits of one handler: permits taken before each read and before each run.
 
 Permits of a rate without a key are taken before entries are read, so no entry is delivered without one. A permit is
-good for a tenth of a second: it is exchanged if the read took longer, and taken again if the entry waited longer. So a
-rate is kept by the times of the runs, and not only by those of the reads. Slots, and permits by key, are taken right
-before the run. An entry waits in hand for its handler's limits, where its lane keeps others from being read. An entry
-that a limit by key refuses goes back to the server with a due time, and its delivery is not counted.
+valid for a tenth of a second. It is exchanged if the read took longer, and taken again if the entry waited longer. So
+a rate limits the times of the runs, not only those of the reads. Slots, and permits by key, are taken right before the
+run. An entry waits in this process for the limits of the whole handler, and its lane then delays further reads. An
+entry that a limit by key refuses goes back to the server with a due time, and its delivery is not counted.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.settlement import Settlement
 from millstream.worker.tasks import set_within
 
-#: Seconds for which a permit is good.
+#: Seconds for which a permit is valid.
 _FRESH = 0.1
-#: Seconds within which entries that are read ahead of idle lanes are to begin, by the pace of the runs before them.
+#: Seconds within which entries read ahead of idle lanes should start, by the pace of earlier runs.
 _AHEAD = 0.025
-#: Seconds between two questions at most, so that a rate that was changed is noticed.
+#: Maximum seconds between two requests, so that a changed rate is noticed.
 _ASK_AGAIN = 1.0
 #: Seconds between two renewals of slots.
 _RENEW = 10.0
-#: Most milliseconds that an entry is put aside, so that a rate that was raised reaches it.
+#: Maximum milliseconds for which an entry is put aside, so that a raised rate reaches it.
 _ASIDE_MS = 600_000
-#: Keys whose times are remembered before those in the past are forgotten.
+#: Number of keys with times before past times are removed.
 _MANY = 1000
 
 _Key: TypeAlias = tuple[FleetLimit, bytes]
@@ -50,12 +50,12 @@ _Back: TypeAlias = tuple[int, int]  # Permits that were not used, and the server
 
 
 class KeyTimes(dict[_Key, float]):
-    """A time for each key; those in the past are forgotten where there are many."""
+    """A time for each key; past times are removed when there are many keys."""
 
     most = _MANY
 
     def note(self, key: _Key, at: float, now: float) -> None:
-        """Keep a time."""
+        """Store the time of a key."""
         self[key] = at
         if len(self) > self.most:
             for each in [each for each, time in self.items() if time <= now]:
@@ -77,7 +77,7 @@ _NONE = Taken()
 
 @dataclass(slots=True, eq=False)
 class Granted:
-    """Permits of one entry, to be undone if it does not run."""
+    """Permits of one entry, given back if the entry does not run."""
 
     limit: FleetLimit
     key: bytes
@@ -89,44 +89,47 @@ _COUNTED = ("in_use", "granted", "refused", "waiting")
 
 
 class Limiter:
-    """The permits of one handler's runs."""
+    """Takes permits for the runs of one handler."""
 
     def __init__(self, subscription: Subscription, member: Membership, acks: PendingAcks, line: Line) -> None:
         self.limits = [FleetLimit(one, one.name or subscription.name, line) for one in subscription.limits]
-        #: those that are asked before a read
+        #: limits whose permits are taken before a read
         self.whole = [one for one in self.limits if one.limit.key is None]
         self._by_key = [one for one in self.limits if one.limit.key is not None]
         self._member = member
         self._acks = acks
         self._batch = subscription.batch
-        #: makes messages for functions of keys; settles entries whose key cannot be found; set by the loop
+        #: makes messages for key functions; settles entries without a valid key; set by the loop
         self.message: Callable[[Held], Message]
         self.unfit: Callable[[Held, PayloadError], None]
-        #: True while nothing is to begin: entries that wait here are given back
+        #: True while no run may start: entries that wait here are given back
         self.quiet: Callable[[], bool]
         self.give_back: Callable[[Held], None]
         self.moved: Callable[[], None]
-        #: True where the reader waits for idle lanes
+        #: True while the reader waits for idle lanes
         self.short = True
-        # Entries that were read with a fresh permit need no further question
+        # Entries that were read with a fresh permit need no further request
         self._paced = bool(self.whole) and not self._by_key and not any(one.limit.running for one in self.whole)
         self._over = 0  # Runs that had ended at the last look at their pace
         self._looked_at = -math.inf
         self._taken = Taken()
-        self._purse = Taken()  # Permits for the next reads: of one question for several, or of entries that did not run
+        self._purse = Taken()  # Permits for the next reads, left from one request or from entries that did not run
         self._marks: dict[Held, Taken] = {}  # Entry -> the permits of its read
         self._ask_at = 0.0
-        #: the time at which reading goes on, where it waits for permits; seconds of the member's clock
+        #: the time at which a waiting reader continues, in seconds of the member's clock
         self.due = 0.0
         self._wake = asyncio.Event()
-        self._freed = asyncio.Event()  # Wakes those that wait for slots when the server knows of free ones
-        self._aside = KeyTimes()  # When the last entry put aside for it is due
-        self._refused = KeyTimes()  # Before this time the server has no permit for it
+        self._freed = asyncio.Event()  # Wakes entries that wait for slots once the server has freed some
+        self._aside = KeyTimes()  # Due time of the last entry put aside for a key
+        self._refused = KeyTimes()  # Time before which the server has no permit for a key
 
     # -- around a read ----------------------------------------------------------------------------------------------
 
     def soon(self, running: int) -> int:
-        """The entries that will begin within a moment, at the pace of the last runs; 0 where each needs a slot too."""
+        """Return the number of entries expected to start soon, at the pace of the last runs.
+
+        It is 0 if each entry needs more than a permit of its read, such as a slot.
+        """
         if not self._paced:
             return 0
         now, ended = self._now(), self.whole[0].granted - running
@@ -135,9 +138,9 @@ class Limiter:
         return max(int(pace * _AHEAD), 0)
 
     async def before_read(self, room: int, soon: int = 0) -> tuple[int, float]:
-        """The entries that may be read, and where there are none the seconds to wait.
+        """Take permits for a read; return the number of entries to read, and the seconds to wait if it is 0.
 
-        One question takes the permits of the next reads too, as far as their entries begin ``soon``.
+        One call of the script also takes permits for the next reads, up to ``soon`` entries.
         """
         now = self._now()
         paced = [one for one in self.whole if one.limit.rate is not None]
@@ -152,7 +155,7 @@ class Limiter:
         for one in self.whole:
             back = (rest.number, rest.counts[one]) if one in rest.counts else (0, 0)
             permits = await one.take(taken.number, back=back, slots=False)
-            # The limits before gave more
+            # Earlier limits granted more
             surplus, taken.number = taken.number - permits.granted, permits.granted
             for earlier, counts in taken.counts.items():
                 await earlier.give_back(surplus, counts)
@@ -165,7 +168,7 @@ class Limiter:
         return self._take_from(taken, room)
 
     def _take_from(self, purse: Taken, room: int) -> tuple[int, float]:
-        """Permits for one read; the rest is for the next ones."""
+        """Take permits for one read from the purse, and leave the others for the next reads."""
         number = min(purse.number, room)
         if purse.number > number:
             self._purse = Taken(purse.at, purse.number - number, purse.counts)
@@ -173,7 +176,7 @@ class Limiter:
         return number, 0.0
 
     async def after_read(self, found: Sequence[Held]) -> None:
-        """Give back permits that were not used, and exchange those of a read that waited."""
+        """Give back unused permits, and exchange those of a read that took long."""
         if not self.whole:
             return
         taken, self._taken = self._taken, Taken(self._taken.at)
@@ -198,20 +201,20 @@ class Limiter:
         self._marks.update(dict.fromkeys(found[:good], kept))
 
     async def unread(self) -> None:
-        """Nothing was read: give the permits back."""
+        """Give all permits back, since nothing was read."""
         await self.after_read(())
 
     # -- before a run -----------------------------------------------------------------------------------------------
 
     def _lacking(self, entries: Iterable[Held]) -> int:
-        """The number of entries that need a permit: their read got none, or they waited for long."""
+        """Count the entries that need a permit, because their read took none or they waited too long."""
         now = self._now()
         return sum(now - self._marks.get(held, _NONE).at > _FRESH for held in entries)
 
     def starts(self, held: Held, others: Sequence[Held]) -> bool:
-        """True if an entry, and the others of its batch, may run now by the permits of their reads alone.
+        """Report whether an entry and its batch may run with the permits of their reads alone.
 
-        Else :meth:`may_start` decides.
+        If not, :meth:`may_start` decides.
         """
         if not self._paced or held.state is not State.BUFFERED or self.quiet():
             return False
@@ -226,9 +229,10 @@ class Limiter:
         return True
 
     async def may_start(self, held: Held, *, wait: bool = True, others: Sequence[Held] = ()) -> bool:
-        """True if an entry may run now; else it is back on the server, or not ours any more.
+        """Take the permits of an entry and report whether it may run; if not, it was given back or lost.
 
-        The server counts this delivery only where it is to wait. The ``others`` run with it, in one batch.
+        With ``wait=False`` nothing waits; the caller has already taken back the delivery of the entry. The ``others``
+        are entries of the same batch.
         """
         granted: list[Granted] = []
         try:
@@ -278,13 +282,13 @@ class Limiter:
     async def _waited(
         self, one: FleetLimit, held: Held, granted: list[Granted], back: _Back, *, paced: bool, wait: bool, many: int
     ) -> bool:
-        """Take a permit of the handler's own limit, waiting for it with the entry in hand."""
+        """Take permits of a limit of the whole handler, waiting if needed; return False if the entry may not run."""
         left = many
         one.waiting += 1
         try:
             while left > 0:
                 permits = await one.take(left, paced=paced, back=back)
-                # A question that did not arrive gave nothing back, so the next one carries it again
+                # A request that did not arrive gave nothing back, so the next one repeats it
                 back = (0, 0) if permits.asked else back
                 left -= permits.granted
                 if permits.granted:
@@ -305,10 +309,10 @@ class Limiter:
         return True
 
     async def _sure(self, one: FleetLimit, held: Held, key: bytes, *, wait: bool) -> Permits:
-        """The server's answer about a key: while it cannot be asked the entry waits in hand.
+        """Request a permit for a key; while the server cannot be reached, the entry waits.
 
-        A refusal names the time of the next permit. Until then it holds for the key's other entries too, so that many
-        of one key cost few questions.
+        A refusal contains the time of the next permit. Until then it also refuses the key's other entries, which saves
+        calls of the script.
         """
         left = self._refused.get((one, key), 0.0) - self._now()
         if left > 0:
@@ -316,7 +320,7 @@ class Limiter:
             return Permits(wait_ms=left * 1000)
         while True:
             permits = await one.take(1, key)
-            # An inexact time is a guess of this process, and would hold up the whole key by mistake
+            # An inexact time is a guess of this process, and would delay the whole key by mistake
             if permits.asked and not permits.granted and permits.exact:
                 now = self._now()
                 self._refused.note((one, key), now + min(permits.wait_ms / 1000, _ASK_AGAIN), now)
@@ -325,7 +329,7 @@ class Limiter:
             await asyncio.sleep(permits.wait_ms / 1000)
 
     def _put_aside(self, one: FleetLimit, key: bytes, held: Held, wait_ms: float, *, charged: bool) -> None:
-        """Give an entry back until a permit may be there: later than those of its key that were put aside before."""
+        """Give an entry back to the server until a permit is expected, after earlier entries of its key."""
         now = self._now() * 1000
         due = max(self._aside.get((one, key), 0.0) + one.spacing_ms, now + max(wait_ms, 1.0))
         if due - now > _ASIDE_MS:
@@ -355,7 +359,7 @@ class Limiter:
         self.moved()
 
     def wait_ms(self) -> int:
-        """Milliseconds until the permits are there that reading waits for; 0 where it does not wait."""
+        """Return the milliseconds until a waiting reader gets permits; 0 if it does not wait."""
         return max(math.ceil((self.due - self._now()) * 1000), 0)
 
     def _now(self) -> float:
@@ -364,7 +368,7 @@ class Limiter:
     # -- meanwhile --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew the slots of what runs, and give back those of what ended, for ever."""
+        """Renew the slots of running entries and return free slots, until the task is cancelled."""
         loop = asyncio.get_running_loop()
         renew_at = loop.time() + _RENEW
         while True:
@@ -376,14 +380,14 @@ class Limiter:
             await self.send(renew=renew)
 
     async def send(self, *, renew: bool = False) -> None:
-        """Do so once."""
+        """Return free slots to the server, and renew the others if requested."""
         for one in self.limits:
             await one.send(renew=renew)
         self._freed.set()
         self._freed.clear()
 
     def facts(self) -> list[dict[str, Any]]:
-        """The state of each limit, for the registry."""
+        """Return the state of each limit, for the registry."""
         return [
             {
                 "name": one.name,
@@ -400,7 +404,7 @@ class Limiter:
 
 
 def facts_of(limiters: Iterable[Limiter]) -> list[dict[str, Any]]:
-    """The state of each limit of a handler; that of several partitions is added up."""
+    """Return the state of each limit of a handler, summed over its partitions."""
     found: dict[str, dict[str, Any]] = {}
     for limiter in limiters:
         for one in limiter.facts():
@@ -410,23 +414,23 @@ def facts_of(limiters: Iterable[Limiter]) -> list[dict[str, Any]]:
 
 
 class LimitedRuns:
-    """Runs that ask for permits first."""
+    """Starts runs after their permits were taken."""
 
     def __init__(
         self, limiter: Limiter, start: Callable[[Held], Coroutine[Any, Any, None]], others: Callable[[], Sequence[Held]]
     ) -> None:
         self._limiter = limiter
         self._start = start
-        self._with = others  # Entries that would run with one
+        self._with = others  # Entries that would run in the same batch
 
     def start(self, held: Held) -> Coroutine[Any, Any, None]:
-        """Run an entry if its limits let it."""
+        """Return a coroutine that runs an entry if its limits allow it."""
         limiter, others = self._limiter, self._with()
         starts = limiter.starts(held, others)
         return self._start(held) if starts and not limiter.short else self._ask(held, others, starts=starts)
 
     async def _ask(self, held: Held, others: Sequence[Held], *, starts: bool) -> None:
-        """Ask for permits, and wake the reader at the end if it waits for idle lanes."""
+        """Take the permits and run the entry, then wake the reader if it waits for idle lanes."""
         limiter = self._limiter
         try:
             if starts or await limiter.may_start(held, others=others):
@@ -437,13 +441,13 @@ class LimitedRuns:
 
 
 def asked(limiters: Iterable[Limiter]) -> list[Command]:
-    """The question of a beat for the rates that were set at run time; none without limits."""
+    """Return the heartbeat's command that reads rates set at run time; empty without rates."""
     names = [one.name for one in _paced(limiters)]
     return [("HMGET", RATES, *names)] if names else []
 
 
 def learn(limiters: Iterable[Limiter], reply: Reply) -> None:
-    """Go by the answer; by the code's rates where the server refuses it."""
+    """Apply the rates in the reply; change nothing if the server refused the command."""
     if isinstance(reply, ResponseError):
         return
     for one, value in zip(_paced(limiters), reply, strict=True):
@@ -455,14 +459,14 @@ def _paced(limiters: Iterable[Limiter]) -> list[FleetLimit]:
 
 
 def checked(key: Hashable) -> Hashable:
-    """The value of a function, which must not be a coroutine."""
+    """Return the value of a key function; raise TypeError for an awaitable."""
     if inspect.isawaitable(key):
         raise TypeError("the key function returned an awaitable: make it a plain function")
     return key
 
 
 def limit_key(key: str | Callable[[Any], Hashable], held: Held, message: Callable[[Held], Message]) -> bytes | None:
-    """The key of an entry as bytes; a PayloadError where it cannot be found."""
+    """Return the key of an entry as bytes; raise PayloadError if the key cannot be computed."""
     try:
         return key_of(held.fields, key) if isinstance(key, str) else as_key(checked(key(message(held))))
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Middlewares that come with the package. Each stands alone: OpenTelemetry's traces, its metrics, and log context.
+"""Middlewares that come with the package: OpenTelemetry's traces, its metrics, and log context. Each works alone.
 
-They use what any user's middleware may (``millstream.worker.handlers.middleware``), and nothing else of the worker.
+They use only the interface for users' middlewares (``millstream.worker.handlers.middleware``).
 """

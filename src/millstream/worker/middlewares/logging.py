@@ -1,4 +1,4 @@
-"""Which entry a log line is about: put on every record that is made while a handler runs, in threads as well.
+"""Log context: mark each log record that is made while a handler runs with its entry, in threads as well.
 
 ::
 
@@ -23,15 +23,15 @@ OUTSIDE: Mapping[str, str | int] = {"stream": "-", "group": "-", "consumer": "-"
 
 
 def entry_context() -> Mapping[str, str | int]:
-    """Facts about the present handler's entry, by the names of :data:`OUTSIDE`; for structured loggers of any make."""
+    """Return facts about the current handler's entry, by the names of :data:`OUTSIDE`, for any structured logger."""
     return _entry.get(OUTSIDE)
 
 
 class EntryFilter(logging.Filter):
-    """Sets :func:`entry_context` as attributes of each record; lets every record pass."""
+    """Sets :func:`entry_context` as attributes of each record; every record passes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Set the attributes the record does not have already."""
+        """Set the attributes that the record lacks."""
         for name, value in entry_context().items():
             if not hasattr(record, name):
                 setattr(record, name, value)
@@ -39,18 +39,18 @@ class EntryFilter(logging.Filter):
 
 
 class LogContext(Middleware):
-    """Sets the context for the time of a run; for a batch ``entry_id`` is the first entry's.
+    """Sets the log context for the time of a run; for a batch, ``entry_id`` is the id of the first entry.
 
-    A context variable goes with the run wherever it goes, into tasks that the handler starts and into its thread.
+    A context variable holds the context, so tasks that the handler starts and its thread have it too.
     """
 
     async def run(self, call_next: Run, msg: Message) -> Any:
-        """One run."""
+        """Run the handler in the log context of its entry."""
         with _described(msg):
             return await call_next(msg)
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
-        """One batch."""
+        """Run the handler in the log context of the batch."""
         with _described(msgs[0]):
             return await call_next(msgs)
 

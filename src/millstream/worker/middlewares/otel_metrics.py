@@ -1,7 +1,7 @@
-"""Instruments of OpenTelemetry around runs and publishes: the metrics of its messaging conventions. Extra: ``otel``.
+"""OpenTelemetry's instruments around runs and publishes: the metrics of its messaging conventions. Extra: ``otel``.
 
-https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/. Reading and acking are many entries at a time
-and nobody's run, so ``messaging.client.operation.duration`` is that of publishes alone.
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/. Reads and acks cover many entries and belong
+to no single run, so ``messaging.client.operation.duration`` measures publishes alone.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ from opentelemetry import metrics
 
 from millstream.worker.model.answers import Nack, PayloadError, Reject, answer
 
-#: Value of ``messaging.system``: the streams are Redis's, whoever serves them.
+#: Value of ``messaging.system``: the streams are Redis's, whatever server runs.
 SYSTEM = "redis"
 
-#: Seconds; the bounds that the conventions ask for.
+#: Bounds in seconds, as the conventions require.
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 
@@ -58,7 +58,7 @@ INSTRUMENTS: dict[str, Instrument] = {
 
 
 class Instruments:
-    """The four instruments."""
+    """The four instruments of the conventions that apply."""
 
     def __init__(self, provider: "metrics.MeterProvider | None" = None) -> None:
         meter = metrics.get_meter("millstream", meter_provider=provider)
@@ -69,11 +69,11 @@ class Instruments:
 
     @contextlib.contextmanager
     def processing(self, stream: str, group: str, messages: int) -> Iterator[None]:
-        """Around one run of a handler; a Nack or Reject is a decision of the handler and not an error."""
+        """Measure one run of a handler; a Nack or Reject is a decision of the handler and not an error."""
         known = {**place(stream, "process"), "messaging.consumer.group.name": group}
         self._consumed.add(messages, known)
         ended: dict[str, str] = {}
-        begun = time.perf_counter()  # a clock that nobody sets, unlike the time of day
+        begun = time.perf_counter()  # A monotonic clock
         try:
             yield
         except BaseException as error:
@@ -88,8 +88,8 @@ class Instruments:
 
     @contextlib.contextmanager
     def sending(self, stream: str) -> Iterator[None]:
-        """Around one publish; what has no form as an entry was never sent."""
-        # a publish that failed at the server was sent all the same: those who count traffic want to see it
+        """Measure one publish; content that cannot be written as an entry does not count as sent."""
+        # A publish that failed at the server was sent nevertheless, and counts as traffic
         known, failed, sent = place(stream, "send"), {}, True
         begun = time.perf_counter()
         try:
@@ -106,7 +106,7 @@ class Instruments:
 
 
 def place(stream: str, operation: str) -> dict[str, str]:
-    """Attributes that every measurement has: which stream, and what was done with it."""
+    """Return the attributes that every measurement has: the stream and the operation."""
     return {"messaging.system": SYSTEM, "messaging.destination.name": stream, "messaging.operation.name": operation}
 
 

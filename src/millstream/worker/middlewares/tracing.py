@@ -1,16 +1,16 @@
-"""Spans and metrics of OpenTelemetry around runs and publishes, as its messaging conventions ask. Extra: ``otel``.
+"""OpenTelemetry's spans and metrics around runs and publishes, as its messaging conventions specify. Extra: ``otel``.
 
-One entry's way has these spans: ``send`` where it is published; ``receive`` where a worker reads it (one for each read,
-linked to all sends); ``process`` for a run, the child of its send and linked to its receive. Below ``process`` is
-``ack``, ``nack`` or ``dead``, which ends when the server has it. A run of an entry that failed here before is linked to
-that run.
+An entry has these spans: ``send`` where it is published; ``receive`` where a worker reads it (one for each read, linked
+to all sends); ``process`` for a run, as a child of its send and linked to its receive. Below ``process`` is ``ack``,
+``nack`` or ``dead``, which ends when the server has stored the outcome. If a run of the entry failed in this process
+before, the next run is linked to it.
 
 Attributes: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/; the metrics:
 :mod:`millstream.worker.middlewares.otel_metrics`.
 
-The context travels in the headers of the entry's envelope. Other programs may have put it into fields ``traceparent``
-and ``tracestate`` of a plain entry, which is read too. A plain entry with neither is the root of a trace of its own,
-and a publish of plain fields stays one, untouched, unless ``envelope`` says otherwise.
+The context travels in the headers of the entry's envelope. It is also read from the fields ``traceparent`` and
+``tracestate`` of a plain entry, where other programs may put it. A plain entry without either field starts a new trace.
+A publish of plain fields stays plain unless ``envelope`` is set.
 """
 
 import contextlib
@@ -37,21 +37,21 @@ try:
 except ImportError as missing:
     raise ConfigError("tracing needs OpenTelemetry. Run pip install 'millstream[otel]'.") from missing
 
-#: Entries whose earlier spans are kept to be linked to: more than a worker ever has in hand or waiting.
+#: Number of entries whose earlier spans are kept for links: more than a worker ever holds or delays.
 _REMEMBERED = 10_000
-_PORT = 6379  # where a URL names none
+_PORT = 6379  # Default port of a URL
 #: Fields in which other programs put the context of a plain entry.
 _PLAIN = ("traceparent", "tracestate")
 
 
 class Tracing(Middleware):
-    """Spans for what becomes of each entry, a producer span for each publish, and the metrics of both.
+    """Spans for the outcome of each entry, a producer span for each publish, and the metrics of both.
 
     Args:
-        provider: the target of spans; the process's own provider when None.
-        meter_provider: the same for metrics.
-        envelope: write entries that are published without headers in FastStream's envelope as well, so that each
-            carries its context. Readers that do not know the envelope see one field ``__data__`` then.
+        provider: the target of spans; None takes the process's own provider.
+        meter_provider: the target of metrics; None takes the process's own provider.
+        envelope: True also writes entries without headers in FastStream's envelope, so that each entry carries its
+            context. Readers that do not support the envelope then see one field ``__data__``.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Tracing(Middleware):
         self._earlier = _EarlierSpans()
 
     def connects(self, url: str) -> None:
-        """Spans say which server it is."""
+        """Note the server, for the attributes of spans."""
         self._tracer.server = server_of(url)
 
     def received(self, msgs: Sequence[Message], began_ns: int) -> None:
-        """``receive <stream>``, for the read that brought these, linked to the spans that published them."""
+        """Make the span ``receive <stream>`` for a read, linked to the spans that published its entries."""
         first = msgs[0]
         claimed = sum(msg.delivery_count > 1 for msg in msgs)
         span = self._tracer.start_span(
             f"receive {first.stream}",
-            context=Context(),  # whatever task reads, it is nobody's part
+            context=Context(),  # A read is not part of any other span
             kind=SpanKind.CLIENT,
             attributes={
                 **_consumer(first, "receive"),
@@ -92,8 +92,8 @@ class Tracing(Middleware):
             msg.when_settled(functools.partial(self._unrun, msg))
 
     def _unrun(self, msg: Message, outcome: Settled) -> None:
-        """A span for an entry that was given up without a run, below the span that published it."""
-        read = self._earlier.take(msg)  # none where it was run
+        """Make a span for an entry that ended as dead without a run, below the span that published it."""
+        read = self._earlier.take(msg)  # Empty if it ran
         if read and outcome == "dead":
             attributes = {**_consumer(msg, "dead", "settle"), "messaging.message.id": msg.id}
             links, context = [Link(one) for one in read], _context(msg)
@@ -101,14 +101,14 @@ class Tracing(Middleware):
             self._tracer.start_span(name, context=context, kind=kind, attributes=attributes, links=links).end()
 
     async def run(self, call_next: Run, msg: Message) -> Any:
-        """``process <stream>``, child of the span that published the entry if its headers tell."""
+        """Run in the span ``process <stream>``, a child of the span that published the entry if its headers name it."""
         known = {"messaging.message.id": msg.id, "messaging.message.delivery_attempt": msg.delivery_count}
         links = [Link(one) for one in self._earlier.take(msg)]
         with self._processing([msg], known, context=_context(msg), links=links):
             return await call_next(msg)
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
-        """One span for the batch, linked to the spans that published its entries."""
+        """Run in one span for the batch, linked to the spans that published its entries."""
         links = [*_links(msgs), *_once(one for msg in msgs for one in self._earlier.take(msg))]
         known = {"messaging.batch.message_count": len(msgs)}
         with self._processing(msgs, known, context=Context(), links=links):
@@ -116,7 +116,7 @@ class Tracing(Middleware):
 
     @contextlib.contextmanager
     def _processing(self, msgs: Sequence[Message], known: Mapping[str, Any], **options: Any) -> Iterator[None]:
-        """The span and the metrics of one run; what it raised is recorded, a Nack or Reject not as a fault."""
+        """Make the span and the metrics of one run; an exception is recorded, but a Nack or Reject is not an error."""
         first = msgs[0]
         with (
             self._tracer.start_as_current_span(
@@ -139,7 +139,7 @@ class Tracing(Middleware):
                 if isinstance(said, Nack | Reject):
                     span.set_attribute("millstream.outcome", type(said).__name__.lower())
                     raise
-                # here and not by the span's own means, which would take a Nack for a fault as well
+                # Recorded here, since the span itself would take a Nack for an error too
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -148,10 +148,10 @@ class Tracing(Middleware):
                 settling.decided_ns = time.time_ns()
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
-        """``send <stream>``; the context is put into the headers, if the entry has any.
+        """Publish in the span ``send <stream>``, and put the context into the entry's headers, if it has any.
 
-        An entry of plain fields stays one, unless ``envelope`` was given: to put it into an envelope changes what other
-        readers get.
+        Without ``envelope``, an entry of plain fields stays plain, since an envelope changes the content for other
+        readers.
         """
         with self._tracer.start_as_current_span(
             f"send {publication.stream}", kind=SpanKind.PRODUCER, attributes=_place(publication.stream, "send", "send")
@@ -167,31 +167,31 @@ class Tracing(Middleware):
 
 
 class _ServerTracer:
-    """Makes spans that say which server they are about."""
+    """Makes spans with the attributes of the server."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
         self.server: Mapping[str, str | int] = {}  # Attributes of the server
 
     def start_span(self, name: str, *, attributes: Mapping[str, Any], **options: Any) -> Span:
-        """As a tracer does."""
+        """Start a span as a tracer does, with the server's attributes."""
         return self._tracer.start_span(name, attributes={**self.server, **attributes}, **options)
 
     def start_as_current_span(
         self, name: str, *, attributes: Mapping[str, Any], **options: Any
     ) -> contextlib.AbstractContextManager[Span]:
-        """As a tracer does."""
+        """Start a span as a tracer does, with the server's attributes."""
         return self._tracer.start_as_current_span(name, attributes={**self.server, **attributes}, **options)
 
 
 class _EarlierSpans:
-    """Spans of entries before their next run: their latest reads and failed runs in this process."""
+    """Spans of an entry before its next run: the latest reads and failed runs in this process."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[str, str, str], list[SpanContext]] = OrderedDict()
 
     def add(self, msg: Message, span: SpanContext) -> None:
-        """A read brought it, or a run of it failed; of several, the last two are kept."""
+        """Add the span of a read or of a failed run; the last two spans of an entry are kept."""
         spans = self._found.setdefault((msg.stream, msg.group, msg.id), [])
         self._found.move_to_end((msg.stream, msg.group, msg.id))
         spans[:] = [*spans[-1:], span]
@@ -199,12 +199,12 @@ class _EarlierSpans:
             self._found.popitem(last=False)
 
     def take(self, msg: Message) -> list[SpanContext]:
-        """All of an entry, which are then forgotten."""
+        """Remove and return all spans of an entry."""
         return self._found.pop((msg.stream, msg.group, msg.id), [])
 
 
 class _Settling:
-    """The spans of what becomes of one run's entries: one for each kind of outcome, when all have theirs."""
+    """Makes spans for the outcomes of one run's entries: one span for each kind of outcome, once all are known."""
 
     def __init__(self, tracer: _ServerTracer, run: Span, earlier: _EarlierSpans) -> None:
         self._tracer = tracer
@@ -215,7 +215,7 @@ class _Settling:
         self.decided_ns: int | None = None  # Wall nanoseconds at which the run ended; None until then
 
     def watch(self, msg: Message) -> None:
-        """Wait for what becomes of an entry."""
+        """Wait for the outcome of an entry."""
         self._open += 1
         msg.when_settled(lambda outcome: self._heard(msg, outcome))
 
@@ -243,7 +243,7 @@ class _Settling:
                     else {"messaging.batch.message_count": len(msgs)}
                 ),
             },
-            start_time=min(self.decided_ns or now, now),  # settled by hand, the run may still go on
+            start_time=min(self.decided_ns or now, now),  # With a manual ack, the run may still go on
         )
         if outcome == "lost":
             span.set_attribute("error.type", EntryLostError.__qualname__)
@@ -252,20 +252,20 @@ class _Settling:
 
 
 def _links(msgs: Sequence[Message]) -> list[Link]:
-    """To the spans that published the entries."""
+    """Return links to the spans that published the entries."""
     return _once(trace.get_current_span(_context(msg)).get_span_context() for msg in msgs)
 
 
 def _once(spans: Iterable[SpanContext]) -> list[Link]:
-    """A link to each span; one read, and a batch's run that failed, is that of many entries."""
+    """Return one link to each span; entries of one read or one failed batch share a span."""
     found = {(one.trace_id, one.span_id): one for one in spans if one.is_valid}
     return [Link(one) for one in found.values()]
 
 
 def server_of(url: str) -> dict[str, str | int]:
-    """The conventions' attributes of a server; none where it has no address, as in process, or its URL names others.
+    """Return the conventions' attributes of a server; empty if it has no address, as in process or with Sentinels.
 
-    For a cluster it is the node that the URL names first; with Sentinels, only they know it.
+    For a cluster, the attributes describe the first node in the URL.
     """
     parts = urlsplit(url)
     if parts.scheme == "unix":
@@ -277,7 +277,7 @@ def server_of(url: str) -> dict[str, str | int]:
 
 
 def _context(msg: Message) -> Context:
-    """The context that travelled with an entry; none where its envelope is damaged, which is the handler's affair."""
+    """Return the context that an entry carries; empty if its envelope is damaged, which its run reports."""
     try:
         carrier = msg.headers
     except PayloadError:
@@ -297,5 +297,5 @@ def _consumer(msg: Message, operation: str, kind: str | None = None) -> dict[str
 
 
 def _place(stream: str, operation: str, kind: str) -> dict[str, str]:
-    """The attributes that the conventions want of every span: those of the metrics, and the type of the operation."""
+    """Return the attributes that the conventions require for every span, including the type of the operation."""
     return {**place(stream, operation), "messaging.operation.type": kind}

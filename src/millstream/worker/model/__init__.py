@@ -1,6 +1,6 @@
-"""Decisions from values alone: the life of an entry, retries, counters. No I/O, no clock, no chance of its own.
+"""Decisions computed from values alone: the life of an entry, retries, counters. No I/O, no clock, no randomness.
 
-Read ``lifecycle`` (what may happen to an entry), then ``retry`` (what should, after a failure or a crash).
-``stats`` and ``histogram`` count it, ``error_text`` puts it in words, ``pause`` is an order from outside.
-``answers`` has the exceptions by which a handler decides, and ``progress`` is how a handler gets on.
+Begin with ``lifecycle`` (the possible events of an entry), then ``retry`` (the decision after a failure or a crash).
+``stats`` and ``histogram`` count runs and entries, ``error_text`` formats errors, and ``pause`` describes a pause.
+``answers`` has the exceptions by which a handler decides, and ``progress`` describes the state of a handler.
 """

@@ -1,6 +1,6 @@
-"""The types that annotations name: without their marks, their other names and their type variables. Pure.
+"""Resolve annotations to the types they name: without wrappers, aliases or type variables. Pure.
 
-``NewType``, a type alias and ``Order[int]`` mean a type that the worker knows; it reads that type, whatever its name.
+``NewType``, a type alias and ``Order[int]`` stand for a type that the worker supports; it decodes that type.
 """
 
 import types
@@ -23,20 +23,20 @@ from typing import (
 
 from millstream.errors import ConfigError
 
-#: Wrappers of a type: they say something about its values, or about the place where it is used.
+#: Wrappers of a type, with facts about its values or about its use.
 _MARKS: tuple[Any, ...] = (Annotated, Required, NotRequired, Final)
 #: Packages whose objects in ``Annotated`` restrict or change a value.
 _RESTRICTING = frozenset({"annotated_types", "pydantic", "pydantic_core", "msgspec"})
 
 
 def is_marked(annotation: Any) -> bool:
-    """True for ``Annotated``, ``Required`` and the like around a type."""
+    """True for a wrapper around a type, such as ``Annotated`` or ``Required``."""
     origin = get_origin(annotation)
     return origin in _MARKS or getattr(origin, "_name", "") == "ReadOnly"  # Python 3.13's, or typing_extensions'
 
 
 def bare(annotation: Any) -> Any:
-    """The type without ``Annotated``, ``Required`` and the like around it."""
+    """Return the type without wrappers such as ``Annotated`` or ``Required``."""
     annotation = named(annotation)
     while is_marked(annotation):
         annotation = named(get_args(annotation)[0])
@@ -44,7 +44,7 @@ def bare(annotation: Any) -> Any:
 
 
 def constraints(annotation: Any) -> tuple[Any, ...]:
-    """The objects in ``Annotated`` that restrict a value, of pydantic, annotated_types or msgspec."""
+    """Return the objects in ``Annotated`` that restrict a value: those of pydantic, annotated_types or msgspec."""
     found: tuple[Any, ...] = ()
     annotation = named(annotation)
     while is_marked(annotation):
@@ -59,7 +59,7 @@ def _restricts(mark: Any) -> bool:
 
 
 def named(annotation: Any) -> Any:
-    """The type to which a ``NewType`` or a type alias gives a name; an alias that holds itself is pydantic's."""
+    """Return the type behind a ``NewType`` or a type alias; a recursive alias is left for pydantic."""
     while True:
         if isinstance(annotation, NewType):
             annotation = annotation.__supertype__
@@ -88,13 +88,13 @@ def _holds_itself(annotation: Any, within: tuple[Any, ...] = ()) -> bool:
 
 
 def generic(annotation: Any) -> Any:
-    """The class of ``Order[int]``, which knows its parts; None for other annotations."""
+    """Return the class of a parametrized one such as ``Order[int]``; None for other annotations."""
     origin = get_origin(annotation)
     return origin if isinstance(origin, type) and hasattr(origin, "__parameters__") else None
 
 
 def hints_of_parts(annotation: Any) -> dict[str, Any]:
-    """The annotations of a class's parts; those of ``Order[int]`` with its types for the type variables."""
+    """Return the annotations of a class's fields; for ``Order[int]``, type variables are replaced by their types."""
     kind = generic(annotation)
     hints = get_type_hints(kind or annotation, include_extras=True)
     if kind is None:
@@ -108,7 +108,7 @@ def _arguments(parameters: tuple[Any, ...], annotation: Any) -> dict[Any, Any]:
 
 
 def filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
-    """The annotation with types for its type variables."""
+    """Return the annotation with its type variables replaced by types."""
     if isinstance(hint, TypeVar):
         return arguments.get(hint, Any)
     parameters = getattr(hint, "__parameters__", ())
@@ -118,19 +118,19 @@ def filled(hint: Any, arguments: Mapping[Any, Any]) -> Any:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, also of the unions that have a name in it; any other type alone."""
+    """Return the types of a union, including those of nested unions; any other type alone."""
     if get_origin(annotation) not in (Union, types.UnionType):  # `X | None` and `Optional[X]` have different origins
         return (annotation,)
     return tuple(member for part in get_args(annotation) for member in members(named(part)))
 
 
 def is_typed_dict(annotation: Any) -> bool:
-    """True for a class of ``TypedDict``, also for typing_extensions' own before Python 3.13."""
+    """True for a ``TypedDict`` class, including typing_extensions' own before Python 3.13."""
     return is_typeddict(annotation) or (isinstance(annotation, type) and hasattr(annotation, "__required_keys__"))
 
 
 def data(annotation: Any) -> Any:
-    """The annotation, unless no entry can have such a value: pydantic takes functions and classes, and none fits."""
+    """Return the annotation; raise ConfigError for functions and classes, which no entry can contain."""
     if get_origin(annotation) in (Callable, type) or annotation in (Callable, type):
         raise ConfigError(
             f"cannot decode {annotation!r}: an entry has data, and no functions or classes. Write a type of data, such "

@@ -1,4 +1,4 @@
-"""The exceptions by which a handler decides about its entry, and the one for an entry that does not fit it."""
+"""The exceptions by which a handler decides about its entry, and the exception for an invalid entry."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -52,9 +52,10 @@ class JobCancelledError(MillstreamError):
 
 
 def answer(error: BaseException) -> BaseException:
-    """A handler's answer in an error; of a group that holds only Nack and Reject, one of these.
+    """Return the Nack or Reject that an error contains, or the error itself.
 
-    A task group puts what its tasks raise into one. A Reject goes before all, and then the Nack with the longest delay.
+    A task group puts the errors of its tasks into one group. If all are Nack or Reject, a Reject wins; otherwise the
+    Nack with the longest delay wins.
     """
     if not issubclass(type(error), BaseExceptionGroup):
         return error
@@ -68,7 +69,7 @@ def answer(error: BaseException) -> BaseException:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group and in the groups of it; none of an error that is not a group."""
+    """Yield the errors in a group and in its nested groups; nothing for an error that is not a group."""
     for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
         yield from leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
 
@@ -82,7 +83,7 @@ class PayloadError(MillstreamError):
 
 
 def seconds_of(delay: object) -> float:
-    """The delay that a Nack was given."""
+    """Return the delay of a Nack in seconds."""
     try:
         return float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
     except ConfigError as reason:

@@ -1,7 +1,7 @@
-"""A handler's error as text: for a dead letter, a log line and the list of failures, whatever its own methods do.
+"""Text of a handler's error, for a dead letter, a log line or a list of failures. It never raises.
 
-An error is the user's code as much as the handler is: its ``__str__`` may raise, may quote the whole entry, and may
-lack what ``traceback`` reads. None of that may cost the entry its letter.
+An error belongs to the user's code as much as the handler does. Its ``__str__`` may raise or quote the whole entry, and
+it may lack attributes that ``traceback`` reads. The entry must get its dead letter nevertheless.
 """
 
 import traceback
@@ -11,19 +11,19 @@ from types import TracebackType
 from millstream.client.dead_letter.letter import ERROR_LIMIT
 from millstream.printable import without_secrets
 
-#: Longest traceback kept, in characters: its end, where the cause is.
+#: Maximum length of a traceback, in characters; its end is kept, where the cause is.
 TRACEBACK_LIMIT = 8_000
 
-#: Longest text of an error, in characters: its beginning.
+#: Maximum length of an error's text, in characters; its beginning is kept.
 TEXT_LIMIT = 8_000
 
 
 class UnreadableError(Exception):
-    """Stands for an error of the user's whose own attributes raise when they are read."""
+    """Replaces a user's error if reading its attributes raises."""
 
 
 def describe(error: BaseException | None, trace: TracebackType | None = None) -> tuple[str, str]:
-    """An error's text, with its type in front, and its traceback's end; whatever its own methods do."""
+    """Return an error's type and text, and the end of its traceback; never raise."""
     if error is None:
         return "", ""
     try:
@@ -34,7 +34,7 @@ def describe(error: BaseException | None, trace: TracebackType | None = None) ->
 
 
 def shown(error: BaseException) -> str:
-    """An error's own text, or that it has none; of a long one the beginning: a letter must fit into the server."""
+    """Return an error's own text, cut to fit into a dead letter, or a note that it cannot be shown."""
     try:
         text = str.__str__(str(error))  # plain: a subclass of str may raise where it is cut
     except BaseException as failure:  # noqa: BLE001 - it is the user's
@@ -44,7 +44,7 @@ def shown(error: BaseException) -> str:
 
 
 def tame(error: BaseException) -> BaseException:
-    """An error whose attributes can be read: itself, or one in its place where the user's type makes them raise."""
+    """Return the error itself, or a replacement if reading its attributes raises."""
     try:
         read = error.__cause__, error.__context__, error.__suppress_context__, error.__class__, error.__traceback__
         notes = getattr(error, "__notes__", None)
@@ -59,9 +59,9 @@ def tame(error: BaseException) -> BaseException:
 
 
 def loggable(error: BaseException) -> BaseException:
-    """An error for ``exc_info``: itself, or one in its place where its text or its chain cannot be shown.
+    """Return an error for ``exc_info``: itself, or a replacement if its text or chain of causes cannot be formatted.
 
-    Formatters of logs that ask for these unguarded (those of JSON lines do) raise, and some handlers let that out.
+    Log formatters such as those for JSON lines read both without a guard, and some logging handlers pass the error on.
     """
     try:
         str(error)
@@ -72,11 +72,11 @@ def loggable(error: BaseException) -> BaseException:
 
 
 def summarize(error: BaseException) -> str:
-    """An error in one line for whoever looks, named as in its dead letter, whatever its own text does."""
+    """Return an error as one line, named as in its dead letter; never raise."""
     name, text = type(error).__name__, shown(error)
     return first_line(f"{name}: {text}" if text else name)
 
 
 def first_line(text: str) -> str:
-    """An error's text for a list of failures: one line, and no more than a letter's list shows."""
+    """Return the first line of an error's text, at most as long as a list of dead letters shows."""
     return text.strip().partition("\n")[0][:ERROR_LIMIT]

@@ -4,7 +4,7 @@ from millstream.errors import MillstreamError
 
 
 class LeaseLost(MillstreamError):  # noqa: N818 - a state of the server
-    """Another worker owns the partition by now.
+    """Another worker owns the partition now.
 
     What to do: nothing, since the new owner continues.
     """

@@ -1,6 +1,6 @@
 """Durations of a handler's runs, in the buckets of a Prometheus histogram.
 
-Nothing is measured until somebody asks for the first time: where no metrics are scraped, a run costs what it cost.
+Measuring begins with the first scrape, so runs have no overhead in a process without scrapes.
 """
 
 from bisect import bisect_left
@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 Argument = TypeVar("Argument")
 
-#: Seconds, upper bounds: from handlers that only decode to jobs of minutes.
+#: Upper bounds in seconds: from handlers that only decode to jobs of minutes.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Durations:
-    """The runs of one handler since they are measured."""
+    """Durations of one handler's runs since measuring began."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0  # Seconds of all runs together
+        self.total = 0.0  # Total duration of all runs, in seconds
 
     def add(self, seconds: float) -> None:
         """Count one run."""
@@ -27,7 +27,7 @@ class Durations:
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Upper bound and how many runs took no longer, as prometheus-client wants them; the last bound is ``+Inf``."""
+        """Return each upper bound with the number of runs within it, for prometheus-client; the last is ``+Inf``."""
         found, count = [], 0
         for bound, more in zip((*map(str, BOUNDS), "+Inf"), self._counts, strict=True):
             count += more
@@ -35,7 +35,7 @@ class Durations:
         return found
 
     def timed(self, run: Callable[[Argument], Awaitable[Any]]) -> Callable[[Argument], Awaitable[Any]]:
-        """``run``, each call of which is counted, however it ends."""
+        """Wrap ``run`` so that the duration of each call is counted, however the call ends."""
 
         async def timed(argument: Argument) -> Any:
             began = perf_counter()

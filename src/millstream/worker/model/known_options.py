@@ -1,4 +1,4 @@
-"""A class decorator: options that a class does not have are refused with what to write. PURE."""
+"""A class decorator that refuses unknown options with an error that names the right option. PURE."""
 
 import difflib
 import functools
@@ -17,7 +17,7 @@ _OF_SUBSCRIBER = frozenset(
 
 
 def known_options(cls: type[_T]) -> type[_T]:
-    """Refuse unknown options of a dataclass, whose own error does not name what to write."""
+    """Refuse unknown options of a dataclass with an error that says what to write."""
     known, init = inspect.signature(cls).parameters, cls.__init__
 
     @functools.wraps(init)

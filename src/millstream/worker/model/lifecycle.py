@@ -1,4 +1,4 @@
-"""The life of one entry in a worker's hands, as a table. Pure.
+"""The life of one entry in a worker, as a state table. Pure.
 
 ::
 
@@ -6,13 +6,13 @@
         |                  |-----release-> RELEASING --confirm--> RELEASED   (claimable at once)
         |                  |-----retry---> RETRYING  --confirm--> WAITING    (claimable when due)
         |                  |-----die-----> DYING     --confirm--> DEAD       (in the dead-letter stream)
-        |                  '-----leave---> LEFT      (manual ack: handler returned and said nothing)
-        |-----release--> RELEASING (handed back unrun), retry (limited) and die (delivered too often) as from RUNNING
+        |                  '-----leave---> LEFT      (manual ack: the handler returned without an outcome)
+        |-----release--> RELEASING (given back without a run); retry (limited), die (delivered too often) as above
     any but the last column --lose--> LOST (another consumer owns it, or it is gone)
 
-Until ``confirm`` the server has the entry pending, so a crash anywhere only means another delivery. No state leads to
-two outcomes: a second outcome is an :class:`AlreadySettledError`. An outcome after ``lose`` stays LOST, so that nothing
-is sent for an entry that belongs to another consumer.
+Until ``confirm`` the server has the entry pending, so a crash at any point only means another delivery. No state leads
+to two outcomes: a second outcome is an :class:`AlreadySettledError`. An outcome after ``lose`` leaves the entry LOST,
+so nothing is sent for an entry that belongs to another consumer.
 """
 
 from enum import IntEnum
@@ -21,7 +21,7 @@ from millstream.errors import UsageError
 
 
 class State(IntEnum):
-    """The state of an entry; see the module's docstring."""
+    """The state of an entry; see the table above."""
 
     BUFFERED = 0
     RUNNING = 1
@@ -82,22 +82,22 @@ TABLE: dict[State, dict[Event, State]] = {
     State.RELEASED: {},
     State.WAITING: {},
     State.DEAD: {},
-    # the handler may still be running and have its say; it is heard by nobody
+    # the handler may still be running; its outcome is ignored
     State.LOST: dict.fromkeys((*_OUTCOMES, Event.LEAVE, Event.LOSE), State.LOST),
 }
 
-#: States of an entry whose outcome is known here, and yet to be confirmed by the server.
+#: States of an entry whose outcome is known here and not confirmed by the server yet.
 UNCONFIRMED = frozenset(_OUTCOMES.values())
 
 #: States in which the worker must keep other consumers from claiming the entry.
 LEASED = frozenset({State.BUFFERED, State.RUNNING}) | UNCONFIRMED
 
-#: States nothing leads out of, as far as the server is concerned.
+#: Final states: the server has nothing more to do for the entry.
 FINAL = frozenset({State.ACKED, State.RELEASED, State.WAITING, State.DEAD, State.LOST})
 
 
 def step(state: State, event: Event) -> State:
-    """The next state."""
+    """Return the next state."""
     after = TABLE[state].get(event)
     if after is None:
         if event in _OUTCOMES or event is Event.LEAVE:

@@ -1,4 +1,4 @@
-"""Limits of the whole fleet: so many runs in a time, or so many at once, for a handler or for each key. Pure."""
+"""Limits of the whole fleet: a rate of runs, or a number of simultaneous runs, for a handler or for each key. Pure."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Limit:
 
     Attributes:
         rate: largest number of runs in a period, such as ``"100/s"``, ``"30/m"``, ``"500/h"`` or ``"1000/d"``.
-        burst: largest number of runs at once after a pause; None: those of a tenth of a second, at least one.
+        burst: largest number of runs at once after a pause; None takes the runs of a tenth of a second, at least one.
         running: largest number of runs at the same time.
-        key: a field's name, or a function of the message: the limit holds for each value. None as a value is not
-            limited. Without a key it holds for the handler.
-        name: name of the limit; None: that of the handler. Handlers that name the same limit share it.
+        key: a field's name, or a function of the message; the limit then holds for each value. The value None is not
+            limited. Without a key, the limit holds for the handler.
+        name: name of the limit; None takes the handler's name. Handlers that name the same limit share it.
 
     Raises:
         ConfigError: an argument is invalid; the text shows what to write.
@@ -48,7 +48,7 @@ class Limit:
             )
 
     def paced(self, override: Rate | None = None) -> tuple[Rate | None, int]:
-        """The rate and the most permits at once; with a rate that was set at run time in place of this one's."""
+        """Return the rate and the maximum number of permits at once; ``override`` is a rate set at run time."""
         if self.rate is None:
             return None, 0
         rate = override or checked_rate(f"Limit(rate={self.rate!r})", self.rate)

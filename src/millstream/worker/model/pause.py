@@ -1,7 +1,7 @@
-"""A pause: somebody lets no worker run anything for one group of a stream until it is resumed.
+"""A pause: no worker runs a handler for one group of a stream until a person resumes it.
 
-The registry keeps pauses on the server, the subscriber obeys them, and the command line shows them; what one is stands
-here, below all three.
+The registry keeps pauses on the server, the subscriber obeys them, and the command line shows them. This module is
+below all three.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HandlerPause:
-    """A handler that is to run nothing, in all workers."""
+    """The pause of one handler, in all workers."""
 
     stream: str  # Key of its stream
-    group: str  # Its group
-    reason: str  # Why, in words
+    group: str  # Name of the group
+    reason: str  # Reason, as the user gave it
     by: str  # User who paused it
-    at_ms: int  # Since when, wall milliseconds
+    at_ms: int  # Start of the pause, in wall-clock milliseconds

@@ -1,4 +1,4 @@
-"""The progress of a part of a process, as ``/healthz`` and ``/readyz`` show it. Pure."""
+"""The state of each handler or pipeline of a process, as ``/healthz`` and ``/readyz`` show it. Pure."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,21 +6,21 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class PartProgress:
-    """The progress of one handler or pipeline."""
+    """The current state of one handler or pipeline."""
 
-    handler: str  # Its name
+    handler: str  # Name of the handler or pipeline
     doing: str  # Its activity, in one word
-    idle_ms: int  # Milliseconds since it last moved
+    idle_ms: int  # Milliseconds since it last made progress
 
     lost_in: ClassVar[tuple[str, ...]]  # Activities that only a new process can end
-    ready_in: ClassVar[tuple[str, ...]]  # Activities in which it works, or would if there were something to do
+    ready_in: ClassVar[tuple[str, ...]]  # Activities in which it works or waits for work
 
     @property
     def alive(self) -> bool:
-        """False when only a new process can help."""
+        """False if only a new process can help."""
         return self.doing not in self.lost_in
 
     @property
     def ready(self) -> bool:
-        """True while it works, or would if there were something to do."""
+        """True while it works or waits for work."""
         return self.doing in self.ready_in

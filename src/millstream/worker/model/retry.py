@@ -1,11 +1,11 @@
-"""The policy after a failure: when to try again, and when to stop. Pure: chance comes in as a number.
+"""The policy after a failure: when to try again, and when to stop. Pure: a random number comes in as an argument.
 
-Every delivery of an entry to a consumer counts as a try, by the server's count. It counts whether the handler failed or
-the process was killed before it could report. Uncharged crashes are subtracted. Handing back is not charged.
+Each delivery of an entry to a consumer counts as a try, by the server's count. It counts both if the handler failed and
+if the process was killed before it could report. Crashes that are not charged, and entries given back, do not count.
 
-When a process dies, a delivery has been counted for everything it had in hand, and nobody can tell which entry was the
-cause. The server's count does not tell failures, which the handler survived, from crashes. So a :class:`FailureRecord`
-is kept beside the stream, and :func:`run_mode` says from both how an entry that comes back is run.
+When a process dies, every entry in it has been counted as delivered, and the cause is unknown. The server's count does
+not tell failures, which the handler survived, from crashes. So a :class:`FailureRecord` is kept beside the stream, and
+:func:`run_mode` decides from both how to run an entry that is delivered again.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ Backoff = Literal["exponential", "linear", "constant"]
 @known_options
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The number and the delays of a failed entry's tries.
+    """The number of tries of a failing entry, and the delays between them.
 
     Attributes:
         max_deliveries: the delivery after which a failing entry is dead; 0 means no limit.
         backoff: growth of the delay with each failure.
-        base: seconds, or a text such as ``"10m"``, before the first retry.
-        max_delay: seconds, or a text, that no delay exceeds.
-        jitter: True spreads each delay evenly between its half and its whole.
+        base: delay before the first retry, in seconds or as a text such as ``"10m"``.
+        max_delay: longest delay, in seconds or as a text.
+        jitter: True picks each delay at random between half of it and all of it.
         on: the policy for errors of a class: another ``Retry``, ``"reject"`` for dead at once, or ``"ack"`` for done.
             The first class that the error is an instance of counts. All policies count the same deliveries.
     """
@@ -54,16 +54,16 @@ class Retry:
 
     @property
     def limit(self) -> int:
-        """The most deliveries that any of the policies allows; 0 means no limit."""
+        """The largest number of deliveries that any of the policies allows; 0 means no limit."""
         limits = [self.max_deliveries, *(one.max_deliveries for one in self.on.values() if isinstance(one, Retry))]
         return max(limits) if all(limits) else 0
 
     def policy(self, error: BaseException) -> "Retry | Literal['reject', 'ack']":
-        """The policy for an error."""
+        """Return the policy for an error."""
         return next((policy for kind, policy in self.on.items() if isinstance(error, kind)), self)
 
     def delay(self, deliveries: int, chance: float) -> float:
-        """Seconds to wait after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
+        """Return the delay in seconds after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
         failures, base = max(deliveries, 1), float(self.base)
         if self.backoff == "exponential":
             # 2**64 seconds is beyond any limit; the bound keeps a huge counter from overflowing the float
@@ -96,35 +96,38 @@ def _checked(on: object) -> "dict[type[BaseException], Retry | Literal['reject',
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Facts about an entry besides the server's count of its deliveries."""
+    """Facts about an entry that the server's delivery count does not show."""
 
-    failures: int = 0  # Deliveries that ended with a word of the handler: it raised, gave back, or returned and left it
+    failures: int = 0  # Deliveries that the handler ended: it raised, gave back, or returned without an outcome
     uncharged: bool = False  # True once a crash was not charged, so that one delivery more than the limit is allowed
-    # Not 0 once it began to run with nothing beside it, or its process was killed since its handler blocked the event
-    # loop: a crash after that is its own. In a spare process it is the number of that one, else 1.
+    # Not 0 once it ran with no other entry, or its process was killed because its handler blocked the event
+    # loop: a later crash is its own. The value is the number of the spare process, or 1 in other processes.
     alone: int = 0
 
 
 NO_RECORD = FailureRecord()
 
 _DOUBTFUL = 10
-"""Deliveries beyond the limit of an entry without a crash of its own on record: workers may have died before."""
+"""Extra deliveries beyond the limit for an entry that has no crash of its own on record.
+
+Its workers may have died for other reasons.
+"""
 
 
 class RunMode(Enum):
     """The way to run an entry that was delivered before."""
 
-    NORMAL = "normal"  #: as any other: every earlier delivery ended with a word of the handler
-    TOGETHER = "together"  #: with others, once: its first crash is not charged, and that is stored before it starts
-    ALONE = "alone"  #: with nothing beside it
+    NORMAL = "normal"  #: as any other: the handler ended every earlier delivery
+    TOGETHER = "together"  #: with other entries, once: first it is stored that its first crash is not charged
+    ALONE = "alone"  #: with no other entry at the same time
     DEAD = "dead"  #: not at all: its tries are used up, and it crashed alone or failed
 
 
 def tries(deliveries: int, record: FailureRecord | None) -> int:
-    """Deliveries that count, the present one included.
+    """Return the number of deliveries that count, including this one.
 
-    Redis counts in 64 bits without a sign and shows them with one: beyond the highest count (which XCLAIM's RETRYCOUNT
-    and XNACK's FATAL may set) it shows negative ones.
+    Redis counts in unsigned 64 bits but shows a signed number. So it shows negative numbers for the largest counts,
+    which XCLAIM's RETRYCOUNT and XNACK's FATAL may set.
     """
     if deliveries < 0:
         deliveries += 2**64
@@ -139,13 +142,14 @@ def run_mode(
     kept: bool = True,
     ended_spare: Callable[[int], bool] = lambda _: False,
 ) -> RunMode:
-    """The way to run an entry that was claimed.
+    """Return the way to run an entry that was claimed.
 
-    Most entries in hand at a crash were only neighbours of the one that kills its process. Such an entry is not charged
-    the first time, and runs as any other. After a second crash it is charged, and runs alone from then on, where the
-    crash of another entry cannot meet it. The poison message uses up its tries alone. One whose crash is surely its own
-    is charged and runs alone from the first crash on. One that ended a worker, and then alone a spare process, is dead
-    whatever its limit. ``ended_spare`` is true for the number of a spare that no kill from outside ended.
+    After a crash, most entries in the process were only neighbours of the entry that killed it. So the first crash of
+    an entry is not charged, and the entry runs as usual. The second crash is charged. From then on the entry runs
+    alone, where crashes of other entries cannot affect it, so a poison message uses up its tries alone. If a crash is
+    certainly the entry's own, it is charged and the entry runs alone from the first crash on. An entry is dead,
+    whatever its limit, if it ended a worker and then, alone, a spare process. ``ended_spare`` returns True for the
+    number of a spare process that was not killed from outside.
     """
     known = record or NO_RECORD
     counted = tries(deliveries, record)
@@ -164,10 +168,10 @@ def run_mode(
 
 
 class Failure(Enum):
-    """Why a run did not end well."""
+    """The reason why a run failed."""
 
     ERROR = "error"  #: the handler raised
-    NACK = "nack"  #: the handler asked for another delivery
+    NACK = "nack"  #: the handler requested another delivery
     REJECT = "reject"  #: the handler rejected the entry
     INVALID = "invalid"  #: the entry does not fit the handler's annotations, so that running it again cannot help
     OVERDUE = "overdue"  #: delivered too often without any outcome: it probably kills its process
@@ -177,12 +181,12 @@ class Failure(Enum):
 class Decision:
     """The decision about a failed entry."""
 
-    dead: bool  # Set it aside in the dead-letter stream
+    dead: bool  # True moves it to the dead-letter stream
     delay: float = 0.0  # Seconds until it may be delivered again, 0 for at once; meaningless when dead
 
 
 def decide(retry: Retry, failure: Failure, counted: int, chance: float, delay: float | None = None) -> Decision:
-    """Decide about one failed delivery."""
+    """Decide about a failed delivery: dead, or again after a delay."""
     if failure in (Failure.REJECT, Failure.INVALID, Failure.OVERDUE) or retry.exhausted(counted):
         return Decision(dead=True)
     if delay is not None:
@@ -193,9 +197,9 @@ def decide(retry: Retry, failure: Failure, counted: int, chance: float, delay: f
 
 
 def share(room: int, turn: bool, *, alone: bool = False) -> int:
-    """The number of ``room`` free places that claims may take: half, or every other time the only one.
+    """Return how many of ``room`` free places claims may take: half, or a single place every other time.
 
-    New entries can always use the rest, so entries that keep coming back never starve them.
+    New entries can always use the other places, so entries that come back repeatedly never starve them.
     """
     if room <= 1:
         return int(turn and room == 1)
@@ -203,9 +207,9 @@ def share(room: int, turn: bool, *, alone: bool = False) -> int:
 
 
 def resize(target: int, lowest: int, highest: int, *, waited_ms: float) -> int:
-    """The next size of the read-ahead buffer, from how long the last batch took to be started.
+    """Return the next size of the read-ahead buffer, given how long the last batch waited to be started.
 
-    Quick handlers get large reads; slow ones hold back little that another worker could run.
+    Fast handlers get large reads. Slow handlers keep few entries from other workers.
     """
     if waited_ms < 50:
         target *= 2

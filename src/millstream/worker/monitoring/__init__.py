@@ -1,5 +1,5 @@
-"""Views of a worker for people and monitoring. Everything is made on request, so that it costs the work nothing.
+"""Views of a worker for people and monitoring. Everything is computed on request, so that runs have no overhead.
 
-``health`` is the HTTP endpoint, ``prometheus`` the process's own metrics, ``group_metrics`` those of streams and
-groups, and ``group_info`` what is asked of the server for them.
+``health`` is the HTTP endpoint. ``prometheus`` has the process's own metrics, ``group_metrics`` those of streams and
+groups, and ``group_info`` reads the facts for them from the server.
 """

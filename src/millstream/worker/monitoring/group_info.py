@@ -1,7 +1,7 @@
-"""Facts from the server about a stream and the groups that are read here, asked in one round trip or two.
+"""Facts from the server about a stream and the groups of this process, read in a few round trips.
 
-Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only the part about consumers
-grows, with their number. A fact that the server refuses or does not know is None or missing.
+The cost does not depend on the length of the stream (XINFO STREAM without FULL). Only the part about consumers grows
+with their number. A fact that the server refuses or lacks is None or missing.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ class GroupFacts:
     info: Record | None  # Its row of XINFO GROUPS; None when there is no such group
     unowned: int | None  # Pending entries that no consumer holds, since XNACK released them
     delayed: int | None  # Pending entries whose delay is not over
-    # Seconds since the oldest other pending entry was added; 0 when nothing else is pending, None where its id is no
+    # Seconds since the oldest pending entry without a delay was added; 0 without one, None if its id is not a
     # time
     pending_age: float | None
-    undelivered_age: float | None  # The same of the oldest entry not delivered yet
+    undelivered_age: float | None  # Seconds since the oldest undelivered entry was added
     consumers: Sequence[Record]  # Rows of XINFO CONSUMERS, if they were asked for
 
 
@@ -41,14 +41,14 @@ class StreamFacts:
 
     length: int | None  # Entries in it
     info: Record | None  # XINFO STREAM; None when there is no such stream
-    groups: dict[str, GroupFacts]  # Those asked about
+    groups: dict[str, GroupFacts]  # The requested groups
     dead: dict[str, int | None]  # Dead-letter stream -> entries in it
 
 
 async def ask(
     line: Line, stream: str, groups: Sequence[str], dead: Sequence[str], *, consumers: bool = True
 ) -> StreamFacts:
-    """Everything about one stream and some of its groups."""
+    """Read the facts about one stream and some of its groups."""
     asked: list[Command] = [("XLEN", stream), ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream)]
     # One round trip: the slices below follow the order of these lines
     asked += [("XLEN", key) for key in dead]
@@ -77,17 +77,20 @@ async def ask(
 
 
 def milliseconds(entry: bytes) -> int:
-    """The first part of an entry's id."""
+    """Return the milliseconds of an entry's id."""
     return order_of(entry)[0]
 
 
 async def _delayed(line: Line, stream: str, group: str, count: Reply) -> Undelayed | None:
-    """Number of pending entries that are not delayed; None if the group has no due times or they are unknown."""
+    """Return the counts of delayed entries; None if the group has no due times or they are unknown."""
     return await undelayed(line.near(stream), stream, group, patience=_PATIENCE) if count else None
 
 
 def _pending(summary: Reply, delayed: Undelayed | None) -> tuple[int | None, int | None, float | None]:
-    """Unowned and delayed entries, and the age of the oldest of the others, by the short form of XPENDING."""
+    """Return the numbers of unowned and delayed entries, and the age of the oldest entry that is not delayed.
+
+    ``summary`` is the reply to the short form of XPENDING.
+    """
     if summary is None:
         return None, None, None
     total, oldest, _, holders = summary
@@ -102,9 +105,10 @@ def _pending(summary: Reply, delayed: Undelayed | None) -> tuple[int | None, int
 async def _undelivered(
     line: Line, stream: str, info: Record | None, groups: dict[str, Record | None]
 ) -> dict[str, float | None]:
-    """Group -> seconds since its oldest undelivered entry was added, 0 without one; groups that are not known lack.
+    """Return the seconds since the oldest undelivered entry of each group was added; 0 without one.
 
-    This is known also where the lag is not: an entry after the last delivered one is there or it is not.
+    Unknown groups are absent. The result is known even if the lag is not, since it only needs the first entry after the
+    last delivered one.
     """
     if info is None:
         return {}
@@ -122,7 +126,7 @@ async def _undelivered(
 
 
 def _unless_refused(reply: Reply) -> Reply:
-    """The reply, None for a refusal."""
+    """Return the reply, or None for an error reply."""
     return None if isinstance(reply, ResponseError) else reply
 
 
@@ -135,7 +139,7 @@ def _record(row: Sequence[Any]) -> Record:
 
 
 def _age(entry: bytes) -> float | None:
-    """Seconds since the entry was added, by its id; None if the id does not hold a time."""
+    """Return the seconds since the entry was added, by its id; None if the id does not contain a time."""
     if milliseconds(entry) < FIRST_TIME:
         return None
     return max(SystemClock().now().wall - milliseconds(entry), 0) / 1000

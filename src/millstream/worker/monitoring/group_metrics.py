@@ -1,7 +1,7 @@
-"""The server's facts about the streams and groups that are read here, as Prometheus metrics.
+"""The server's facts about the streams and groups of this process, as Prometheus metrics.
 
-Ids are given by their milliseconds. A figure that the server does not report is absent, never 0: an unknown lag, the
-first entry of an empty stream, a figure that an older server does not have.
+An id is reported as its milliseconds. A figure that the server does not report is absent, never 0. Examples are an
+unknown lag, the first entry of an empty stream, or a figure that an older server lacks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,14 +24,14 @@ _ENTRIES_IN_STREAM = ("first-entry", "last-entry")
 async def collect(
     subscriptions: Iterable[Subscription], line: Line | None, url: str, *, consumers: bool
 ) -> "list[Metric]":
-    """The metrics of every stream and group among the subscriptions; nothing when the server does not answer."""
+    """Return the metrics of every stream and group of the subscriptions; empty if the server does not reply."""
     if line is None:
         return []
     samples = _Samples(db_label(url))
     streams: dict[str, list[Subscription]] = {}
     for one in subscriptions:
         streams.setdefault(one.sub.stream, []).append(one)
-    asked: set[str] = set()  # streams may share their dead letters: a second sample would spoil the scrape
+    asked: set[str] = set()  # Streams may share a dead-letter stream, and a second sample would make the scrape invalid
     try:
         for stream, readers in streams.items():
             groups = list(dict.fromkeys(one.group for one in readers))
@@ -44,19 +44,19 @@ async def collect(
 
 
 class _Samples:
-    """The families, filled one sample at a time."""
+    """The metric families, filled one sample at a time."""
 
     def __init__(self, db: str) -> None:
         self._db = db
         self._families: dict[str, Any] = {name: family(name) for name in STREAMS}
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
-        """One sample."""
+        """Add one sample, unless its value is None."""
         if value is not None:
             self._families[name].add_metric([self._db, *labels], value)
 
     def families(self) -> "list[Metric]":
-        """Those that have something to say."""
+        """Return the families that have samples."""
         return [family for family in self._families.values() if family.samples]
 
 
@@ -98,6 +98,6 @@ def _tell_group(samples: _Samples, labels: Sequence[str], facts: GroupFacts) -> 
 
 
 def _tell_consumer(samples: _Samples, labels: Sequence[str], row: Record) -> None:
-    name = row["name"].decode("utf-8", "backslashreplace")  # other programs' consumers have any bytes
+    name = row["name"].decode("utf-8", "backslashreplace")  # Consumers of other programs may have any bytes
     samples.add("redis_stream_group_consumer_idle_seconds", [*labels, name], row["idle"] / 1000)
     samples.add("redis_stream_group_consumer_messages_pending", [*labels, name], row["pending"])

@@ -1,8 +1,8 @@
-"""A small HTTP endpoint for those who watch processes: does the loop move on, is it ready, what are the figures.
+"""A small HTTP endpoint for monitoring: the state of the event loop, the readiness of the app, and its metrics.
 
-It runs in a thread of its own, and asks the loop that it reports about. It reports a blocked loop as blocked, with the
-line at which it is held up. An unreachable server does not justify killing a worker, which goes on trying: ``/healthz``
-stays 200 and ``/readyz`` becomes 503.
+It runs in its own thread and calls the app's event loop. It reports a blocked loop as blocked, with the line of code
+that blocks it. An unreachable server is not a reason to kill a worker, which tries again: ``/healthz`` stays 200 and
+``/readyz`` becomes 503.
 """
 
 import asyncio
@@ -42,25 +42,25 @@ Answer = tuple[int, str, bytes]
 
 
 class Watched(Protocol):
-    """An object to watch: an app at work, or the driver of an app's pipelines."""
+    """Interface of an object to watch: a running app, or the driver of an app's pipelines."""
 
     @property
     def parts(self) -> str:
-        """The names of its parts."""
+        """Key of the list of parts in a report."""
 
     @property
     def state(self) -> str:
-        """``running`` while it is to be ready."""
+        """``running`` while it should be ready."""
 
     @property
     def blocked(self) -> StoppedLoop | None:
-        """The line at which its event loop is blocked; None while the loop goes on, as far as is known."""
+        """The line at which its event loop is blocked; None if no block is known."""
 
     def progress(self) -> Sequence[PartProgress]:
-        """The progress of each part."""
+        """Return the progress of each part."""
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
-        """The reply to a scrape, and its content type; with or without series for each consumer."""
+        """Return the reply to a scrape and its content type, with or without series for each consumer."""
 
 
 class HealthError(MillstreamError):
@@ -71,17 +71,17 @@ class HealthError(MillstreamError):
 
 
 def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:
-    """The names by which the endpoint may be asked, beside addresses and loopback names.
+    """Return the host names accepted in requests, besides addresses and loopback names.
 
-    A page in a browser can have its own name point at this machine (DNS rebinding) and then read the answers. The
-    ``Host`` of such a request is that name. Addresses are safe, since a name does not hide them.
+    A page in a browser can make its own name resolve to this machine (DNS rebinding) and then read the replies. The
+    ``Host`` of such a request is that name. Addresses are safe, since such a request never has one as its ``Host``.
     """
     own = {host, socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
     return frozenset(name.lower().rstrip(".") for name in (*own, *allow))
 
 
 def _is_allowed(host: str, names: frozenset[str]) -> bool:
-    """True if a request with this ``Host`` is meant for us; one without does not come from a browser."""
+    """Report whether a request with this ``Host`` is allowed; one without ``Host`` does not come from a browser."""
     name = host.lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].rstrip(".")
     if not name or "*" in names or name in names or name.endswith(".localhost"):
@@ -94,7 +94,7 @@ def _is_allowed(host: str, names: frozenset[str]) -> bool:
 
 
 def _tell_of_refusal(asked: str, refused: set[str]) -> None:
-    """Log each name once, and not very many: whoever scrapes by a service's name would only see nothing."""
+    """Log each refused name once, for a limited number of names, since a scraper by name gets only a 403."""
     if asked in refused or len(refused) == _REFUSALS_LOGGED:
         return
     refused.add(asked)
@@ -107,7 +107,7 @@ def _tell_of_refusal(asked: str, refused: set[str]) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ()) -> AsyncIterator[int]:
-    """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0."""
+    """Serve reports about ``app`` while the block runs; yield the port, which is chosen freely if ``port`` is 0."""
     home, own = asyncio.get_running_loop(), asyncio.new_event_loop()
     names, refused = allowed_names(host, allow), set[str]()
 
@@ -154,7 +154,7 @@ async def _converse(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """One request, one answer, and the connection is closed."""
+    """Read one request, reply, and close the connection."""
     with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -180,7 +180,7 @@ async def _converse(
 
 
 async def _answer(app: Watched, home: asyncio.AbstractEventLoop, method: str, target: str, accept: str) -> Answer:
-    """The answer to one request."""
+    """Return the reply to one request."""
     path, _, query = target.partition("?")
     if method not in ("GET", "HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
@@ -200,7 +200,7 @@ async def _soon(report: Callable[[Watched], Answer], app: Watched) -> Answer:
 async def _from(
     app: Watched, home: asyncio.AbstractEventLoop, answer: Coroutine[object, object, Answer]
 ) -> Answer | None:
-    """An answer made in the app's event loop; None where that is known to stand still, 503 where it does not answer."""
+    """Run a report in the app's event loop; None if that loop is known to be blocked, 503 if it does not reply."""
     if app.blocked is not None or home.is_closed():
         answer.close()
         return None
@@ -212,13 +212,13 @@ async def _from(
 
 
 def healthz(app: Watched) -> Answer:
-    """200 unless a part is stuck or has failed, or the event loop is blocked and no supervisor will see to it."""
+    """Return 200, or 503 if a part is stuck or failed, or the event loop is blocked without a supervisor."""
     fine = app.blocked is None or app.blocked.kill_after is not None
     return _report(app, fine=fine and all(progress.alive for progress in app.progress()))
 
 
 def readyz(app: Watched) -> Answer:
-    """200 while every subscriber reads, has its hands full or is paused; not while starting, quiet or stopping."""
+    """Return 200 while every subscriber reads, is fully busy or is paused; 503 while starting, quiet or stopping."""
     fine = app.blocked is None and app.state == "running"
     return _report(app, fine=fine and all(progress.ready for progress in app.progress()))
 

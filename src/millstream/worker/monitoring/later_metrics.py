@@ -1,4 +1,4 @@
-"""Figures of schedules, as Prometheus metrics: this worker's counters, and what waits on the server."""
+"""Figures of schedules as Prometheus metrics: this worker's counters, and the waiting entries on the server."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _COUNTERS = ("moved", "dropped", "skipped", "refused")
 
 
 async def later_metrics(mover: Mover | None, scheduler: Scheduler | None) -> "list[Metric]":
-    """The metrics of every stream with schedules; those of the server are absent where it does not answer."""
+    """Return the metrics of every stream with schedules; the server's figures are absent if it does not reply."""
     if mover is None or scheduler is None:
         return []
     made = {name: family(f"millstream_later_{name}") for name in (*_COUNTERS, "waiting", "overdue_seconds")}
@@ -38,7 +38,7 @@ async def later_metrics(mover: Mover | None, scheduler: Scheduler | None) -> "li
 
 
 async def _state(stream: str, line: Line) -> tuple[int, float] | None:
-    """The number of schedules of a stream, and the seconds for which the first has been due."""
+    """Return the number of a stream's schedules, and the seconds for which the first has been due."""
     key = due_key(stream)
     try:
         count, first, now = await line.calls((("ZCARD", key), ("ZRANGE", key, 0, 0, "WITHSCORES"), ("TIME",)))

@@ -1,6 +1,6 @@
-"""Every metric at ``/metrics``, once: its name, type, labels and help. docs/reference/metrics.md is written from here.
+"""Declarations of all metrics at ``/metrics``: name, type, labels and help, also for docs/reference/metrics.md.
 
-Names are redis_exporter's where it has one, so that its dashboards fit.
+Names are those of redis_exporter where it has the metric, so that its dashboards fit.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Declared:
     """One metric.
 
     Attributes:
-        kind: its type, as Prometheus names it.
-        text: its help.
-        labels: their names.
+        kind: type of the metric, as Prometheus names it.
+        text: help text.
+        labels: names of its labels.
     """
 
     kind: Literal["counter", "gauge", "histogram", "info"]
@@ -28,11 +28,11 @@ class Declared:
     labels: tuple[str, ...] = ()
 
     def exposed(self, name: str) -> str:
-        """The name as it is scraped: that of a counter and of an info has an ending."""
+        """Return the name as it is scraped: a counter and an info have a suffix."""
         return name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
 
 
-# Counts of a worker process, and its holdings.
+# Counters and gauges of a worker process.
 WORKER: dict[str, Declared] = {
     "millstream_build": Declared("info", "Version of Millstream.", ("version",)),
     "millstream_entries_received": Declared(
@@ -166,7 +166,7 @@ PIPELINES: dict[str, Declared] = {
 
 
 def family(name: str) -> Any:
-    """The family of a declared metric, without samples; needs prometheus-client.
+    """Return the family of a declared metric, without samples; needs prometheus-client.
 
     Raises:
         KeyError: no metric of that name is declared.

@@ -1,9 +1,8 @@
-"""Prometheus metrics of one worker process, made when they are asked for, so that they cost the work nothing.
+"""Prometheus metrics of one worker process, computed at each scrape, so that runs have no overhead.
 
-The process's own counters come first; then the server's facts about the groups that are read here
-(:mod:`millstream.worker.monitoring.group_metrics`). Names and helps are in
-:mod:`millstream.worker.monitoring.metrics`. Metrics that the program itself registered with prometheus-client are there
-too.
+The process's own counters come first. The server's facts about the groups of this process follow
+(:mod:`millstream.worker.monitoring.group_metrics`). Names and helps are in :mod:`millstream.worker.monitoring.metrics`.
+Metrics that the program itself registered with prometheus-client are included.
 """
 
 import importlib.util
@@ -74,24 +73,24 @@ async def scrape(
     *,
     consumers: bool,
 ) -> tuple[bytes, str]:
-    """One scrape and its content type."""
+    """Return the body of one scrape and its content type."""
     need()
     groups = await collect([part.subscription for loop in loops for part in loop.parts], line, url, consumers=consumers)
     return expose([*_own(loops), *groups, *await later_metrics(*later)], accept)
 
 
 def need() -> None:
-    """Raise where the metrics cannot be made."""
+    """Raise MetricsError if prometheus-client is not installed."""
     if importlib.util.find_spec("prometheus_client") is None:
         raise MetricsError("metrics need prometheus-client: pip install 'millstream[metrics]'")
 
 
 def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
-    """The answer to a scrape, and its content type: what the program itself registered, then ours."""
+    """Return the reply to a scrape and its content type: the program's own metrics, then Millstream's."""
     from prometheus_client import REGISTRY, exposition  # noqa: PLC0415 - optional
 
     class Both:
-        """The program's metrics, then ours."""
+        """The program's own metrics, then Millstream's."""
 
         def collect(self) -> "Iterator[Metric]":
             yield from REGISTRY.collect()
@@ -103,7 +102,7 @@ def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
 
 
 def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
-    """The counts of this process and the entries that it holds."""
+    """Yield the counters of this process and the numbers of entries in it."""
     yield _made("millstream_build", [([__version__], {})])
     for name, fields in _COUNTERS.items():
         counts = [([*_labels(one), value], getattr(one.stats, of)) for one in loops for value, of in fields.items()]
@@ -126,7 +125,7 @@ def _own(loops: Sequence[Runner]) -> "Iterable[Metric]":
 
 
 def _made(name: str, samples: "Iterable[tuple[list[str], Any]]") -> "Metric":
-    """A family with its samples, each the labels and the value."""
+    """Return a family with its samples, each a pair of labels and value."""
     made = family(name)
     for labels, value in samples:
         made.add_metric(labels, value)

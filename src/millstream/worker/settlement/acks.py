@@ -1,7 +1,7 @@
-"""Pending acks: settlements that the server has yet to confirm. Acks are gathered, the rest goes with the next flush.
+"""Pending acks: settlements that the server has not confirmed. Acks are batched; others go with the next flush.
 
-A settlement stays here until the server has confirmed it. A broken connection only means that it is sent again: the
-fence refuses it if it had arrived, and the entry then is as that settlement left it.
+A settlement stays here until the server has confirmed it. After a broken connection it is sent again. If the first one
+had arrived, the fence refuses the second, and the entry already has its outcome.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
 log = logging.getLogger("millstream.worker")
 
-#: Acks of one command at most; a full one does not wait for more.
+#: Maximum number of acks in one command; a full batch is sent at once.
 ACK_BATCH = 100
 
-#: Seconds an ack waits for others to go with.
+#: Seconds for which an ack waits for others in its batch.
 ACK_DELAY = 0.005
 
 
@@ -45,21 +45,21 @@ class PendingAcks:
         self._fence = fence
         self._failures = failures
         self._delays = delays
-        self._single = single  # Each ack goes at once
-        self._acks: list[Held] = []  # apart, and as they are: nearly every settlement is one
+        self._single = single  # Each ack is sent at once
+        self._acks: list[Held] = []  # Kept apart from other settlements, since nearly all are acks
         self._others: list[Settlement] = []  # releases and retries
         self._on_their_way: list[Settlement] = []  # releases and retries of the last flush
         self._notes: list[Held] = []  # Entries whose handler returned without an outcome
         self._ack_move: Move | None = None  # The ack command of the last flush, to recognize its answers
-        self._unsure: set[Held] = set()  # their settlement was sent, and no reply came
+        self._unsure: set[Held] = set()  # Entries whose settlement was sent without a reply
         self._dead = DeadLetterWriter(member, fence, failures)
-        self._due = asyncio.Event()  # There is something to send
-        self._timer: asyncio.TimerHandle | None = None  # Runs while acks wait for others to go with
+        self._due = asyncio.Event()  # Set when there are outcomes to send
+        self._timer: asyncio.TimerHandle | None = None  # Runs while acks wait for their batch
         self._lock = asyncio.Lock()  # Held during a flush
         self._unkept = False  # The last result was not written
-        #: (monotonic ms, id) of retries this process will ask for itself when they are due
+        #: (monotonic ms, id) of retries that this process claims when they are due
         self.retries_due: list[tuple[int, bytes]] = []
-        #: called with the monotonic ms of each of them; None where this process claims nothing, so that none are kept
+        #: called with the monotonic ms of each; None if this process claims nothing, and then no times are kept
         self.on_due: Callable[[int], None] | None = None
         #: called when an entry goes back to the server, other than by a failure
         self.on_return: Callable[[], None] = lambda: None
@@ -67,7 +67,7 @@ class PendingAcks:
     # -- settlements; none of these waits ---------------------------------------------------------------------------
 
     def ack(self, held: Held, *, urgent: bool = False) -> None:
-        """The entry is done."""
+        """Acknowledge an entry with the next batch, or soon if urgent."""
         # Lost while its handler ran: the fence would refuse the ack, so spare the request
         if held.step(Event.ACK) is State.LOST:
             return
@@ -78,16 +78,16 @@ class PendingAcks:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
 
     def settle(self, settlement: Settlement) -> None:
-        """Anything but an ack: released, to be tried again, or dead.
+        """Store any outcome but an ack: released, retried or dead.
 
-        It is sent at once, unlike an ack: another process may be waiting for the entry.
+        It is sent at once, unlike an ack, since another process may be waiting for the entry.
         """
         held = settlement.held
         if held.step(settlement.event) is State.LOST:
             return
         if settlement.event is Event.RELEASE and not settlement.failed:
             self.on_return()
-        if settlement.failed and not held.noted:  # else it is counted already
+        if settlement.failed and not held.noted:  # A noted failure is already counted
             self._failures.failed(held)
         if isinstance(settlement, DeadSettlement):
             self._dead.add(settlement)
@@ -96,15 +96,15 @@ class PendingAcks:
         self._due.set()
 
     def release(self, held: Held, *, charge: bool) -> None:
-        """Anybody may have the entry at once; charged if its handler ran, and its word was that it failed."""
+        """Release an entry for any worker at once; ``charge`` if its handler ran and reported a failure."""
         self.settle(Settlement(held, Event.RELEASE, failed=charge, charge=charge))
 
     def give_back(self, held: Held) -> None:
-        """Anybody may have the entry at once; its present delivery is not counted already."""
+        """Release an entry whose current delivery has already been taken back, so that its count does not change."""
         self.settle(Settlement(held, Event.RELEASE))  # charged, so that the count stays what it is
 
     def note_left(self, held: Held) -> None:
-        """The handler returned long ago without an outcome: if this process dies, that is not a crash of the entry."""
+        """Record that the handler returned long ago without an outcome, so a later crash is not charged to it."""
         if not held.noted:
             held.noted = True
             self._failures.failed(held)
@@ -112,10 +112,10 @@ class PendingAcks:
             self._due.set()
 
     def stored(self, held: Held) -> "asyncio.Future[None]":
-        """A future that is done when the server has confirmed the outcome, or the entry is lost."""
+        """Return a future that is done when the server has confirmed the outcome, or the entry is lost."""
         if held.waiter is None:
             held.waiter = asyncio.get_running_loop().create_future()
-            # It may have ended before anybody asked, and `step` resolves only a waiter that exists
+            # The entry may have ended before this call, and `step` resolves only a waiter that exists
             if held.state in FINAL:
                 held.waiter.set_result(None)
         return held.waiter
@@ -128,10 +128,10 @@ class PendingAcks:
         return not (self._acks or self._others or self._notes or self._dead or self._lock.locked())
 
     async def run(self) -> None:
-        """Flush whenever something is due, for ever.
+        """Flush whenever something is due, until the task is cancelled.
 
-        Settlements that a flush leaves are due again after a growing pause. Otherwise all waiting parts would ask an
-        absent or refusing server a thousand times a second.
+        After a failed flush, the next one follows a growing pause. Otherwise pending settlements would cause a thousand
+        requests a second to an absent or refusing server.
         """
         failures = 0
         while True:
@@ -139,15 +139,15 @@ class PendingAcks:
             # Before the flush: what is settled during it sets the event again
             self._due.clear()
             failures = await self._try(failures)
-            # The kept settlements have nobody else to set the event
+            # Nothing else sets the event for the settlements kept
             if failures:
                 self._due.set()
 
     async def drain(self, seconds: float) -> bool:
-        """Store everything there is, trying for at most ``seconds``; True when nothing is left.
+        """Store all outcomes within at most ``seconds``; return True when none is left.
 
-        Settlements that are left stay pending on the server, and their entries are delivered to others: late, and
-        perhaps again, but not lost.
+        Entries of the settlements left stay pending on the server. They are delivered to other consumers late, and
+        perhaps again, but are not lost.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -157,7 +157,7 @@ class PendingAcks:
         return self.idle
 
     async def _try(self, failures: int) -> int:
-        """Flush, and pause where that failed; how often in a row it did."""
+        """Flush, and pause after a failure; return the number of failures in a row."""
         try:
             clean = await self.flush()
         except Disconnected:
@@ -168,8 +168,8 @@ class PendingAcks:
         return failures + 1
 
     async def flush(self) -> bool:
-        """Send all outcomes once; False when the server refused some, which are kept for another time."""
-        async with self._lock:  # else a flush of drain() and one of run() send the same twice
+        """Send all outcomes once; return False if the server refused some, which are kept for the next flush."""
+        async with self._lock:  # drain() and run() must not send the same settlement twice
             self._ripe_off()
             clean = await self._flush_outcomes()
             # Letters are written even if an outcome was refused: they go to another key
@@ -178,7 +178,7 @@ class PendingAcks:
             return done and clean
 
     async def _flush_outcomes(self) -> bool:
-        # taken off first: what handlers settle while we wait for the server goes with the next flush
+        # taken off first: outcomes that arrive during the request go with the next flush
         acks, self._acks = self._acks, []
         others, self._others = self._others, []
         self._on_their_way = others
@@ -193,7 +193,7 @@ class PendingAcks:
             clean = await self._send(acks, others)
         except (Disconnected, asyncio.CancelledError):
             self._notes[:0] = notes
-            self._unsure = {*acks, *(one.held for one in others)}  # with all that was unsure before, as that was kept
+            self._unsure = {*acks, *(one.held for one in others)}  # Includes the unsure ones of before, which were kept
             self._keep(acks, others)
             raise
         if not clean:
@@ -201,7 +201,7 @@ class PendingAcks:
         return clean
 
     def _keep(self, acks: list[Held], others: list[Settlement]) -> None:
-        """Put back what is not confirmed, to be sent again."""
+        """Put back the unconfirmed settlements, to send them again."""
         # In front, so that the order of settlements stays; those confirmed by a part of the answers are left out
         self._acks[:0] = [held for held in acks if held.state is State.ACKING]
         self._others[:0] = [one for one in others if one.unsettled]
@@ -223,7 +223,7 @@ class PendingAcks:
         return not refused
 
     def _kept(self, answer: Answer) -> bool:
-        """True if a result was written; a result that cannot be written must not hold up its entry."""
+        """Report whether a result was written; a result that cannot be written must not delay its entry."""
         if answer.unkept is not None and not self._unkept:
             log.warning("%s: a result was not written: %s", self._member.stream, answer.unkept)
         self._unkept = answer.unkept is not None
@@ -233,11 +233,11 @@ class PendingAcks:
         """Wake the processes that wait for these results."""
         hints = [part for held in ended if (job := job_of(held)) for part in record.hint(job, held.id.decode())]
         if hints:
-            with contextlib.suppress(Disconnected):  # they look by themselves, a little later
+            with contextlib.suppress(Disconnected):  # They poll for results too
                 await self._member.anywhere.calls(hints)
 
     async def report(self, held: Held, text: str) -> None:
-        """Store the progress of a run whose publisher wants its result."""
+        """Store the progress of a run whose publisher requested a result."""
         row = self._member.result_row(held, text)
         if row is None:
             return
@@ -249,15 +249,15 @@ class PendingAcks:
         return self._member.clock.now().wall
 
     def unsent(self) -> list[FenceStep]:
-        """The steps of acks, releases and retries without an answer, for a thread that sends them in our stead.
+        """Return the steps of unconfirmed acks, releases and retries, for a thread that sends them for this loop.
 
-        A settlement on its way may have arrived: the fence then refuses it.
+        A settlement that was sent may have arrived already; the fence then refuses it.
         """
         acks = [held for held in list(self._member.held.values()) if held.state is State.ACKING]
         return self._steps(acks, [one for one in (*self._on_their_way, *self._others) if one.unsettled])
 
     def _steps(self, acks: list[Held], others: list[Settlement]) -> list[FenceStep]:
-        """The requests of one flush to the server; with them the failure log's rows are written or forgotten."""
+        """Return the steps of one flush, with the failure log's rows to write or delete."""
         member, failures = self._member, self._failures
         steps: list[FenceStep] = []
         if acks:
@@ -274,7 +274,7 @@ class PendingAcks:
                     FenceStep(move, alone, failures.farewell(alone), self._delays.farewell(alone), result=result)
                 )
         _reach("before", others)
-        # One command has one count for all its entries, charged or not
+        # One command sets one delivery count for all its entries
         for charge in (True, False):
             released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
             for part in by_count(released):
@@ -289,10 +289,10 @@ class PendingAcks:
         return steps
 
     def _settled(self, answer: Answer) -> bool:
-        """Take note of one answer; False when the server refused for now.
+        """Process one answer; return False if the server refused the step for now.
 
-        An entry that the fence refused is another's; unless its settlement was sent before and the reply lost, and it
-        is now as that would have left it.
+        An entry that the fence refused belongs to another consumer, with one exception. The settlement may have arrived
+        before while its reply was lost; then the entry is as that settlement left it.
         """
         member, reply = self._member, answer.reply
         if isinstance(reply, ResponseError):
@@ -300,7 +300,7 @@ class PendingAcks:
                 log.warning("%s: an outcome was refused and is kept: %s", member.stream, reply)
                 return False
             for held in answer.entries:
-                member.lose(held)  # the group is gone, and its pending list with it
+                member.lose(held)  # The group is gone, with its pending list
             return True
         for held, owner, count in answer.refused:
             # Our own settlement arrived and only its reply was lost
@@ -316,7 +316,7 @@ class PendingAcks:
             member.stats.acked += count
             member.stats.lost += len(answer.entries) - count  # without the script: acked elsewhere
         self._confirm(answer.entries)
-        # An answer came, so there is nothing unsure about these any more
+        # An answer arrived, so the state of these entries is known
         if self._unsure:
             self._unsure.difference_update(answer.step.entries)
         return True
@@ -326,11 +326,11 @@ class PendingAcks:
         for held in entries:
             if held.state is not State.LOST and held.state is not State.ACKED:
                 held.step(Event.CONFIRM)
-            if ours.get(held.id) is held:  # else it was released and is here again, as another delivery
+            if ours.get(held.id) is held:  # Otherwise it was released and delivered again
                 del ours[held.id]
 
     def _expect(self, others: Iterable[Settlement]) -> None:
-        """Be there when what was given back is due: at once, or after its delay."""
+        """Schedule claims of the entries given back, at once or after their delay."""
         for one in others:
             held = one.held
             if held.state is State.RELEASED and one.charge:
@@ -339,7 +339,7 @@ class PendingAcks:
                 self.remind(held.id, one.delay_ms)
 
     def remind(self, entry: bytes, delay_ms: int) -> None:
-        """Have the loop look when it is due: a server without blocking claims tells nobody of retries."""
+        """Have the loop claim an entry when it is due; a server without blocking claims does not announce retries."""
         if self.on_due is None:
             return
         # a few milliseconds late, so that the server agrees that it is time
@@ -358,7 +358,7 @@ class PendingAcks:
 
 
 def _reach(when: str, others: Iterable[Settlement]) -> None:
-    """The failpoints of what is about to be sent, or was."""
+    """Reach the failpoints before or after the given settlements are sent."""
     events = {one.event for one in others}
     for event, name in ((Event.RELEASE, "release"), (Event.RETRY, "retry")):
         if event in events:
@@ -366,13 +366,13 @@ def _reach(when: str, others: Iterable[Settlement]) -> None:
 
 
 def _parted(acks: list[Held]) -> tuple[list[Held], list[Trailed]]:
-    """Entries without and with a result that somebody waits for."""
+    """Split entries into those without and those with a requested result."""
     jobs = [held for held in acks if isinstance(held, Trailed) and held.job is not None]
     return ([held for held in acks if job_of(held) is None] if jobs else acks), jobs
 
 
 def _is_done(held: Held, owner: bytes, count: int) -> bool:
-    """True if an entry that is not ours any more is as its outcome, sent before, would have left it."""
+    """Report whether an entry that is no longer pending here is as its earlier outcome would have left it."""
     if held.state is State.ACKING:
         return count < 0
     # A delay hands the entry to a consumer for waiting entries, with its count unchanged
@@ -382,14 +382,14 @@ def _is_done(held: Held, owner: bytes, count: int) -> bool:
 
 
 def _left_count(settlement: Settlement) -> int:
-    """The delivery count that a delayed entry keeps."""
+    """Return the delivery count that a delayed entry keeps."""
     return settlement.deliveries if settlement.charge else max(settlement.deliveries - 1, 0)
 
 
 def _ack_move(member: Membership) -> Move:
-    """The command that acks entries, and with ``on_ack="delete"`` removes what no group needs any more.
+    """Return the command that acks entries; with ``on_ack="delete"`` it also deletes entries that no group needs.
 
-    XACKDEL ... ACKED where the server has it; elsewhere the fence's script does the same in one step.
+    It is XACKDEL ... ACKED if the server supports it. Otherwise the fence's script does the same in one step.
     """
     if not member.delete_acked:
         return Move("XACK", member.group)
@@ -399,5 +399,5 @@ def _ack_move(member: Membership) -> Move:
 
 
 def _acked(reply: Reply) -> int:
-    """The number of them that the server acked, from its reply to :func:`_ack_move`."""
+    """Return the number of acked entries in a reply to :func:`_ack_move`."""
     return sum(one > 0 for one in reply) if isinstance(reply, list) else int(reply)

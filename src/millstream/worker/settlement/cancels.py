@@ -1,6 +1,6 @@
-"""Cancelled jobs: one that has not begun never begins, and one that runs is interrupted.
+"""Cancelled jobs: a job that has not begun never begins, and a running job is interrupted.
 
-Only entries with a job are looked up: right before their run, and every second while they are in hand. A stream
+Only entries with a job are looked up: right before their run, and every second while this process holds them. A stream
 without jobs costs no command. A cancellation is removed once its entry has ended.
 """
 
@@ -16,30 +16,30 @@ from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held, Membership, job_of
 
 LOOK = 1.0
-"""Seconds between two looks."""
+"""Seconds between two look-ups of running jobs."""
 
 
 class Cancels:
-    """The cancellations of one consumer's entries."""
+    """Looks up and applies the cancellations of one consumer's entries."""
 
     def __init__(self, member: Membership, end: Callable[[Held], None], interrupt: Callable[[Held], None]) -> None:
         self._member = member
         self._end = end  # Settles an entry that has not begun
-        self._interrupt = interrupt  # Cancels the run of one
+        self._interrupt = interrupt  # Cancels the run of an entry
         self._key = cancelled_key(member.stream, member.group)
 
     async def run(self) -> None:
-        """Look at jobs in hand, for ever."""
+        """Look up the held jobs every second, until the task is cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             with contextlib.suppress(Disconnected):
                 await self.round()
 
     async def round(self) -> None:
-        """One look at the jobs in hand."""
+        """Look up the held jobs once."""
         member = self._member
         over = {one for one in member.cancelled if one.id not in member.held}
-        # One that was lost or goes back for a retry is still to be cancelled
+        # An entry that was lost or will be retried keeps its cancellation
         ended = [one.id for one in over if one.state in (State.ACKED, State.DEAD)]
         if ended:
             await member.line.calls((("ZREM", self._key, *ended),))
@@ -53,14 +53,14 @@ class Cancels:
                 self._interrupt(one)
 
     async def begin(self, entries: list[Held]) -> list[Held]:
-        """Those of the entries that may begin; a job that is cancelled ends here."""
+        """Return the entries that may begin; a cancelled job ends here."""
         jobs = [one for one in entries if job_of(one)]
         try:
             for one in await self._cancelled(jobs):
                 if one.state is State.BUFFERED:
                     self._stop(one)
         except Disconnected:
-            # Nobody knows: it stays pending, and is claimed when its time is up
+            # The server could not be asked: the entry stays pending, and is claimed after its idle time
             for one in jobs:
                 self._member.lose(one)
         return [one for one in entries if one.state is State.BUFFERED]
@@ -70,7 +70,7 @@ class Cancels:
         self._end(held)
 
     async def _cancelled(self, jobs: Sequence[Held]) -> list[Held]:
-        """The cancelled ones; none where the key may not be read, or is of another type."""
+        """Return the cancelled jobs; none if the key cannot be read or has another type."""
         if not jobs:
             return []
         (scores,) = await self._member.line.calls((("ZMSCORE", self._key, *(one.id for one in jobs)),))

@@ -1,4 +1,4 @@
-"""State that the parts of one subscriber's loop share: our name and group, the lines, and the entries in hand."""
+"""State shared by the parts of one subscriber's loop: its consumer and group, its connections, and the held entries."""
 
 import asyncio
 from collections import Counter
@@ -18,26 +18,26 @@ from millstream.worker.model.stats import SubscriberStats
 
 
 class Held:
-    """One entry in our hands."""
+    """One entry that was delivered to this process."""
 
     __slots__ = ("deliveries", "fields", "id", "leased", "noted", "on_end", "record", "state", "waiter", "was_due")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
         self.id = entry  # The entry's id as the server wrote it
         self.fields = fields  # Names and values in turn
-        self.deliveries = deliveries  # The server's count, the present delivery included
-        self.leased = leased  # Monotonic milliseconds at which we surely still owned it
+        self.deliveries = deliveries  # The server's count, including this delivery
+        self.leased = leased  # Monotonic milliseconds at which the ownership was last confirmed
         self.state = State.BUFFERED  # See :mod:`millstream.worker.model.lifecycle`
-        # Resolved when the outcome is stored or lost; made only for those who wait
+        # Resolved when the outcome is stored or lost; created on demand
         self.waiter: asyncio.Future[None] | None = None
-        self.on_end: Callable[[], None] | None = None  # Called then, once; see :meth:`then`
-        self.noted = False  # Its handler returned long ago without a word, which ``record`` counts as a failure already
+        self.on_end: Callable[[], None] | None = None  # Called once at the same time; see :meth:`then`
+        self.noted = False  # Its handler returned long ago without an outcome; ``record`` counts that as a failure
         # Facts about its failures, if any are known; see :mod:`millstream.worker.settlement.failure_log`
         self.record: FailureRecord | None = None
-        self.was_due = False  # A due time of it is on the server, which goes with its outcome
+        self.was_due = False  # The server stores a due time for it, to be deleted with its outcome
 
     def step(self, event: Event) -> State:
-        """Move on, and wake whoever waits for the end."""
+        """Apply an event; when the entry reaches its end, wake the code that waits for it."""
         # `step` raises for a forbidden move; the table alone is the fast way for the rest
         state = self.state = TABLE[self.state].get(event) or step(self.state, event)
         if state in FINAL:
@@ -45,7 +45,7 @@ class Held:
         return state
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call this when the outcome is stored or lost, after what is to be called already."""
+        """Call this when the outcome is stored or lost, after the functions added before."""
         before = self.on_end
         if before is None:
             self.on_end = call
@@ -67,7 +67,7 @@ class Held:
 
 
 class Trailed(Held):
-    """An entry with more than its own fields, which are taken off: it was dead and was put back, or has a result."""
+    """An entry with extra fields, which are split off: the history of a former dead letter, or a requested result."""
 
     __slots__ = ("history", "job", "result")
 
@@ -82,12 +82,12 @@ class Trailed(Held):
     ) -> None:
         super().__init__(entry, fields, deliveries, leased)
         self.history = history  # Its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`
-        self.job = job  # The result that its publisher wants
-        self.result: str | None = None  # The record of it, once it is known
+        self.job = job  # The result that its publisher requested
+        self.result: str | None = None  # The record of that result, once known
 
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
-    """An entry as it was delivered, without the fields that are ours."""
+    """Return an entry as it was delivered, with Millstream's own fields split off."""
     if len(fields) < 4 or (fields[-2] != FIELD and fields[-2] != HISTORY):
         return Held(entry, fields, deliveries, leased)
     own, history, job = take_trailer(fields)
@@ -99,54 +99,54 @@ def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Hel
 
 
 def job_of(held: Held) -> WantedResult | None:
-    """The result that an entry's publisher wants."""
+    """Return the result that an entry's publisher requested; None without one."""
     return held.job if isinstance(held, Trailed) else None
 
 
 @dataclass(slots=True)
 class Membership:
-    """One consumer of one group."""
+    """One consumer of one group, and its state."""
 
     stream: str  # Key of the stream
     group: str  # Name of the group
-    consumer: str  # Our name in it
-    min_idle: int  # Milliseconds without a sign of life after which an entry may be claimed
+    consumer: str  # Name of this consumer in the group
+    min_idle: int  # Idle milliseconds after which an entry may be claimed
     dead: str  # Key of the dead-letter stream
-    dead_maxlen: int | None  # Its approximate bound, if any
+    dead_maxlen: int | None  # Approximate maximum length of that stream, if any
     no_ack: bool  # Entries are never pending; there is nothing to ack, retry or claim
     delete_acked: bool  # Acked entries leave the stream once no group needs them
     line: Line  # For acks, claims of known entries and lease renewals
-    anywhere: Line  # To keys that need not be near the stream
-    private: Line  # A line for transactions, which others' commands must not get into; use under ``guard``
+    anywhere: Line  # Connection for keys outside the stream's slot
+    private: Line  # Connection for transactions, without commands of others; use under ``guard``
     guard: asyncio.Lock
     clock: Clock  # Source of time
-    capabilities: Capabilities = field(default_factory=Capabilities)  # The server's, as found at the last connect
+    capabilities: Capabilities = field(default_factory=Capabilities)  # Those of the server at the last connect
     stats: SubscriberStats = field(default_factory=SubscriberStats)
     chance: Random = field(default_factory=Random)
-    held: dict[bytes, Held] = field(default_factory=dict)  # Entries in hand by id
+    held: dict[bytes, Held] = field(default_factory=dict)  # Held entries by id
     cancelled: set[Held] = field(default_factory=set)  # Running entries that were cancelled
-    reasons: Counter[str] = field(default_factory=Counter)  # Why entries were given up, and how many for each
+    reasons: Counter[str] = field(default_factory=Counter)  # Number of dead letters by reason
     lease: PartitionLease | None = None  # The lease, if the stream is a partition
 
     def stale(self, held: Held) -> bool:
-        """True if so much time passed that another consumer may own the entry."""
+        """Report whether another consumer may own the entry, because its lease was not renewed for too long."""
         # Three quarters: the rest is for the way to the server and for clocks of different speed
         return self.clock.mono_time() - held.leased > self.min_idle * 3 // 4 and not self.no_ack
 
     def stale_among(self, entries: Sequence[Held]) -> list[Held]:
-        """Those of them that are stale; the clock is read once."""
+        """Return the stale entries among these; the clock is read once."""
         if self.no_ack:
             return []
         fresh = self.clock.mono_time() - self.min_idle * 3 // 4
         return [held for held in entries if held.leased < fresh]
 
     def drop(self, held: Held) -> None:
-        """Forget an entry, unless its id has been delivered to us anew."""
+        """Remove an entry from the held ones, unless its id was delivered again."""
         if self.held.get(held.id) is held:
             del self.held[held.id]
 
     def about(self, held: Held) -> dict[str, str | int]:
-        """Which entry a log record is about, as ``extra=``, for :mod:`millstream.worker.middlewares.logging`."""
+        """Return an entry's facts as ``extra=`` of a log record, for :mod:`millstream.worker.middlewares.logging`."""
         return {
             "stream": self.stream,
             "group": self.group,
@@ -156,34 +156,34 @@ class Membership:
         }
 
     def result_row(self, held: Held, text: str) -> ResultRow | None:
-        """The record of an entry's end to write; None if its publisher wants none."""
+        """Return the record to write of an entry's end; None if its publisher requested no result."""
         job = job_of(held)
         return None if job is None else ResultRow(result_key(self.stream, held.id.decode()), self.group, text, job[0])
 
     def lose(self, held: Held) -> None:
-        """The entry is not ours any more, or nowhere."""
+        """Note that this consumer no longer owns the entry, or that it is gone."""
         if held.state is not State.LOST:
             held.step(Event.LOSE)
             self.stats.lost += 1
         self.drop(held)
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait before the ``attempt``-th try to reach the server again, counted from 1."""
+        """Return the delay in seconds before the ``attempt``-th try to reach the server again, counted from 1."""
         return min(0.1 * 2.0 ** min(attempt - 1, 10), 5.0) * (0.5 + 0.5 * self.chance.random())
 
 
 class OwnedMembership(Membership):
-    """The owner of a partition: its entries are as stale as its lease."""
+    """The owner of a partition: an entry is also stale once the partition's lease is."""
 
     __slots__ = ()
 
     def stale(self, held: Held) -> bool:
-        """True when so much time went by that another may own the entry, or the partition."""
+        """Report whether another consumer may own the entry or the partition."""
         now, lasts = self.clock.mono_time(), self.min_idle * 3 // 4
         return self.lease is None or now - self.lease.renewed > lasts or (now - held.leased > lasts and not self.no_ack)
 
     def stale_among(self, entries: Sequence[Held]) -> list[Held]:
-        """Those of them that are stale."""
+        """Return the stale entries among these; all of them if the partition's lease is stale."""
         return list(entries) if self._lease_is_stale() else Membership.stale_among(self, entries)
 
     def _lease_is_stale(self) -> bool:

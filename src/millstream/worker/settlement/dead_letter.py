@@ -1,7 +1,7 @@
-"""The worker's dead letters: entries that are to be dead wait here, and are set aside by the shared transaction.
+"""The worker's dead letters: dead entries wait here, and the shared transaction moves them to the dead-letter stream.
 
-:mod:`millstream.client.dead_letter.transaction` describes the step and why it happens once. Here is the choice between
-its two ways, the part of the worker's state, and the time of the next try.
+:mod:`millstream.client.dead_letter.transaction` describes the step and why it happens once. This module chooses between
+its two ways, updates the worker's state, and tries again.
 """
 
 import logging
@@ -22,7 +22,7 @@ from millstream.worker.settlement.settlement import DeadSettlement
 
 log = logging.getLogger("millstream.worker")
 
-#: Looks of one flush before it leaves the rest to the next: others keep writing to the dead-letter stream.
+#: Maximum reads of the dead-letter stream in one flush, while other clients keep writing to it.
 _TRIES = 20
 
 
@@ -42,16 +42,19 @@ class DeadLetterWriter:
         return bool(self._queue)
 
     def take_ended(self) -> list[Held]:
-        """Entries that have died since the last call, and whose publishers wait for a result."""
+        """Return the entries that became dead letters since the last call and whose publishers requested a result."""
         ended, self._ended = self._ended, []
         return ended
 
     def add(self, settlement: DeadSettlement) -> None:
-        """Set this entry aside at the next flush."""
+        """Write this entry's dead letter at the next flush."""
         self._queue.append(settlement)
 
     async def flush(self) -> bool:
-        """Write all; False when the server refused or others kept coming first, and some are left for another time."""
+        """Write all dead letters; return False if some are left.
+
+        Some are left if the server refused, or if other clients kept writing to the dead-letter stream.
+        """
         while self._queue:
             batch = [one for one in self._queue[: transaction.BATCH] if one.unsettled]
             failpoints.reach("before_dead")
@@ -63,10 +66,10 @@ class DeadLetterWriter:
         return True
 
     async def _write(self, batch: list[DeadSettlement]) -> bool:
-        """Write these; False when some are left, and the log says why.
+        """Write these dead letters; return False if some are left, and log the reason.
 
-        A refused step is tried for ever. An entry that is neither acknowledged nor in the dead-letter stream stays
-        pending and ours, until an operator frees the key, grants the right, or makes room.
+        A refused step is tried without end. An entry without a stored outcome stays pending for this consumer, until an
+        operator frees the key, grants the right, or makes room.
         """
         # After an EXEC without a reply the letter may be there: only the transaction looks for it
         since_exec = [ident for ident, after in self._unsure.items() if after is not None]
@@ -79,7 +82,7 @@ class DeadLetterWriter:
             return (not large or await self._by_transaction(large)) and done
         except transaction.LettersRefusedError as refused:
             if str(refused).startswith("NOGROUP"):
-                # The group went, and its pending list with it: there is nothing to set aside
+                # The group is gone, with its pending list: there is nothing to write
                 for one in batch:
                     self._member.lose(one.held)
                 return True
@@ -112,7 +115,7 @@ class DeadLetterWriter:
                 raise
             await self._fence.prepare(member.line)
             if isinstance(refused.reply, NoScriptError) or self._fence.refusal is not None:
-                return False  # at the next try the script is there, or the other way is taken
+                return False  # The next try has the script, or uses a transaction
             raise
         return True
 
@@ -124,7 +127,7 @@ class DeadLetterWriter:
             return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=self._sending)
 
     def _sending(self, commands: list[Command]) -> None:
-        """Called before anything is sent."""
+        """Note the time before commands are sent."""
         self._asked_at = self._member.clock.now().mono
         if commands[0][0] in ("EVALSHA", "MULTI"):
             failpoints.reach("in_dead")
@@ -133,16 +136,16 @@ class DeadLetterWriter:
         return not self._member.stale_among([one.held for one in batch if one.unsettled])
 
     def _report(self, one: DeadSettlement, fate: transaction.Fate) -> None:
-        """Bring our state in line with what the guard found; it is called once for each fate, and never waits."""
+        """Update the worker's state with the fate of one entry; called once for each fate, and never waits."""
         member, held, letter = self._member, one.held, one.letter
         if fate is transaction.Fate.OURS:
-            held.leased = self._asked_at  # and not when it was answered: who knows how old the answer was
+            held.leased = self._asked_at  # The time of the request, since the reply may be old
             return
         if fate is transaction.Fate.LOST:
             member.stats.fenced += 1
             member.lose(held)
             return
-        # It may be lost by now, and is counted as dead all the same: the letter is there
+        # The entry counts as dead even if it is lost by now, since its letter is written
         if one.unsettled:
             held.step(Event.CONFIRM)
         member.drop(held)

@@ -1,9 +1,9 @@
-"""The delays of one group's entries, as one worker keeps and honours them; see :mod:`millstream.client.delays.due`.
+"""The delays of one group's entries, as one worker stores and obeys them; see :mod:`millstream.client.delays.due`.
 
-Every read that may claim has :meth:`EntryDelays.hold` before it in the same request, often enough that no entry is
-idle for ``min_idle`` before it is due. So a claim brings none of them, no matter which process delayed them and which
-died since. It may still bring some if this process was frozen or may not run scripts. Those are put back as if they
-were not claimed.
+Each read that may claim sends :meth:`EntryDelays.hold` before it in the same request. It does so often enough that no
+entry is idle for ``min_idle`` before it is due. So a claim returns no delayed entry, no matter which process delayed
+it, even if that process has died. A claim may still return some if this process was frozen or may not run scripts.
+Those are put back as if they were not claimed.
 """
 
 import logging
@@ -22,37 +22,37 @@ log = logging.getLogger("millstream.worker")
 
 
 class EntryDelays:
-    """The due times of one group, as one consumer reads and writes them."""
+    """Reads and writes the due times of one group, for one consumer."""
 
     def __init__(self, member: Membership, fence: Fence) -> None:
         self._member = member
         self._fence = fence
-        self._held_at: int | None = None  # monotonic ms at which what waits was last kept out of reach
-        self._some = True  # the group has due times, as far as we know
-        self._kept = True  # the last time a due time was written it was taken
-        #: milliseconds until each of the entries that were asked about is due, of those that are not
+        self._held_at: int | None = None  # Monotonic ms of the last hold of delayed entries
+        self._some = True  # True unless the group is known to have no due times
+        self._kept = True  # True if the last write of due times succeeded
+        #: milliseconds until each looked-up entry is due, without those that are due already
         self.left: dict[bytes, int] = {}
 
     # -- before a claim ---------------------------------------------------------------------------------------------
 
     def hold(self, *, whole: bool = False) -> tuple[Command, ...]:
-        """The command to send before a read, empty where one was sent lately; give its reply to :meth:`held`.
+        """Return the command to send before a read; empty if one was sent lately. Pass its reply to :meth:`held`.
 
-        A read waits for half of ``min_idle`` at most. So once in a quarter is enough: what waits is never idle for all
-        of it. While the group has no due times, only that is asked.
+        A read blocks for half of ``min_idle`` at most. So once in a quarter is enough to keep delayed entries below
+        ``min_idle``. While the group has no due times, the command only checks for them.
         """
         member, now = self._member, self._member.clock.now().mono
         lately = self._held_at is not None and now - self._held_at < member.min_idle // 4
         if member.no_ack or self._fence.refusal is not None or (lately and not whole):
             return ()
-        # At the question, not at the reply: the entries idle meanwhile
+        # The time of the request, not of the reply: entries idle meanwhile
         self._held_at = now
         if not self._some and not whole:
             return (("ZCARD", due.key(member.stream, member.group)),)
         return (self._page(0, whole=whole),)
 
     async def held(self, reply: Reply, line: Line) -> list[bytes]:
-        """Take note of the reply to :meth:`hold`, and keep the rest out of reach where not all fit into one step.
+        """Process the reply to :meth:`hold`; hold the other entries too if not all fit into one step.
 
         Returns:
             ids of entries that left the stream while they waited.
@@ -81,11 +81,11 @@ class EntryDelays:
     # -- after a claim ----------------------------------------------------------------------------------------------
 
     def question(self, ids: Sequence[bytes]) -> tuple[Command, Command]:
-        """The commands whose replies, given to :meth:`answered`, tell when these entries are due."""
+        """Return the commands that read the due times of entries; pass their replies to :meth:`answered`."""
         return due.question(self._member.stream, self._member.group, ids)
 
     def answered(self, ids: Sequence[bytes], time: Reply, scores: Reply) -> None:
-        """Take note of when entries are due."""
+        """Store the due times in the replies."""
         self.left |= due.remaining(ids, time, scores)
         for entry in due.noted(ids, scores):
             held = self._member.held.get(entry)
@@ -93,7 +93,7 @@ class EntryDelays:
                 held.was_due = True
 
     async def put_back(self, claimed: Iterable[Held], line: Line) -> list[Held]:
-        """Let those wait on that are not due, their claim uncharged; which these are. They are ours no more."""
+        """Put claimed entries that are not due back to waiting, uncharged; return these, which this consumer lost."""
         member = self._member
         early = [held for held in claimed if held.id in self.left and held.state is State.BUFFERED]
         alike: dict[tuple[int, int], list[Held]] = {}
@@ -109,7 +109,7 @@ class EntryDelays:
         if steps:
             await self._fence.take(steps, line)
         for held in early:
-            # Also if the fence refused: then another has it
+            # Also if the fence refused, since another consumer then owns it
             held.step(Event.LOSE)
             member.drop(held)
         return early
@@ -118,11 +118,11 @@ class EntryDelays:
 
     @staticmethod
     def farewell(entries: Iterable[Held]) -> int | None:
-        """For a step after which entries are never delivered again: 0 forgets when they were due."""
+        """Return the due time for a step that ends entries for good: 0 deletes it, None if none is stored."""
         return 0 if any(held.was_due for held in entries) else None
 
     def heard(self, answers: Iterable[Answer]) -> None:
-        """Take note of whether due times were written."""
+        """Note whether due times were written."""
         for answer in answers:
             if answer.step.due and answer.late is not None:
                 self._refused(answer.late)

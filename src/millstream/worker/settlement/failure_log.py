@@ -4,12 +4,12 @@
 
     millstream:{orders}:tries:billing      hash, one for each stream and group: entry id -> "failures:uncharged:alone"
 
-The words in braces are the stream's own hash tag, so that the record lies where the stream lies. An entry has a row
-from its first failure, or from its first claim after a crash, until its final outcome. An entry that is handled the
-first time costs nothing. The hash ends a week after the last row was written.
+The braces contain the stream's own hash tag, so that the record is in the stream's slot. An entry has a row from its
+first failure, or from its first claim after a crash, until its final outcome. An entry that is handled the first time
+costs nothing. The hash expires a week after the last row was written.
 
-A lost row, or a hash that may not be written, never loses an entry. One more crash is then not charged to it, or its
-crashes are counted as failures are. :func:`millstream.worker.model.retry.run_mode` describes the use of a row.
+A lost row, or a hash that cannot be written, never loses an entry. Then one more crash is not charged to the entry, or
+its crashes count as failures do. :func:`millstream.worker.model.retry.run_mode` describes the use of a row.
 """
 
 import logging
@@ -32,34 +32,34 @@ from millstream.worker.settlement.fence_scripts import FORGET
 log = logging.getLogger("millstream.worker")
 
 
-#: Most entries that a crashed worker leaves have never failed: what is known of them then, and its row.
+#: The record after a first crash, and its row. Most entries that a crashed worker leaves have never failed.
 _FIRST = FailureRecord(uncharged=True)
 _FIRST_ROW = "0:1:0"
 
 
 def key(stream: str, group: str) -> str:
-    """Key of the hash for one group of one stream, in the stream's slot."""
+    """Return the key of the hash for one group of one stream, in the stream's slot."""
     return beside(stream, "tries", group)
 
 
 class FailureLog:
-    """The rows of one group's record, as one consumer reads and writes them."""
+    """Reads and writes the rows of one group's record, for one consumer."""
 
     def __init__(self, member: Membership, fence: Fence, retry: Retry, hand_over: spare.HandOver | None = None) -> None:
         self._member = member
         self._fence = fence
         self._retry = retry
-        self._hand_over = hand_over  # None where suspects stay in this process
-        #: of the hash
+        self._hand_over = hand_over  # None if suspects stay in this process
+        #: key of the hash
         self.key = key(member.stream, member.group)
-        #: those of the last look-up that must run alone; their deliveries are taken back until they do
+        #: entries of the last look-up that must run alone; their deliveries are taken back until then
         self.alone: list[Held] = []
         #: in the spare process: True while each entry runs alone there from its first crash on
         self.each_alone = False
-        self._kept = True  # the last time something was written it was taken
+        self._kept = True  # True if the last write succeeded
 
     def run_mode(self, held: Held) -> RunMode:
-        """The way to run an entry; TOGETHER if it could not be stored that its crash is not charged."""
+        """Return the way to run an entry; ALONE if its first crash could not be stored as not charged."""
         found = self._mode(held)
         return RunMode.ALONE if found is RunMode.TOGETHER else found
 
@@ -70,19 +70,20 @@ class FailureLog:
         return found
 
     def died_alone(self, held: Held) -> bool:
-        """True if an entry is to be a dead letter, and has surely ended a process."""
+        """Report whether an entry must become a dead letter and has certainly ended a process."""
         return held.record is not None and bool(held.record.alone) and self.run_mode(held) is RunMode.DEAD
 
     # -- at a claim -------------------------------------------------------------------------------------------------
 
     def question(self, ids: Iterable[bytes]) -> Command:
-        """The command whose reply is the rows of these entries."""
+        """Return the command that reads the rows of these entries."""
         return ("HMGET", self.key, *ids)
 
     async def look_up(self, claimed: list[Held], rows: dict[bytes, bytes | None], line: Line) -> None:
-        """Read the rows of entries that were delivered before; store whose first crash is not charged; uncharge others.
+        """Read the rows of claimed entries, and decide how each is run.
 
-        When this returns, that is confirmed by the server: a crash after it is charged to none of them a second time.
+        The first crash of an entry is stored as not charged. The delivery of an entry that must run alone is taken
+        back. The server has confirmed both when this returns.
         """
         self.alone = []
         unknown = [held.id for held in claimed if held.id not in rows]
@@ -105,7 +106,7 @@ class FailureLog:
             elif found is RunMode.ALONE:
                 alone.append(held)
             elif found is RunMode.NORMAL and record is not None and (record.uncharged or record.alone):
-                once.append(held)  # handed back since its crash, or failed
+                once.append(held)  # Given back since its crash, or failed
         if self._hand_over is not None and (first_crash or alone or once):
             await self._hand_over.give([*(held for held, _ in first_crash), *alone, *once], line)
             first_crash = [row for row in first_crash if row[0].state is State.BUFFERED]
@@ -117,7 +118,7 @@ class FailureLog:
         failpoints.reach("after_uncharge")
 
     async def _store(self, first_crash: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
-        """Store that a first crash is not charged, and take back the delivery of those that are to run alone."""
+        """Store that first crashes are not charged, and take back the deliveries of entries that must run alone."""
         records = dict(first_crash)
         # Stored before any of them starts: a crash after that finds the first one uncharged
         notes = [FenceStep(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
@@ -132,7 +133,7 @@ class FailureLog:
         self.alone = alone
 
     async def uncharge(self, held: Held) -> None:
-        """Take back the delivery of one entry that is to run alone; it is lost if it is not ours any more."""
+        """Take back the delivery of one entry that must run alone; it is lost if this consumer no longer owns it."""
         self._drop_refused(await self._fence.take(self._uncharging([held])))
         held.deliveries -= 1
 
@@ -146,12 +147,12 @@ class FailureLog:
                 self._member.lose(held)
 
     async def charge(self, held: Held, *, alone: bool) -> bool:
-        """Charge an entry its run, before it starts; False when it is not ours any more."""
+        """Count the delivery of an entry before its run starts; return False if this consumer no longer owns it."""
         # Written with the count in one step: a crash in between would be charged without the mark
         record = replace(held.record or NO_RECORD, alone=spare.mark())
         move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
         (answer,) = await self._fence.take([FenceStep(move, [held], [_pack(record)] if alone else None)])
-        # Not ours, refused, or not pending any more: in each case it must not run
+        # The entry is lost, refused or not pending: in each case it must not run
         if not answer.entries or isinstance(answer.reply, ResponseError) or not answer.reply:
             return False
         held.deliveries += 1
@@ -161,49 +162,52 @@ class FailureLog:
 
     @staticmethod
     def row(held: Held) -> str:
-        """The row of an entry as it is known."""
+        """Return the row of an entry with its current facts."""
         return _pack(held.record or NO_RECORD)
 
     @staticmethod
     def alone_row(held: Held) -> str:
-        """The row of an entry whose process is about to be ended for it: surely its own crash, whatever ran beside."""
+        """Return the row of an entry whose process is about to be killed for it.
+
+        The crash is certainly its own, whatever else ran.
+        """
         return _pack(replace(held.record or NO_RECORD, alone=spare.mark()))
 
     # -- with an outcome --------------------------------------------------------------------------------------------
 
     @staticmethod
     def failed(held: Held) -> None:
-        """This delivery ended with a word of the handler; it is stored with its outcome, see :meth:`rows`."""
+        """Note that this delivery ended as a failure; it is stored with the outcome, see :meth:`rows`."""
         FailureLog.survived(held)
         record = held.record or NO_RECORD
         held.record = replace(record, failures=record.failures + 1)
 
     @staticmethod
     def survived(held: Held) -> None:
-        """A run of it ended, and its process did not: that it ran alone shows nothing any more."""
+        """Note that a run ended and its process did not, so that having run alone proves nothing now."""
         if held.record is not None and held.record.alone:
             held.record = replace(held.record, alone=int(not held.record.uncharged))
 
     @staticmethod
     def rows(entries: Sequence[Held]) -> list[str] | None:
-        """For a step that lets entries be delivered again: what is known of them."""
+        """Return the rows to write with a step after which entries are delivered again; None without any."""
         if not any(held.record is not None for held in entries):
             return None
         return [_pack(held.record) if held.record is not None else "" for held in entries]
 
     @staticmethod
     def farewell(entries: Sequence[Held]) -> list[str] | None:
-        """For a step after which entries are never delivered again."""
+        """Return the rows to delete with a step after which entries are never delivered again; None without any."""
         if not any(held.record is not None for held in entries):
             return None
         return [FORGET if held.record is not None else "" for held in entries]
 
     def forget(self, ids: Sequence[bytes]) -> list[Command]:
-        """Commands that forget entries that are gone."""
+        """Return commands that delete the rows of entries that are gone."""
         return [("HDEL", self.key, *ids)] if ids else []
 
     def heard(self, answers: Iterable[Answer]) -> bool:
-        """Take note of whether rows were written; False when some were refused."""
+        """Note whether rows were written; return False if some were refused."""
         written = [answer for answer in answers if answer.step.rows]
         for answer in written:
             # A step without a command has only its rows to report about
@@ -236,7 +240,7 @@ def _pack(record: FailureRecord) -> str:
 
 
 def parse(row: bytes) -> FailureRecord | None:
-    """The record in a row; None where it cannot be read."""
+    """Return the record in a row; None if it cannot be parsed."""
     parts = row.split(b":")
     # Any client may write this hash, and `int` raises for some texts of digits, such as very long ones
     if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):

@@ -1,11 +1,11 @@
-"""The fence: nothing is done to an entry that is not ours any more, however late we come.
+"""The fence: no command changes an entry that this consumer no longer owns, however late it comes.
 
-A process may be frozen at any moment, for any time, also between two lines of its code; when it wakes it may own
-nothing. So whatever changes a pending entry goes through here, and the server looks whose the entry is and acts in one
-step, a script (``fence_scripts.py``). An entry's row in the failure log is written in the same step.
+A process may be frozen at any moment, for any time, even between two lines of code. When it wakes up, it may own
+nothing. So each change of a pending entry goes through the fence. A script on the server checks the owner of the entry
+and acts, in one step (``fence_scripts.py``). The same step writes an entry's row in the failure log.
 
-If scripts may not be run, the look and the act are two steps. Entries that have not been surely ours for long are
-looked up first. Commands are written only while all of them are fresh (:meth:`Line.calls`, ``only_if``). The remaining
+If scripts are not allowed, checking and acting are two steps. Entries whose ownership was not confirmed lately are
+looked up first. Commands are written only while all leases are fresh (:meth:`Line.calls`, ``only_if``). The remaining
 risk is a freeze between that last look at the clock and the server's reading of the bytes.
 """
 
@@ -25,7 +25,7 @@ from millstream.worker.settlement.fence_scripts import ANY, FORGET, MOVE, MOVE_S
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds after its last row a record is kept.
+#: Seconds for which a record is kept after its last row was written.
 KEEP_SECONDS = 7 * 24 * 3600
 
 _CHUNK = 200
@@ -36,36 +36,36 @@ _warned: WeakSet[Line] = WeakSet()  # one warning for all subscribers of an app,
 
 @dataclass(slots=True)
 class FenceStep:
-    """Something to do with entries that must be ours."""
+    """A command for entries that this consumer must own."""
 
     move: Move | None  # The command; None only writes the rows
     entries: Sequence[Held]  # All with the same delivery count
     # Rows of the record, one for each entry: the text to write, ``FORGET``, or empty; None for no rows at all
     rows: Sequence[str] | None = None
-    # Milliseconds until the entries are due, which is noted; 0 forgets when they were; None leaves it
+    # Milliseconds until the entries are due, to be stored; 0 deletes the due times; None leaves them
     due: int | None = None
-    # The name is enough. For what does no harm to another process of our name, while the count may be about to change
-    # by something of our own that is on its way.
+    # True compares the consumer's name only: for harmless commands, while another command on its way may change
+    # the count.
     any_count: bool = False
-    result: ResultRow | None = None  # The record of its end, with one entry whose publisher wants it
+    result: ResultRow | None = None  # The record of the end, for a single entry with a requested result
 
 
 @dataclass(slots=True)
 class Answer:
-    """The server's answer to a step, or to a part of one."""
+    """The server's answer to a step, or to a part of a step."""
 
-    step: FenceStep  # It
-    reply: Reply  # To the command; a ResponseError when it was not run
-    entries: Sequence[Held]  # Those it was run on, or would have been
-    # Those that were not ours: who had them, and the delivery count, -1 for what is not pending
+    step: FenceStep  # The step
+    reply: Reply  # The reply to the command; a ResponseError if it did not run
+    entries: Sequence[Held]  # Entries on which it ran, or would have run
+    # Entries that this consumer does not own, with owner and delivery count; -1 if not pending
     refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
-    trouble: ResponseError | None = None  # Why the rows were not written
-    late: ResponseError | None = None  # Why the due times were not written
-    unkept: ResponseError | None = None  # Why the result was not written
+    trouble: ResponseError | None = None  # Reason why the rows were not written
+    late: ResponseError | None = None  # Reason why the due times were not written
+    unkept: ResponseError | None = None  # Reason why the result was not written
 
 
 def by_count(entries: Iterable[Held]) -> list[list[Held]]:
-    """The entries in parts of one delivery count each, as a step needs them."""
+    """Group the entries by delivery count, as a step requires."""
     whole = list(entries)
     if not whole:
         return []
@@ -80,17 +80,17 @@ def by_count(entries: Iterable[Held]) -> list[list[Held]]:
 
 
 class Fence:
-    """Acts on the pending entries of one consumer."""
+    """Changes the pending entries of one consumer."""
 
     def __init__(self, member: Membership, record: str, due: str) -> None:
         self._member = member
         self._record = record
         self._due = due
-        #: why the server runs no scripts; None while it does
+        #: reason why the server runs no scripts; None while it does
         self.refusal: str | None = None
 
     async def prepare(self, line: Line, *further: Command) -> list[Reply]:
-        """Find out whether scripts may be run, and leave ours with the server.
+        """Find out whether scripts are allowed, and load the fence's script into the server.
 
         Returns:
             the replies to ``further``.
@@ -117,7 +117,7 @@ class Fence:
         return replies[3:]
 
     async def take(self, steps: Iterable[FenceStep], line: Line | None = None) -> list[Answer]:
-        """Do all of it, in order."""
+        """Carry out all steps, in order."""
         parts = [part for step in steps for part in _cut(step)]
         line = line or self._member.line
         if self.refusal is not None:
@@ -153,7 +153,7 @@ class Fence:
     # -- without scripts --------------------------------------------------------------------------------------------
 
     async def _in_two_steps(self, steps: Sequence[FenceStep], line: Line) -> list[Answer]:
-        """Look up what is not surely ours, then act while everything is fresh."""
+        """Look up entries whose ownership is in doubt, then act while all leases are fresh."""
         # Ends: each look makes the entries fresh, and only another freeze withholds the commands
         while True:
             lost = await self._look(steps, line)
@@ -173,7 +173,7 @@ class Fence:
             return answers
 
     async def _look(self, steps: Sequence[FenceStep], line: Line) -> dict[Held, tuple[bytes, int]]:
-        """Those entries that are not their owner's, of those that were not surely so for long; the others are fresh."""
+        """Look up stale entries, and return those that this consumer no longer owns; the others become fresh."""
         member = self._member
         doubtful = [(held, step) for step in steps for held in member.stale_among(step.entries)]
         lost: dict[Held, tuple[bytes, int]] = {}
@@ -199,7 +199,10 @@ class Fence:
         return lambda: not any(self._member.stale_among(answer.entries) for answer in answers)
 
     async def _server_time(self, steps: Sequence[FenceStep], line: Line) -> int:
-        """Wall milliseconds of the server where a step notes a due time, ours where it does not tell; else 0."""
+        """Return the server's time in milliseconds if a step writes a due time, else 0.
+
+        It is the local time if the server refuses TIME.
+        """
         if not any(step.due for step in steps):
             return 0
         (reply,) = await line.calls((("TIME",),))
@@ -208,7 +211,7 @@ class Fence:
         return int(reply[0]) * 1000 + int(reply[1]) // 1000
 
     def _plain(self, answer: Answer, now: int) -> list[Command]:
-        """The step's commands: rows first, so that they are there before the entry can be delivered again."""
+        """Return the step's commands, rows first, so that they are stored before the entry can be delivered again."""
         step, stream = answer.step, self._member.stream
         # An empty row leaves the record as it is
         rows = {held: row for held, row in zip(step.entries, step.rows or (), strict=False) if row}
@@ -234,7 +237,7 @@ class Fence:
 
 
 def _cut(step: FenceStep) -> list[FenceStep]:
-    """A step in parts of a size that suits a script."""
+    """Split a step into parts that are small enough for a script."""
     if len(step.entries) <= _CHUNK:
         return [step]
     return [
@@ -244,7 +247,7 @@ def _cut(step: FenceStep) -> list[FenceStep]:
 
 
 def no_script(reply: Reply) -> bool:
-    """True if a script was not run because it is not there, or may not be run (any more)."""
+    """Report whether a script did not run because it is not loaded or not allowed."""
     return isinstance(reply, NoScriptError | NoPermissionError)
 
 
@@ -264,7 +267,7 @@ def _answer(step: FenceStep, reply: Reply) -> Answer:
 
 
 def _note(answer: Answer, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
-    """Tell the reply to the command from those to the rows' commands."""
+    """Assign the replies of a step's commands to the fields of its answer."""
     result = None if answer.step.result is None else answer.step.result.key
     for command, reply in zip(commands, replies, strict=True):
         if command[1] == result:
@@ -278,7 +281,10 @@ def _note(answer: Answer, commands: Sequence[Command], replies: Sequence[Reply])
 
 
 def span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The first and the last of these, as long as their times have equally many digits; a hint for the script."""
+    """Return the lowest and the highest of these ids, as a hint for the script.
+
+    If their times have different numbers of digits, the ids are compared within one time only.
+    """
     if not ids:
         return b"-", b"+"
     lowest, highest = min(ids), max(ids)
@@ -289,6 +295,6 @@ def span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:
 
 
 def _of_one_time(ids: Sequence[bytes], like: bytes) -> list[tuple[int, bytes]]:
-    """Those with the time of one of them, behind their lengths: so they sort by their numbers."""
+    """Return the ids with the same time as ``like``, each after its length, so that they sort by number."""
     time = like[: like.index(b"-") + 1]
     return [(len(one), one) for one in ids if one.startswith(time)]

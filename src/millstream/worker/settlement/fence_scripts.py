@@ -1,8 +1,8 @@
-"""The fence's script ``fence.lua``, and the words of its arguments that have a meaning of their own.
+"""The fence's script ``fence.lua``, and the special values of its arguments.
 
-Owner and delivery count together are the proof that an entry is ours: a claim by anybody, by the same consumer name
-included, changes the count. The script runs on any server with EVAL since Redis 6.2: what it needs are ``redis.pcall``
-and the commands themselves. The one that writes dead letters is ``client/dead_letter/dead_letter.lua``.
+Owner and delivery count together prove that this consumer still owns an entry. A claim by any consumer, even one of the
+same name, changes the count. The script runs on any server with EVAL since Redis 6.2: it only needs ``redis.pcall`` and
+the commands themselves. The script for dead letters is ``client/dead_letter/dead_letter.lua``.
 """
 
 from hashlib import sha1

@@ -1,10 +1,10 @@
-"""Lease renewal of a worker: entries that run or wait their turn are renewed, so that nobody claims them.
+"""Lease renewal of a worker: entries that run or wait for a lane are renewed, so that no other consumer claims them.
 
-When is for :mod:`millstream.client.leases` to say: at a third of the time that others wait before they claim.
+:mod:`millstream.client.leases` decides the time: a third of the idle time after which others claim an entry.
 
-A process that was frozen (a stopped container, a swapped-out host) must not go on as if nothing happened. So each entry
-remembers when it was surely ours. Once that is too long ago, it is renewed before it is begun: the fence refuses to
-renew an entry that is not ours any more.
+A process that was frozen (a stopped container, a swapped-out host) must not continue as if nothing happened. So each
+entry has the time at which its ownership was last confirmed. If that is too long ago, the entry is renewed before its
+run begins. The fence refuses to renew an entry that this consumer no longer owns.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from millstream.worker.settlement.fence import Fence, FenceStep
 
 
 class Leases:
-    """Renews the entries one consumer holds."""
+    """Renews the entries that one consumer holds."""
 
     def __init__(self, member: Membership, fence: Fence) -> None:
         self._member = member
@@ -34,14 +34,14 @@ class Leases:
         self.on_left: Callable[[Held], None] | None = None
 
     async def run(self) -> None:
-        """Renew for ever; a round that cannot reach the server is left to the next."""
+        """Renew until the task is cancelled; if a round cannot reach the server, the next one tries again."""
         while True:
             await asyncio.sleep(self._plan.period)
             with contextlib.suppress(Disconnected):
                 await self.round()
 
     async def round(self) -> None:
-        """One round of renewals."""
+        """Renew the leases that are due, once."""
         member = self._member
         now = member.clock.now().mono
         if member.no_ack:
@@ -56,7 +56,7 @@ class Leases:
         await self._look_after([held for held in left if now - held.leased >= member.min_idle], now)
 
     async def _look_after(self, left: list[Held], now: int) -> None:
-        """Forget those that others may have claimed and did, once in a ``min_idle``: nobody here will settle them."""
+        """Drop LEFT entries that others have claimed, once in a ``min_idle``; this process will not settle them."""
         member = self._member
         if not left or now - self._looked_at < member.min_idle:
             return
@@ -73,7 +73,7 @@ class Leases:
                 member.lose(held)
 
     async def renew(self, entries: list[Held]) -> None:
-        """Renew these leases; an entry that is no longer ours is lost, unless its outcome is being stored."""
+        """Renew these leases; an entry that this consumer no longer owns is lost, unless an outcome is on its way."""
         if not entries:
             return
         member = self._member
@@ -96,14 +96,14 @@ class Leases:
 
 
 class OwnedLeases(Leases):
-    """Renews the entries of a partition, whose own lease comes first."""
+    """Renews the entries of a partition, after the lease of the partition."""
 
     def __init__(self, member: Membership, fence: Fence, renew: Callable[[], Awaitable[None]]) -> None:
         super().__init__(member, fence)
         self._renew = renew
 
     async def renew(self, entries: list[Held]) -> None:
-        """Renew these, and the partition before them if it may be another's."""
+        """Renew these leases, and first that of the partition if it may have expired."""
         if entries and self._member.stale(entries[0]):
             await self._renew()
         await super().renew(entries)

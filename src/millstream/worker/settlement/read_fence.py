@@ -1,8 +1,8 @@
 """The fence of reads: the server delivers entries of a partition to its owner only.
 
-The loop's own connection keeps a standing ``WATCH`` of the owner key, and has looked at it since. A read is a
-transaction, with the next look after it: one round trip. The server refuses it once the key expired, changed hands or
-was renewed; the look after it tells which. A new connection watches before anything else is sent on it.
+The loop's own connection keeps a ``WATCH`` of the owner key, and has read the key since. A read is a transaction with
+the next read of the key after it: one round trip. The server refuses it once the key expired, changed its owner or was
+renewed, and the read of the key shows which. A new connection sends WATCH before any other command.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _PAGE = 500
 
 
 class ReadFence:
-    """Fences what one connection reads."""
+    """Fences the reads of one connection."""
 
     def __init__(self, line: Line, lease: PartitionLease, lost: Callable[[], None]) -> None:
         self._line = line
@@ -34,10 +34,10 @@ class ReadFence:
         self.refused = 0
 
     async def calls(self, before: Sequence[Command], commands: Sequence[Command], within: float | None) -> list[Reply]:
-        """The replies to ``before``, sent ahead and unfenced, and to commands that are run for the owner only.
+        """Send ``before`` unfenced, then the commands for the owner only, and return all replies.
 
         Raises:
-            LeaseLost: the partition is another's; nothing was delivered.
+            LeaseLost: another worker owns the partition; nothing was delivered.
         """
         first: list[Reply] = []
         ahead, fenced = list(before), (("MULTI",), *commands, ("EXEC",), *self._watch)
@@ -64,7 +64,7 @@ class ReadFence:
                 raise self._gone()
 
     def _is_ours(self) -> bool:
-        """The last look, or that of the greeting if the connection is a new one."""
+        """Report the result of the last look at the owner key, or of the greeting of a new connection."""
         if self._line.connects != self._connects:
             self._connects = self._line.connects
             greeting = self._line.greeting
@@ -76,16 +76,17 @@ class ReadFence:
         return LeaseLost(f"{self._lease.stream}: another owns the partition")
 
     async def take_over(self) -> list[bytes]:
-        """Take every entry from whoever has it, so that no earlier owner settles it; claims find all of them at once.
+        """Claim every pending entry from its consumer, so that no earlier owner settles it.
 
-        An entry that waits for its time keeps it. One that was in hand when its owner ended counts as after any crash.
+        Later claims find all of them at once. A delayed entry keeps its due time. An entry that was held when its owner
+        ended counts as after any crash.
 
         Returns:
             ids of all pending entries.
 
         Raises:
-            LeaseLost: the partition is another's.
-            FatalError: the server refuses it.
+            LeaseLost: another worker owns the partition.
+            FatalError: the server refuses the command.
         """
         pending: list[bytes] = []
         stream, group = self._lease.stream, self._lease.group

@@ -1,4 +1,4 @@
-"""Since when entries run, as far as somebody looked: no run writes down when it began, so that it costs nothing."""
+"""Start times of running entries, as seen by an observer: a run itself records no time, so that it costs nothing."""
 
 import asyncio
 import os
@@ -17,13 +17,13 @@ AT_WORK: ContextVar[Work | None] = ContextVar("AT_WORK", default=None)
 
 
 class Process:
-    """This process: its id without a call of the system for each entry."""
+    """The id of this process, without a system call for each entry."""
 
     id = os.getpid()
 
     @classmethod
     def forked(cls) -> None:
-        """Take note of the id of a copy, which may run an app of its own."""
+        """Store the new process id after a fork, since the child may run its own app."""
         cls.id = os.getpid()
         AT_WORK.set(None)
 
@@ -35,7 +35,7 @@ STRAY: dict[int, tuple[BaseException, asyncio.Task[Any] | None]] = {}
 
 
 def refuse_by_a_handler(call: str) -> None:
-    """Refuse a call that starts or ends the whole app, and so would wait for the handler that makes it."""
+    """Refuse a call that starts or ends the whole app if a handler makes it, since it would wait for that handler."""
     if AT_WORK.get() is not None:
         raise UsageError(
             f"{call} is invalid in a handler: it is about all subscribers. Raise Reject or Nack for the entry, or end "
@@ -44,27 +44,27 @@ def refuse_by_a_handler(call: str) -> None:
 
 
 def blame(work: Work, error: BaseException, task: asyncio.Task[Any] | None = None) -> None:
-    """Count the run of an entry, or of each in a batch, as failed although its handler returns."""
+    """Mark the run of an entry, or of each entry in a batch, as failed although its handler returns."""
     for held in [work] if isinstance(work, Held) else work:
         if held.state is State.RUNNING:
             STRAY.setdefault(id(held), (error, task))
 
 
 def blamed(held: Held) -> BaseException | None:
-    """The error that an entry whose run has ended is blamed for, which is forgotten here."""
+    """Remove and return the error that an ended run is blamed for; None without one."""
     error, task = STRAY.pop(id(held), (None, None))
     awaited = task is not None and not task._log_traceback  # noqa: SLF001 - asyncio shows it nowhere else
     return None if awaited else error
 
 
 class RunningSince:
-    """Runs that one observer has seen. A run is as old as the first look that saw it."""
+    """Start times of the runs that one observer has seen: the time of the first look that saw the run."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[bytes, int], int] = {}
 
     def look(self, held: Iterable[Held], now: int) -> list[tuple[int, bytes, int]]:
-        """Running entries: beginning, id, deliveries; longest first."""
+        """Return running entries as start time, id and deliveries, longest first."""
         running = [one for one in list(held) if one.state is State.RUNNING]
         self._since = {(one.id, one.deliveries): self._since.get((one.id, one.deliveries), now) for one in running}
         return sorted((since, entry, deliveries) for (entry, deliveries), since in self._since.items())

@@ -1,8 +1,8 @@
-"""The settlement of one entry: the one value that travels from the policy to the server. Pure.
+"""The settlement of one entry: the value that carries a decision from the policy to the server. Pure.
 
-The policy (``handlers/outcomes.py``) makes it from what the handler did; ``settlement/acks.py`` keeps it until the
-server has confirmed it, and turns it into commands. Everything those need is in it, so nothing in between looks at the
-handler, the error or the policy again.
+The policy (``handlers/outcomes.py``) makes it from the handler's result. ``settlement/acks.py`` keeps it until the
+server has confirmed it, and turns it into commands. It contains everything that these need, so no code in between uses
+the handler, the error or the policy again.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from millstream.worker.settlement.consumer import Held
 
 @dataclass(slots=True, eq=False)
 class Settlement:
-    """The decision on one entry."""
+    """The decision about one entry."""
 
     held: Held  # The entry
     event: Event  # ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``
@@ -27,17 +27,17 @@ class Settlement:
 
     @property
     def id(self) -> bytes:
-        """The entry's."""
+        """Id of the entry."""
         return self.held.id
 
     @property
     def deliveries(self) -> int:
-        """The server's count, by which it knows whether the entry is still ours."""
+        """The server's delivery count, by which the fence checks that this consumer still owns the entry."""
         return self.held.deliveries
 
     @property
     def unsettled(self) -> bool:
-        """True if the server is yet to confirm it; False also once the entry is lost."""
+        """True while the server has not confirmed it; False also once the entry is lost."""
         return self.held.state in UNCONFIRMED
 
 

@@ -1,11 +1,12 @@
-"""The spare process of ``millstream run``: entries that may have ended a process run there, so no worker ends of them.
+"""The spare process of ``millstream run``: it runs entries that may have ended a process, so that no worker ends.
 
-A worker that claims such an entry gives it to the spare's consumer, uncharged, and reports that to the supervisor. The
-supervisor starts the spare, a process of the app that runs only what it was given, by the rules of any worker. It ends
-when it has had nothing to do for a while. Meanwhile the workers and all other groups go on.
+A worker that claims such an entry passes it to the spare's consumer, uncharged, and reports that to the supervisor. The
+supervisor starts the spare, a process of the app that runs only the entries passed to it, by the rules of any worker.
+It ends after some time without work. Meanwhile the workers and all other groups continue.
 
-Nothing depends on the spare: what it does not take is claimed again after ``min_idle_time``. A worker runs by itself
-what it gave away in vain for half a minute, so a spare that cannot start delays an entry and stops nothing.
+Nothing depends on the spare: an entry that it does not take is claimed again after ``min_idle_time``. If a worker has
+passed on an entry in vain for half a minute, it runs the entry itself. So a spare that cannot start only delays
+entries.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ end
 
 
 class Spare(NamedTuple):
-    """The spare process, as one process of the app knows it."""
+    """The spare process, as seen by a process of the app."""
 
     consumer: str  # Its name in every group
     call: Callable[[], None] | None  # Reports that it has work; None in the spare itself
@@ -55,7 +56,7 @@ spare: Spare | None = None
 
 
 def is_here() -> bool:
-    """True in the spare process."""
+    """Report whether this is the spare process."""
     return spare is not None and spare.call is None
 
 
@@ -64,17 +65,17 @@ def _number(consumer: str, start: int) -> int:
 
 
 def mark() -> int:
-    """The mark of an entry that runs alone in this process: the number of this spare, and 1 in any other process."""
+    """Return the mark of an entry that runs alone in this process: the spare's number, or 1 in any other process."""
     return _number(spare.consumer, spare.start) if spare is not None and is_here() else 1
 
 
 def ended_by_itself(number: int) -> bool:
-    """True if the spare of this number was one of our supervisor's, and no kill from outside ended it."""
+    """Report whether the spare of this number belonged to this supervisor and was not killed from outside."""
     return _note(number) == OWN_END
 
 
 def may_run(number: int) -> bool:
-    """True if the spare of this number is our supervisor's, and is killed in the end if it does not go on."""
+    """Report whether the spare of this number is this supervisor's and may still run; it is killed if it hangs."""
     return _note(number) == RUNS
 
 
@@ -85,7 +86,7 @@ def _note(number: int) -> bytes:
 
 
 async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:
-    """Wait until the spare has had nothing to do for a while, or was ordered to end."""
+    """Wait until the spare has had no work for a while, or was ordered to end."""
     quiet = 0.0
     while quiet < IDLE and not dismissed.is_set():
         await asyncio.sleep(0.5)
@@ -93,7 +94,7 @@ async def unneeded(dismissed: asyncio.Event, busy: Callable[[], bool]) -> None:
 
 
 class HandOver:
-    """Gives the suspects of one group to the spare."""
+    """Passes the suspect entries of one group to the spare."""
 
     def __init__(self, member: Membership, fence: Fence, row: Callable[[Held], str]) -> None:
         self._row = row
@@ -102,9 +103,9 @@ class HandOver:
         self._given: dict[bytes, tuple[int, int]] = {}  # By id: its deliveries, when it was first given with so many
 
     async def give(self, suspects: Sequence[Held], line: Line) -> None:
-        """Give away those that the spare may still take; they are ours no more.
+        """Pass on the suspects that the spare may still take; this consumer no longer owns them.
 
-        Their rows are written with that: without one, a claim that a kill cuts off counts as a crash.
+        The same step writes their rows: without a row, a claim that a kill cuts off counts as a crash.
         """
         if spare is None or spare.call is None:
             return
