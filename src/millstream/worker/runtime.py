@@ -1,4 +1,4 @@
-"""A running application: its subscribers from the start to the stop, and its state in between."""
+"""A running application: its subscribers from start to stop, and their state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -68,27 +68,27 @@ class AppRuntime(Declaring, Publishing):
         self._scheduler: Scheduler | None = None
         self._heartbeat: Heartbeat | None = None
         self._overrun: Overrun | None = None
-        self._ending: Heartbeat | None = None  # the same during a stop
+        self._ending: Heartbeat | None = None  # The heartbeat during a stop
         self._clock = clock or SystemClock()
         self._starter: Work | None = None  # Entry of another app whose handler started this one
-        self._hooked = False  # the startup hooks were begun
+        self._hooked = False  # True once the startup hooks have begun
         self._reading = False
         self._loops: list[Runner] = []  # kept after a stop, for their counters
 
     @property
     def loops(self) -> tuple[Runner, ...]:
-        """The subscribers at work in this process, or that were until the last stop."""
+        """The subscribers that run in this process, or ran until the last stop."""
         return tuple(self._loops)
 
     async def start(self) -> None:
-        """Connect, make the groups, run the startup hooks, begin to read; tried once, unlike :meth:`running`.
+        """Connect, create the groups, run the startup hooks and begin to read; unlike :meth:`running`, try once.
 
         Raises:
             UsageError: it runs already.
             ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot. Or a function with a
                 publisher has no subscriber, or the server does not have the URL's database.
             Disconnected: the server cannot be reached.
-            FatalError: a group cannot be made.
+            FatalError: a group cannot be created.
         """
         if self._private is not None:
             raise UsageError("this app is running already")
@@ -115,7 +115,7 @@ class AppRuntime(Declaring, Publishing):
                 )
                 for subscription in self._subscriptions
             ]
-            # All groups first: one that cannot be made ends the start before any entry is read
+            # All groups first: if one cannot be created, the start fails before any entry is read
             for loop in self._loops:
                 await loop.prepare()
             self._hooked = True
@@ -144,12 +144,12 @@ class AppRuntime(Declaring, Publishing):
                 self._scheduler.start()
             self._reading = True
             await run_hooks(self._hooks["after_startup"])
-        except BaseException:  # a cancelled start, too, leaves no connection and no task
+        except BaseException:  # A cancelled start must leave no connection and no task either
             await self.stop(0)
             raise
 
     async def _layouts(self, line: Line) -> dict[str, PartitionLayout]:
-        """The layouts of those streams that are partitioned."""
+        """Return the layouts of the streams that are partitioned."""
         found: dict[str, PartitionLayout] = {}
         for stream in dict.fromkeys(one.sub.stream for one in self._subscriptions):
             layout = await find_layout(line, stream)
@@ -162,7 +162,7 @@ class AppRuntime(Declaring, Publishing):
                         f"{one.name}: subscriber(hold=True) is invalid, since {stream!r} is not partitioned and others "
                         f"may read it. Write `millstream stream partition {stream} 16`, or omit hold=."
                     )
-            # The name looks like one of a partition, but only the layout of the whole can tell
+            # The name looks like a partition's, but only the layout of the whole stream shows it
             if (whole := logical(stream)) and (above := await find_layout(line, whole)) and above.has(stream):
                 log.warning(
                     "%s is a partition of %r, and this subscriber reads it outside of the division: another group's "
@@ -174,19 +174,19 @@ class AppRuntime(Declaring, Publishing):
         return found
 
     async def stop(self, grace: float | str | None = None) -> bool:
-        """Finish or hand back everything, then disconnect; False if an entry could not be finished in time.
+        """Finish or release all entries, then disconnect; return False if an entry could not be finished in time.
 
         Raises:
-            UsageError: a handler calls it, which would be waited for.
+            UsageError: a handler calls it, which would wait for itself.
         """
         if AT_WORK.get() is not self._starter:
             refuse_by_a_handler("app.stop()")
         seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
-        private, self._private = self._private, None  # at once, so that a second stop finds nothing to do
+        private, self._private = self._private, None  # At once, so that a second stop does nothing
         running = self._loops if private is not None else []
         heartbeat, self._heartbeat = self._heartbeat, None
         later, self._mover, self._scheduler = (self._scheduler, self._mover), None, None
-        # These move entries to their streams: nothing new is to come while the rest is finished
+        # These move entries to their streams: no new entries must come during the stop
         for part in later:
             if part is not None:
                 await part.stop()
@@ -196,7 +196,7 @@ class AppRuntime(Declaring, Publishing):
             self._overrun = None
         if heartbeat is not None:
             await heartbeat.stopping()
-        # A subscriber that fails must not keep the others from handing back their entries
+        # A failing subscriber must not keep the others from releasing their entries
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -221,7 +221,7 @@ class AppRuntime(Declaring, Publishing):
         return all(result is True for result in results)
 
     async def publish_due(self) -> None:
-        """Add what was published for later and is due, as happens by itself; for tests that turn the clock by hand."""
+        """Add the scheduled entries that are due, which also happens by itself; for tests that control the clock."""
         if self._scheduler is not None and self._mover is not None:
             await self._mover.search()
             await self._scheduler.turn()
@@ -232,24 +232,24 @@ class AppRuntime(Declaring, Publishing):
             self._mover.watch_soon(stream)
 
     def leave(self) -> None:
-        """Hand back the entries of a process that ends with a blocked event loop; called in another thread."""
+        """Release the entries of a process that ends with a blocked event loop; called in another thread."""
         heartbeat = self._heartbeat or self._ending
         if heartbeat is not None:
             heartbeat.leave()
 
     async def wait(self) -> None:
-        """Wait until a subscriber cannot go on.
+        """Wait until a subscriber fails.
 
         Raises:
-            FatalError: why.
+            FatalError: the reason of the failure.
         """
         await asyncio.gather(*(loop.done() for loop in self._loops))
 
     async def dismissed(self) -> None:
         """Wait until ``millstream worker drain`` or ``stop`` has ordered this process to end.
 
-        :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` learns of it only
-        here; the app reads nothing more by then.
+        :meth:`run` and ``millstream run`` end then. A program that runs the app in :meth:`running` must call this
+        method to notice the order; by then the app has stopped reading.
         """
         assert self._heartbeat is not None, "the app is not running"
         if spare.is_here():
@@ -258,25 +258,25 @@ class AppRuntime(Declaring, Publishing):
             await self._heartbeat.dismissed.wait()
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """Counters of each subscriber in this process, by the handler's name."""
+        """Return the counters of each subscriber in this process, by the handler's name."""
         return totals(self._loops)
 
     def health(self) -> dict[str, int]:
-        """Milliseconds since each subscriber's reader last got an answer: its progress, not a PING's."""
+        """Return the milliseconds since the last reply to each subscriber's reader, by the handler's name."""
         return {loop.subscription.name: loop.idle_ms for loop in self._loops}
 
     def progress(self) -> list[SubscriberProgress]:
-        """True for each subscriber that moves on, or the reason why it does not."""
+        """Return the progress of each subscriber."""
         return [loop.progress() for loop in self._loops]
 
     @property
     def parts(self) -> str:
-        """The names by which ``/healthz`` calls the parts of :meth:`progress`."""
+        """Key of the list of parts in a report of ``/healthz``."""
         return "subscribers"
 
     @property
     def blocked(self) -> watchdog.StoppedLoop | None:
-        """The line at which a handler blocks the event loop, seen from another thread; None while the loop goes on."""
+        """The line at which a handler blocks the event loop, as another thread sees it; None while the loop runs."""
         return None if self._heartbeat is None else self._heartbeat.blocked
 
     @property
@@ -287,11 +287,11 @@ class AppRuntime(Declaring, Publishing):
         return self._heartbeat.state
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
-        """The reply to a Prometheus scrape, and its content type.
+        """Return the reply to a Prometheus scrape, and its content type.
 
         Args:
             accept: the scraper's ``Accept`` header, which may request OpenMetrics.
-            consumers: also series for each consumer of the groups.
+            consumers: True includes series for each consumer of the groups.
 
         Raises:
             MetricsError: prometheus-client is not installed.

@@ -1,1 +1,1 @@
-"""The outbox: entries that a transaction of a SQL database writes as rows, and the relay that adds them to streams."""
+"""The outbox: a transaction of a SQL database writes entries as rows, and a relay adds them to their streams."""

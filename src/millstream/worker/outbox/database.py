@@ -1,7 +1,7 @@
-"""The database's side of a relay: the lock that lets one relay work at a time, its rows, and its outcome.
+"""The database's side of a relay: the lock that lets one relay work at a time, the rows, and the end of a turn.
 
 A turn is one transaction. PostgreSQL has an advisory lock for it, MariaDB and MySQL have a named lock, and SQLite has
-the lock of its one writer. Should two relays work at once all the same, marks on the server keep each entry single.
+the lock of its single writer. If two relays work at once nevertheless, marks on the server keep each entry single.
 """
 
 import time
@@ -21,7 +21,7 @@ BATCH = 100  # Rows of a turn
 _KEY = 5_713_120_311_854_277_633  # The number of the advisory lock
 _NAMED = "CONCAT('millstream_outbox:', MD5(DATABASE()))"
 _ERROR_LENGTH = 1_000
-# Milliseconds until a row that was put aside is tried again: at first, and at most.
+# Milliseconds until a postponed row is tried again: at first, and at most.
 _AGAIN_MS, _LONGEST_MS = 60_000, 3_600_000
 
 DIALECTS = ("postgresql", "mariadb", "mysql", "sqlite")
@@ -46,14 +46,14 @@ class Turn:
             if self.locked:
                 self.rows = _ready(self._connection)
         except BaseException:
-            self._connection.invalidate()  # and with the session goes its lock
+            self._connection.invalidate()  # The lock ends with the session
             self._connection.close()
             raise
         if not self.rows:
             self.end()
 
     def end(self, moved: Sequence[int] = (), failures: Sequence[FailedRow] = ()) -> None:
-        """Remove the rows that are entries now, put aside those that failed, and commit."""
+        """Delete published rows, postpone failed rows, and commit."""
         with self._connection as connection:
             try:
                 if moved:
@@ -72,7 +72,7 @@ class Turn:
         if self._name == "postgresql":
             return bool(self._connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _KEY}))
         if self._name == "sqlite":
-            # As BEGIN IMMEDIATE, and also where the engine begins transactions in a way of its own
+            # Acts as BEGIN IMMEDIATE, however the engine begins transactions
             self._connection.execute(update(table).where(table.c.id == -1).values(tries=0))
             return True
         return bool(self._connection.scalar(text(f"SELECT GET_LOCK({_NAMED}, 0)")) == 1)
@@ -97,7 +97,7 @@ def _aside(one: FailedRow) -> dict[str, Any]:
 
 
 def now() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -108,13 +108,13 @@ def _ready(connection: Connection, limit: int = BATCH) -> list[Row]:
 
 
 def is_waiting(engine: Engine) -> bool:
-    """True if a row is to be published: asked without the lock, which is a writer's on SQLite."""
+    """Report whether a row is ready, without the lock, which on SQLite is that of the writer."""
     with engine.connect() as connection:
         return bool(_ready(connection, 1))
 
 
 def aside(engine: Engine, limit: int) -> tuple[int, list[Any]]:
-    """The number of rows, and the rows that were put aside, in order."""
+    """Return the number of rows, and the postponed rows in order."""
     columns = [table.c[name] for name in ("id", "stream", "added_ms", "tries", "next_ms", "error")]
     with engine.connect() as connection:
         count = connection.scalar(text(f"SELECT COUNT(*) FROM {table.name}"))  # noqa: S608 - a constant
@@ -123,7 +123,7 @@ def aside(engine: Engine, limit: int) -> tuple[int, list[Any]]:
 
 
 def checked(engine: Any) -> Engine:
-    """An engine that a relay can use."""
+    """Return an engine that a relay can use; raise ConfigError for any other."""
     if hasattr(engine, "sync_engine"):
         raise ConfigError(
             "outbox(engine) is invalid: a relay takes an engine of sqlalchemy.create_engine, with a driver such as "
@@ -140,7 +140,7 @@ def checked(engine: Any) -> Engine:
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """The database's errors in one line, without the statement."""
+    """Raise the database's errors as one line, without the statement."""
     try:
         yield
     except SQLAlchemyError as error:

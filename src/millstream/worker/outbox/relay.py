@@ -1,7 +1,7 @@
-"""The relay of an outbox: publishes committed rows in order of their ids, and removes them.
+"""The relay of an outbox: it publishes committed rows in the order of their ids, and deletes them.
 
-A publish has the row's mark, which the server keeps for a day. So a row whose relay was killed between the publish and
-the commit is published again, and adds nothing.
+A publish has the row's mark, which the server keeps for a day. So if a relay is killed between the publish and the
+commit, the row is published again and adds nothing.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ class OutboxRelay:
     """Moves the rows of one database.
 
     Args:
-        engine: SQLAlchemy's, of the database.
-        sender: the way to the server, in the event loop that runs.
+        engine: the database's SQLAlchemy engine.
+        sender: function that returns the sender of the running event loop.
     """
 
     def __init__(self, engine: Any, sender: Callable[[], Sender]) -> None:
@@ -53,12 +53,12 @@ class OutboxRelay:
         self.put_aside = 0
 
     async def start(self) -> None:
-        """Go on in the background."""
+        """Start the task in the background."""
         self._stopping = asyncio.Event()
         self._task = asyncio.create_task(self._run(self._stopping), name="millstream-outbox")
 
     async def stop(self) -> None:
-        """End after the turn that is under way."""
+        """End after the current turn."""
         if self._stopping is not None and self._task is not None:
             self._stopping.set()
             await asyncio.wait([self._task], timeout=_STOP)
@@ -81,12 +81,12 @@ class OutboxRelay:
                 await set_within(stopping, pause)
 
     async def turn(self) -> float:
-        """Move a hundred rows at most; the seconds until the next turn.
+        """Move at most a hundred rows; return the seconds until the next turn.
 
         Raises:
             OSError: the database cannot be used now.
             Disconnected: the server cannot be reached.
-            ResponseError: the server takes nothing now.
+            ResponseError: the server refuses all commands now.
         """
         if not await self._in_thread(database.is_waiting, self._engine):
             return _LOOK
@@ -98,7 +98,7 @@ class OutboxRelay:
         try:
             await self._publish_all(turn.rows, moved, failures)
         finally:
-            # Also where the server went away: those it took are done
+            # Also if the server became unreachable: the rows it accepted are done
             await self._in_thread(turn.end, moved, failures)
             self.moved += len(moved)
             self.put_aside += len(failures)
@@ -119,7 +119,7 @@ class OutboxRelay:
                 log.error("outbox: row %s for %s is set aside: %s", row.id, row.stream, error)  # noqa: TRY400 - no fault of ours
 
     async def _publish(self, row: Row) -> None:
-        """Add the entry, unless an earlier try did."""
+        """Add the entry, unless an earlier try has added it."""
         check(row)
         later = None if row.at_ms is None else Later(row.mark, When(row.at_ms))
         how = How(retry=_TRY, later=later, mark=row.mark, key=row.entry_key)

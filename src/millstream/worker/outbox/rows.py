@@ -1,7 +1,7 @@
-"""The rows of an outbox: their table, how a transaction adds one, and how a relay reads one.
+"""The rows of an outbox: their table, the insert in a transaction, and the reading by a relay.
 
-A row is content that is encoded already, so that a value without a form fails in the caller's transaction and not in
-the relay. A relay removes a row once its entry is in the stream.
+A row contains encoded content, so a value that cannot be encoded fails in the caller's transaction and not in the
+relay. A relay deletes a row once its entry is in the stream.
 """
 
 import sqlite3
@@ -45,19 +45,19 @@ table = Table(
 
 
 class Row(NamedTuple):
-    """A row, as a relay reads it."""
+    """A row as a relay reads it."""
 
     id: int
     mark: str
     stream: str
-    fields: bytes  # Names and values in turn, each with its length before it
-    at_ms: int | None  # When the entry is to be added, in milliseconds since 1970
+    fields: bytes  # Names and values in turn, each after its length
+    at_ms: int | None  # Time at which the entry is added, in milliseconds since 1970; None for at once
     tries: int
-    entry_key: str | None = None  # Chooses the partition; a plain stream has no use for it
+    entry_key: str | None = None  # Chooses the partition; unused for a plain stream
 
 
 def create(bind: Any) -> None:
-    """Create the table, unless it is there.
+    """Create the table, unless it exists.
 
     Args:
         bind: SQLAlchemy's engine or connection.
@@ -73,17 +73,17 @@ def insert(
     delay: float | str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Insert:
-    """SQLAlchemy's statement for a row, for asynchronous sessions: ``await session.execute(outbox.insert(...))``.
+    """Return SQLAlchemy's statement for a row, for ``await session.execute(outbox.insert(...))``.
 
     Args:
-        stream: as for :func:`add`, like the others.
-        content: of the entry.
-        key: of the entry.
-        delay: after which it is added.
-        headers: of the entry.
+        stream: as for :func:`add`, like the other arguments.
+        content: content of the entry.
+        key: key of the entry.
+        delay: delay before the entry is added.
+        headers: headers of the entry.
 
     Raises:
-        PayloadError: the content has no form as an entry.
+        PayloadError: the content cannot be written as an entry.
     """
     return table.insert().values(**_values(stream, content, key, delay, headers))
 
@@ -103,14 +103,14 @@ def add(
         connection: SQLAlchemy's connection or session, Django's connection, or one of a driver (DB-API).
         stream: key of the stream, 1 to 500 characters.
         content: as for :meth:`millstream.App.publish`.
-        key: of the entry, kept with the row. It chooses the part of a partitioned stream; other streams have no use
-            for it.
-        delay: seconds, or a text such as ``"10m"``, after which it is added, counted from now by this machine's clock.
+        key: key of the entry, stored in the row. It chooses the partition of a partitioned stream; other streams do
+            not use it.
+        delay: time until the entry is added, in seconds or as a text such as ``"10m"``, by this machine's clock.
         headers: as for :meth:`millstream.App.publish`.
 
     Raises:
         ConfigError: the stream or the delay is invalid.
-        PayloadError: the content has no form as an entry; nothing was inserted.
+        PayloadError: the content cannot be written as an entry; nothing was inserted.
         UsageError: the first argument is not a connection.
     """
     values = _values(stream, content, key, delay, headers)
@@ -125,7 +125,7 @@ def add(
             "outbox.add() of an asynchronous connection is invalid. Write "
             "`await connection.execute(outbox.insert(stream, content))`."
         )
-    # A session may be of a subclass of the user's, whose module has any name; every session has ``scalars``
+    # A session may be of a user's subclass in any module; every session has ``scalars``
     if module.startswith("sqlalchemy.") or hasattr(connection, "scalars"):
         connection.execute(table.insert().values(**values))
         return
@@ -134,7 +134,7 @@ def add(
             f"outbox.add({connection!r}) is invalid: it takes the connection of your transaction. Write "
             "outbox.add(connection, stream, content)."
         )
-    # DB-API leaves the sign to the driver, and a connection does not show it: all of ours but sqlite3 take %s
+    # DB-API leaves the placeholder to the driver, and a connection does not show it: all but sqlite3 take %s
     sign = "?" if isinstance(connection, sqlite3.Connection) else "%s"
     names, signs = ", ".join(values), ", ".join([sign] * len(values))
     cursor = connection.cursor()
@@ -147,7 +147,7 @@ def add(
 def _values(
     stream: Any, content: Any, key: Any, delay: float | str | None, headers: dict[str, str] | None
 ) -> dict[str, Any]:
-    """The columns of a new row."""
+    """Return the columns of a new row."""
     _check_name("stream", stream)
     if key is not None:
         _check_name("key", key)
@@ -182,7 +182,7 @@ def _check_name(option: str, given: object) -> None:
 
 
 def check(row: Row) -> None:
-    """See that a row is one that :func:`add` wrote: anybody who may write to the table may have written it."""
+    """Raise PayloadError unless a row has the form that :func:`add` writes: other programs may write to the table."""
     kinds = {"mark": str, "stream": str, "fields": bytes | memoryview, "at_ms": int | None, "entry_key": str | None}
     for name, kind in kinds.items():
         if not isinstance(getattr(row, name), kind) or getattr(row, name) == "":
@@ -192,7 +192,7 @@ def check(row: Row) -> None:
 
 
 def fields_in(packed: bytes) -> list[bytes]:
-    """Names and values in turn."""
+    """Return the names and values of a row, in turn."""
     words, rest = schedule.words_in(bytes(packed))
     if not words or len(words) % 2 or rest:
         raise PayloadError("column fields is not one that outbox.add wrote")

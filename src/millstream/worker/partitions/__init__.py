@@ -1,1 +1,1 @@
-"""Ownership of partitions: a handler's members share the partitions of a stream, and each is read by its owner only."""
+"""Ownership of partitions: a handler's members share a stream's partitions, and only its owner reads a partition."""

@@ -1,19 +1,19 @@
-"""The division of partitions among members: each decides alone, by its own look at all of them. Pure.
+"""The division of partitions among members: each member decides alone, by what it sees of all members. Pure.
 
-Nothing is taken from a member that works. It gives up its surplus itself, and others take what is free.
+No partition is taken from a working member. A member gives up its surplus itself, and others take free partitions.
 """
 
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-#: Looks in a row that a partition is free at, before a member takes it beyond its share. A member that seems alive and
-#: takes nothing, since it is frozen or starts, would else leave it without an owner for one lease more.
+#: Looks in a row that see a partition free before a member takes it beyond its share. A member that seems alive and
+#: takes nothing, since it is frozen or starts, would otherwise leave it without an owner for another lease.
 FREE_LOOKS = 3
 
 
 def share(number: int, members: Collection[str], me: str) -> int:
-    """The partitions that are a member's share."""
+    """Return the number of partitions that are a member's share."""
     names = sorted({*members, me})
     least, more = divmod(number, len(names))
     return least + (names.index(me) < more)
@@ -21,23 +21,23 @@ def share(number: int, members: Collection[str], me: str) -> int:
 
 @dataclass(slots=True)
 class Division:
-    """One member's part in the division."""
+    """The decisions of one member in the division."""
 
     all: Collection[int]  # The partitions to divide
-    me: str  # Its name
-    beyond: bool = True  # It also takes free ones beyond its share
-    looks: dict[int, int] = field(default_factory=dict)  # Free partitions, and the looks in a row that they were free
+    me: str  # Name of this member
+    beyond: bool = True  # True also takes free partitions beyond its share
+    looks: dict[int, int] = field(default_factory=dict)  # Free partition -> number of looks in a row that saw it free
 
     def surplus(self, members: Collection[str], owned: Collection[int]) -> int:
-        """The number of partitions to give up."""
+        """Return the number of partitions to give up."""
         return max(len(owned) - share(len(self.all), members, self.me), 0)
 
     def wanted(self, members: Mapping[str, Collection[int]], owned: Collection[int]) -> list[int]:
-        """The partitions to take now; each call is one look."""
+        """Return the partitions to take now; each call counts as one look."""
         claimed = {one for each in members.values() for one in each}
         free = [one for one in self.all if one not in claimed and one not in owned]
         self.looks = {one: self.looks.get(one, 0) + 1 for one in free}
-        # Members begin at different ones, so that they seldom want the same
+        # Members begin at different partitions, so that they seldom try the same
         free.sort(key=lambda one: zlib.crc32(f"{self.me}:{one}".encode()))
         room = max(share(len(self.all), members, self.me) - len(owned), 0)
         late = [one for one in free[room:] if self.beyond and self.looks[one] >= FREE_LOOKS]

@@ -1,4 +1,4 @@
-"""One handler at work on a partitioned stream: to the rest of the process a subscriber like any other.
+"""One handler on a partitioned stream; the other parts of the process use it like any other subscriber.
 
 It has a loop for each partition that it owns. These share the handler's ``concurrency``, the bound of the read-ahead,
 the threads and the counters; the registry has one row for all of them.
@@ -60,7 +60,7 @@ class PartitionedLoop:
     def _loop_of(
         self, lease: PartitionLease, lost: Callable[[], None], renew: Callable[[], Awaitable[None]]
     ) -> SubscriberLoop:
-        """The loop of one partition."""
+        """Return the loop of one partition."""
         whole = self.subscription
         own = copy.copy(whole)
         own.sub = dataclasses.replace(whole.sub, stream=lease.stream, group=whole.group)
@@ -82,23 +82,23 @@ class PartitionedLoop:
 
     @property
     def parts(self) -> Sequence[SubscriberLoop]:
-        """The loops of the partitions that are owned."""
+        """The loops of the owned partitions."""
         return [part.loop for part in list(self.ownership.parts.values())]
 
     @property
     def limiters(self) -> list[Limiter]:
-        """Those that ask for permits: one for each partition."""
+        """The limiters of the owned partitions."""
         return [limiter for part in self.parts for limiter in part.limiters]
 
     @property
     def partitions(self) -> list[int]:
-        """Numbers of the partitions that are owned."""
+        """Numbers of the owned partitions."""
         numbers = (part.lease.number for part in self.ownership.parts.values())
         return sorted({number for number in numbers if number is not None})
 
     @property
     def held_up(self) -> list[dict[str, Any]]:
-        """Keys whose entries wait for a failed one, each with its partition; the longest first."""
+        """Keys whose entries wait for a failed entry, each with its partition; the longest wait first."""
         found = [
             {"stream": part.member.stream, **one._asdict()}
             for part in self.parts
@@ -109,13 +109,13 @@ class PartitionedLoop:
 
     @property
     def held_seconds(self) -> float:
-        """Seconds since the first failure of the entry that holds up its key the longest; 0 without any."""
+        """Seconds since the first failure of the entry that delays its key the longest; 0 without any."""
         times = [since for one in self.held_up if (since := one["since_ms"]) is not None]
         return max((self.member.clock.now().wall - min(times)) / 1000, 0.0) if times else 0.0
 
     @property
     def whole(self) -> bool:
-        """True if it owns, and reads, every partition."""
+        """True if this process owns, and reads, every partition."""
         return self.ownership.whole and all(part.progress().doing != "starting" for part in self.parts)
 
     @property
@@ -125,38 +125,38 @@ class PartitionedLoop:
 
     @property
     def idle_ms(self) -> int:
-        """Milliseconds since the reader that waits the longest last got an answer."""
+        """Milliseconds since the last reply to the reader that waits the longest."""
         return max((part.idle_ms for part in self.parts), default=0)
 
     @property
     def buffered(self) -> int:
-        """Entries read and not begun."""
+        """Number of entries that were read and have not begun."""
         return sum(part.buffered for part in self.parts)
 
     @property
     def busy(self) -> bool:
-        """True while anything is in hand."""
+        """True while any entry is held."""
         return any(part.busy for part in self.parts)
 
     @property
     def in_hand(self) -> int:
-        """Entries that are ours."""
+        """Number of held entries."""
         return sum(part.in_hand for part in self.parts)
 
     @property
     def last_error(self) -> dict[str, Any] | None:
-        """The last failure of a run in a partition that is, or was, owned."""
+        """The last failure of a run in a partition owned now or before."""
         errors = [error for part in self.parts if (error := part.last_error) is not None]
         known = [self._last_error] if self._last_error is not None else []
         self._last_error = max([*known, *errors], key=lambda error: error["at_ms"], default=None)
         return self._last_error
 
     def entries(self) -> list[Held]:
-        """Entries in hand."""
+        """Return the held entries."""
         return [held for part in self.parts for held in part.entries()]
 
     def durations(self) -> Durations:
-        """Durations of the runs since the first call."""
+        """Return the durations of the runs since the first call."""
         if self._durations is None:
             self._durations = Durations()
             for part in self.parts:
@@ -164,11 +164,11 @@ class PartitionedLoop:
         return self._durations
 
     def longest_ms(self) -> int:
-        """Milliseconds since the longest run at work was first seen."""
+        """Return the milliseconds since the longest current run was first seen."""
         return max((part.longest_ms() for part in self.parts), default=0)
 
     def progress(self) -> SubscriberProgress:
-        """True if this subscriber moves on, and why not: as the partition that moves the least."""
+        """Return the progress of this subscriber: that of its partition with the worst state."""
         doing = [part.progress().doing for part in self.parts]
         if self._stopping:
             found = "stopping"
@@ -181,7 +181,7 @@ class PartitionedLoop:
         return SubscriberProgress(self.subscription.name, found, self.idle_ms)
 
     def undone(self) -> str:
-        """The unsettled entries, in words for people; empty when there are none."""
+        """Return the unsettled entries as text for people; empty without any."""
         if not self.ownership.looked:
             return "partitions are being taken"
         return "; ".join(f"{part.member.stream}: {undone}" for part in self.parts if (undone := part.undone()))
@@ -189,7 +189,7 @@ class PartitionedLoop:
     # -- start, pause, stop -----------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Find out whether the server can fence partitions, and make the group in each of them."""
+        """Check that the server can fence partitions, and create the group in each of them."""
         member = self.member
         key = leases.owner_key(self.ownership.layout.keys[0], member.group)
         async with self._shared.guard:
@@ -204,50 +204,50 @@ class PartitionedLoop:
         await self._make_groups(self.ownership.layout)
 
     async def _make_groups(self, layout: PartitionLayout) -> None:
-        """Make the group in each partition of a layout, the oldest first."""
+        """Create the group in each partition of a layout, the oldest generation first."""
         start, group = self.subscription.sub.start, self.member.group
         for one in layout.generations:
             keys = () if one.finished else one.keys
             made = await self._shared.line.calls([("XGROUP", "CREATE", key, group, start, "MKSTREAM") for key in keys])
             for key, reply in zip(keys, made, strict=True):
                 if str(reply).startswith("BUSYGROUP"):
-                    start = "0"  # The group is older than the next generation, of which it gets all
+                    start = "0"  # The group is older than the next generation, so it gets all its entries
                 elif isinstance(reply, ResponseError) and not passes(reply):
                     raise FatalError(f"cannot make group {group} of {key}: {reply}")
 
     def start(self) -> None:
-        """Begin to take partitions; the spare process takes none."""
+        """Start taking partitions; the spare process takes none."""
         if not spare.is_here():
             self.ownership.start()
 
     def quieten(self, quiet: bool) -> None:
-        """Give all partitions up once what runs has ended; or take some again."""
+        """Give up all partitions once the current runs have ended; with False, take partitions again."""
         self._quiet = quiet
         self.ownership.wanted = not quiet
 
     def pause(self, pause: HandlerPause | None) -> None:
-        """Read nothing more in any partition, for a reason that is kept on the server; or go on."""
+        """Stop reading in all partitions, for a pause stored on the server; with None, continue."""
         self.paused = pause
         for part in self.parts:
             part.pause(pause)
 
     async def renew(self) -> None:
-        """Renew the leases that are due now; for tests with a manual clock."""
+        """Renew the leases that are due now, for tests with a manual clock."""
         await self.ownership.renew_due()
         for part in self.parts:
             await part.renew()
 
     async def keep(self, milliseconds: int) -> None:
-        """Have the leases last longer by this; for tests that turn the clock by hand."""
+        """Extend the leases by this time, for tests with a manual clock."""
         await self.ownership.keep(milliseconds)
 
     async def done(self) -> None:
-        """Wait until a part of it fails."""
-        await asyncio.wait([self.ownership.failed])  # unlike an await, leaves the future whole when it is cancelled
+        """Wait until a partition's loop fails, and raise its error."""
+        await asyncio.wait([self.ownership.failed])  # Unlike an await, a cancel does not cancel the future
         self.ownership.failed.result()
 
     async def stop(self, grace: float) -> bool:
-        """Give up every partition as a loop stops; False when something could not be finished."""
+        """Give up every partition, as a loop stops; return False if an outcome could not be stored."""
         self._stopping = True
         try:
             return await self.ownership.stop(grace)
@@ -255,17 +255,17 @@ class PartitionedLoop:
             failed = self.ownership.failed
             if not failed.done():
                 failed.set_result(None)
-            failed.exception()  # Seen, also where nobody waited for it
+            failed.exception()  # Retrieved, so that asyncio does not log it
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-#: A subscriber at work.
+#: A running subscriber.
 Runner: TypeAlias = SubscriberLoop | PartitionedLoop
 
 
 def _check(subscription: Subscription, layout: PartitionLayout) -> None:
-    """Refuse options that a division of partitions cannot keep."""
+    """Refuse options that are impossible on a partitioned stream."""
     if subscription.hold and subscription.key is None and layout.by is None:
         raise ConfigError(
             f"{subscription.name}: subscriber(hold=True) is invalid without a key. Write key= too, or partition "
@@ -287,5 +287,5 @@ def _check(subscription: Subscription, layout: PartitionLayout) -> None:
 
 
 def totals(loops: Iterable[Runner]) -> dict[str, dict[str, int]]:
-    """The counters of several subscribers by name."""
+    """Return the counters of several subscribers by name."""
     return {loop.subscription.name: loop.stats.as_dict() for loop in loops}

@@ -1,8 +1,8 @@
 """The ownership of one member: it takes partitions, renews their leases, runs a loop for each, and gives them up.
 
-Members have no leader and no barrier. At each beat every member tells the others what it owns and looks at what they
-own (:mod:`millstream.worker.partitions.division`). If that fails, each keeps what it has: only dividing stops.
-A lease that cannot be renewed, or is another's, ends its loop at once; nothing is handed back then.
+Members have no leader and no barrier. At each beat every member reports its partitions to the others and reads theirs
+(:mod:`millstream.worker.partitions.division`). If that fails, each keeps its partitions: only the division stops. If a
+lease cannot be renewed, or another member has it, its loop ends at once and gives no entries back.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from millstream.worker.tasks import cancel_all
 
 log = logging.getLogger("millstream.worker")
 
-#: Longest and shortest seconds between two beats, and the members that one second of them allows.
+#: Maximum and minimum seconds between two beats, and the number of members for each second of it.
 _BEAT, _SHORTEST, _MEMBERS_A_SECOND = 1.0, 0.02, 200
-#: Seconds that a loop may take to end where nobody is in a hurry: what runs is to end by itself.
+#: Seconds for a loop to end when there is no hurry: its runs end by themselves.
 _PATIENT = 365 * 86_400.0
 
 
@@ -41,9 +41,9 @@ class OwnedPart:
 
     lease: PartitionLease
     loop: SubscriberLoop
-    ending: asyncio.Event = field(default_factory=asyncio.Event)  # It is to be given up, or is lost
+    ending: asyncio.Event = field(default_factory=asyncio.Event)  # Set when it must be given up, or is lost
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    grace: float = _PATIENT  # Seconds for what runs to end, once it is given up
+    grace: float = _PATIENT  # Seconds for its runs to end, once it is given up
     task: asyncio.Task[None] | None = None
 
 
@@ -53,7 +53,7 @@ class OwnershipCounts:
 
     taken: int = 0  # Partitions taken
     given: int = 0  # Partitions given up
-    lost: int = 0  # Partitions whose lease ended or became another's
+    lost: int = 0  # Partitions whose lease expired or passed to another member
 
 
 class Ownership:
@@ -71,7 +71,7 @@ class Ownership:
         self._changed = changed  # Makes the group in the new streams of a layout
         self._keys: dict[int, str] = {}  # The partitions to read now
         self._member = member
-        self._line = line  # To all nodes, for leases
+        self._line = line  # Connection to all nodes, for leases
         self._make = make
         self._lasts = member.min_idle
         self._plan = LeasePlan.known(member.min_idle)
@@ -79,29 +79,29 @@ class Ownership:
         self._division = Division((), member.consumer)
         self._members = 1
         self._warned = False
-        self.wanted = True  # False while it is to own nothing
+        self.wanted = True  # False while it must own no partition
         self.parts: dict[int, OwnedPart] = {}
         self.counts = OwnershipCounts()
-        self.looked = False  # It has met the others, or tried to
-        self.clean = True  # Every partition that was given up had all of its outcomes stored
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # A loop cannot go on
+        self.looked = False  # True once it has met the other members, or tried to
+        self.clean = True  # True if every partition given up had all its outcomes stored
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # Fails when a loop fails
 
     @property
     def whole(self) -> bool:
-        """True if this member owns all partitions that are to be read."""
+        """True if this member owns all partitions that must be read."""
         return bool(self._keys) and self.parts.keys() == self._keys.keys()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to take partitions."""
+        """Start taking partitions."""
         self._tasks = [
             asyncio.create_task(self._repeat(self.renew_due, lambda: self._plan.period), name="millstream-leases"),
             asyncio.create_task(self._repeat(self.look, self._pause), name="millstream-division"),
         ]
 
     async def stop(self, grace: float) -> bool:
-        """Give up everything; False if an outcome could not be stored."""
+        """Give up all partitions; return False if an outcome could not be stored."""
         tasks, self._tasks = self._tasks, []
         renewing, dividing = tasks[:1], tasks[1:]
         await cancel_all(dividing)
@@ -129,7 +129,7 @@ class Ownership:
     # -- dividing ---------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """One beat: meet the others, give up the surplus, and take what is free."""
+        """Run one beat: meet the other members, give up the surplus, and take free partitions."""
         member, keeps = self._member, [part for part in self.parts.values() if not part.ending.is_set()]
         if not self.wanted:
             self._give_up(keeps, _PATIENT)
@@ -147,12 +147,12 @@ class Ownership:
         finally:
             self.looked = True
         self._members = max(len(members), 1)
-        # Sealed ones that are read to their end
+        # Give up sealed partitions that are read to their end
         self._give_up([part for number, part in self.parts.items() if number not in self._keys], _PATIENT)
         keeps = [part for part in keeps if not part.ending.is_set()]
         owned = frozenset(number for number, part in self.parts.items() if part in keeps)
         surplus = self._division.surplus(members, owned)
-        # Least busy first: those that are given up read nothing more until what runs has ended
+        # Least busy first, since a partition being given up reads nothing more until its runs have ended
         self._give_up(sorted(keeps, key=lambda part: part.loop.in_hand)[:surplus], _PATIENT)
         wanted = [one for one in self._division.wanted(members, owned) if one not in self.parts]
         for result in await asyncio.gather(*map(self._take, wanted), return_exceptions=True):
@@ -161,7 +161,7 @@ class Ownership:
 
     async def _take(self, number: int) -> None:
         member, stream = self._member, self._keys[number]
-        # A lease counts from the question: its answer may be old
+        # A lease counts from the request, since its reply may be old
         asked = member.clock.mono_time()
         fence = await leases.take(self._line, stream, member.group, member.consumer, self._lasts)
         if fence is None:
@@ -193,7 +193,7 @@ class Ownership:
     # -- one partition ----------------------------------------------------------------------------------------------
 
     async def _own(self, number: int, part: OwnedPart) -> None:
-        """From the lease to its end."""
+        """Run a partition's loop from the lease to its end."""
         try:
             await part.loop.prepare()
             await part.loop.take_over()
@@ -210,7 +210,7 @@ class Ownership:
             await self._end(number, part)
 
     async def _until_end(self, part: OwnedPart) -> None:
-        """Wait until the partition is to be given up, and give it up; or until it is lost, or fails."""
+        """Wait until the partition must be given up, and stop its loop; or until it is lost or fails."""
         waits = [asyncio.create_task(part.ending.wait()), asyncio.create_task(part.loop.done())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -239,7 +239,7 @@ class Ownership:
         try:
             await part.loop.abandon()
             if not lease.lost:
-                with contextlib.suppress(Disconnected, ResponseError):  # it ends by itself
+                with contextlib.suppress(Disconnected, ResponseError):  # Otherwise the lease expires
                     await leases.give(self._line, lease)
                 self.counts.given += 1
         finally:
@@ -247,11 +247,11 @@ class Ownership:
             self._bound()
 
     def _lose(self, part: OwnedPart) -> None:
-        """The partition is another's, or may be."""
+        """Note that another member has the partition, or may have it."""
         if part.lease.lost:
             return
         part.lease.lost = True
-        part.lease.renewed = -(2**62)  # No lane begins an entry any more
+        part.lease.renewed = -(2**62)  # No lane begins another entry
         self.counts.lost += 1
         log.warning("%s: this process does not own the partition any more", part.lease.stream)
         part.lost.set()
@@ -266,17 +266,17 @@ class Ownership:
         await asyncio.gather(*map(self._renew, due))
 
     async def keep(self, milliseconds: int) -> None:
-        """Have the leases last longer by this, once."""
+        """Extend the leases by this time, once."""
         for part in list(self.parts.values()):
             lease = dataclasses.replace(part.lease, lasts_ms=self._lasts + milliseconds)
             await leases.renew(self._line, lease)
 
     async def _renew(self, part: OwnedPart) -> None:
-        """Renew one lease; the partition is lost where it is another's, or its time is over without an answer."""
+        """Renew one lease; the partition is lost if another member has it, or if the lease expired without a reply."""
         lease = part.lease
         if lease.lost:
             return
-        # The lease counts from before the question: the answer may come much later than the renewal
+        # The lease counts from the request, since the reply may come much later than the renewal
         asked = self._member.clock.mono_time()
         try:
             async with asyncio.timeout(max(self._lasts / 3_000, _BEAT)):

@@ -1,6 +1,6 @@
-"""Worker processes: one of them, their supervisor, start and end.
+"""Worker processes: a single process, its supervisor, start and end.
 
-``start`` waits for a server that is not there yet, ``run`` is one process from its first signal handler to its exit
-code, and ``supervisor`` keeps several of them alive. ``senders`` finds out which signals a process sent to itself. They
-know an app only by protocols; what finds one by its name is ``millstream.worker.child``.
+``start`` waits for a server that is not up yet. ``run`` is one process, from its first signal handler to its exit code.
+``supervisor`` keeps several of them alive. ``senders`` finds out which signals a process sent to itself. These modules
+use an app only by protocols; ``millstream.worker.child`` finds an app by its name.
 """

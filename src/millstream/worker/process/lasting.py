@@ -1,8 +1,8 @@
-"""An event loop for a worker: it runs until the worker's own end, whatever code of a handler asks of it.
+"""An event loop for a worker: it runs until the worker itself ends, whatever a handler's code does.
 
-asyncio lets SystemExit and KeyboardInterrupt out of any task or callback, and ends with it. In a worker that would make
-an entry an order to end the process, with exit code 0 and nothing in its letter. So would a stop of the loop, and a
-cancel of the tasks that the worker consists of.
+In asyncio, SystemExit and KeyboardInterrupt from any task or callback end the loop. In a worker, a handler could then
+end the process with exit code 0 and no error in a dead letter. So could a call of the loop's ``stop``, or a cancel of
+the worker's own tasks.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from millstream.worker.settlement import running
 
 log = logger("millstream.worker")
 
-#: Seconds that tasks and threads of the user's have for their end after the app's own; less than a supervisor waits.
+#: Seconds for the user's tasks and threads to end after the app has ended; less than a supervisor waits.
 _CLEAN_UP_SECONDS = 8.0
 
 _OURS = str(Path(__file__).parents[2])
-#: Code that cancels what it may.
+#: Code whose cancels are always allowed.
 _TRUSTED = (_OURS, str(Path(asyncio.__file__).parent))
 
 
 def run_lasting(main: Coroutine[Any, Any, int], *, ends_process: bool = False) -> int:
-    """Run a coroutine to its end, as asyncio.run does; the exit code.
+    """Run a coroutine to its end, as asyncio.run does, and return the exit code.
 
-    If the process ends with it, threads that never end do not keep it.
+    With ``ends_process``, threads that never end do not delay the end of the process.
     """
     late: threading.Timer | None = None
     try:
@@ -54,14 +54,14 @@ def run_lasting(main: Coroutine[Any, Any, int], *, ends_process: bool = False) -
 
 
 class _WorkersTask(asyncio.Task[Any]):
-    """A task that code of one entry's handler cannot cancel if it is the worker's, or runs another entry's."""
+    """A task that a handler's code cannot cancel if it belongs to the worker or runs another entry."""
 
     def __init__(self, coro: Any, *, context: Context | None = None, **options: Any) -> None:
         self._own = copy_context() if context is None else context
         super().__init__(coro, context=self._own, **options)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel it; as for :class:`asyncio.Task`."""
+        """Cancel the task, if the caller may; as for :class:`asyncio.Task`."""
         work = running.AT_WORK.get()
         if work is None or self._own.get(running.AT_WORK) is work or not self._is_ours():
             return super().cancel(msg)
@@ -76,11 +76,11 @@ class _WorkersTask(asyncio.Task[Any]):
 
 
 def _guard(loop: asyncio.AbstractEventLoop) -> None:
-    """Let no handler end a loop by its stop or by a cancel of the worker's tasks."""
+    """Prevent handlers from ending a loop by its ``stop`` or by a cancel of the worker's tasks."""
     stop, process = loop.stop, os.getpid()
 
     def forked() -> None:
-        # first of all that is ready: the copy shares its connections with this process
+        # Before any other callback, since the copy shares its connections with this process
         ready = getattr(loop, "_ready", None)  # Other loops do not run in a copy
         if ready is not None and os.getppid() == process and not loop.is_closed():
             ready.appendleft(Handle(_end_copy, (), loop))
@@ -99,10 +99,10 @@ def _guard(loop: asyncio.AbstractEventLoop) -> None:
     def run_in_living_executor(executor: Any, function: Any, *given: Any) -> Any:
         try:
             return run_in_executor(executor, function, *given)
-        except RuntimeError:  # it is shut down
+        except RuntimeError:  # The executor is shut down
             if executor is not None:
                 raise
-        # A handler set its own for a while, or ended it. asyncio needs one to find a server by its name
+        # A handler replaced the executor for a while, or shut it down. asyncio needs one to resolve host names
         loop._executor_shutdown_called = False  # type: ignore[attr-defined] # noqa: SLF001 - no other way
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
         return run_in_executor(None, function, *given)
@@ -137,7 +137,7 @@ def _run(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, int]) -> int
 
 
 def _fails_entry(error: BaseException) -> bool:
-    """Charge an error that a task or a callback let out to the entry on whose behalf it ran; False if there is none."""
+    """Charge an error from a task or a callback to the entry for which it ran; return False if there is none."""
     handle = _handle(error)
     work = None if handle is None else handle._context.get(running.AT_WORK)  # type: ignore[attr-defined] # noqa: SLF001 - as typeshed leaves it out
     if work is None:
@@ -154,7 +154,7 @@ def _fails_entry(error: BaseException) -> bool:
 
 
 def _handle(error: BaseException) -> Handle | None:
-    """The callback that the loop ran when it raised."""
+    """Return the callback that the loop ran when it raised."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is Handle._run.__code__:  # noqa: SLF001 - the one frame that knows

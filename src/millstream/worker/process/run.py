@@ -1,4 +1,4 @@
-"""One worker process: signals in, exit code out."""
+"""One worker process: it handles signals and returns the exit code."""
 
 import asyncio
 import contextlib
@@ -25,38 +25,38 @@ from millstream.worker.subscriber import runs
 log = logger("millstream.worker")
 
 EXIT_CLEAN = 0
-EXIT_FATAL = 1  # the subscriber cannot go on; whoever supervises starts it again
+EXIT_FATAL = 1  # the subscriber cannot continue; the supervisor restarts the process
 EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
-EXIT_DISMISSED = 3  # ordered to end by the control channel; whoever supervises need not start it again
-EXIT_UNFINISHED = 70  # a thread would not end; its entry stays pending and will be claimed
-EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
+EXIT_DISMISSED = 3  # ordered to end by the control channel; the supervisor does not restart the process
+EXIT_UNFINISHED = 70  # a thread did not end; its entry stays pending and will be claimed
+EXIT_CONFIG = 78  # sysexits.h: configuration error; a restart cannot help
 
-#: Seconds a worker tries to reach the server before it gives up at its start. Once started it never gives up.
+#: Seconds for which a starting worker tries to reach the server. Once started, it never gives up.
 CONNECT_SECONDS = 10.0
 
-#: Seconds beyond the grace time that a process has to store its last outcomes and end in order; then it is killed.
+#: Seconds after the grace time in which a process must store its last outcomes and end; then it is killed.
 KILL_AFTER = 10.0
-# Seconds without a sign of life from the event loop after which a process that is to end does not wait for it.
+# Seconds for which a process that must end waits for a response of its event loop.
 _STILL = 1.0
 
-_ORPHANED_SECONDS = 5.0  # The same for a process whose parent is gone
+_ORPHANED_SECONDS = 5.0  # Seconds after the grace time for a process whose parent has ended
 
 READY = b"ready\n"
 PIPELINES = b"pipelines\n"
-# Lines of a worker process to its supervisor: it reads, its app has pipelines too, the seconds of its app's grace.
+# Lines of a worker process to its supervisor: it reads, its app has pipelines, and its app's grace time in seconds.
 GRACE = b"grace "
 
 ALONE = b"alone\n"
-# Two more: it begins to run an entry alone that a limited number of ends is charged to, and that run is over.
+# Two more lines: a run of an entry alone begins, whose crashes are charged to the entry, and that run is over.
 BESIDE = b"beside\n"
 
 SPARE = b"spare\n"  # the spare process has work
 OWN = b"own\n"  # Its own code sends SIGKILL to this process
-END = b"end "  # The exit code with which it ends in order follows
+END = b"end "  # Followed by the exit code of an orderly end
 
 
 STOP = b"stop\n"
-"""In the lifeline of its workers, which nobody reads: the supervisor stops."""
+"""Line in the pipe to the workers, left unread: the supervisor stops."""
 
 
 def run_in_process(
@@ -81,7 +81,7 @@ async def _run_watched(
     health: tuple[str, int] | None,
     health_allow: Iterable[str],
 ) -> int:
-    """Run with the health endpoint, if one is wanted, from before the first connection until after the last."""
+    """Run with the health endpoint, if requested, from before the first connection until after the last."""
     if health is None:
         return await _run(app, lifeline, ready)
     try:
@@ -93,19 +93,19 @@ async def _run_watched(
 
 
 def _outlive_nobody(app: AppRuntime, loop: asyncio.AbstractEventLoop, lifeline: int) -> None:
-    """End this process in time when its parent is gone."""
+    """Wait for the end of the parent, then end this process within the grace time."""
     ended = select.poll()
-    ended.register(lifeline, 0)  # its end alone, which is always reported
+    ended.register(lifeline, 0)  # No events but the end of the pipe, which is always reported
     ended.poll()
-    time.sleep(app.grace + _ORPHANED_SECONDS)  # a thread of its own; a clean end in that time ends it too
+    time.sleep(app.grace + _ORPHANED_SECONDS)  # This is a separate thread; a clean end in that time ends it too
     if not _goes_on(loop):
         app.leave()
     os._exit(EXIT_UNFINISHED)
 
 
 def _end_if_blocked(app: AppRuntime, loop: asyncio.AbstractEventLoop) -> None:
-    """End this process if its event loop stands still after the grace time; one that goes on ends by itself."""
-    # A thread of its own waits; the supervisor kills the process when all of that time is over
+    """End this process if its event loop is blocked after the grace time; a loop that runs ends by itself."""
+    # A separate thread waits; the supervisor kills the process when the whole time is over
     time.sleep(app.grace + KILL_AFTER / 2)
     while _goes_on(loop):
         time.sleep(_STILL)
@@ -114,7 +114,7 @@ def _end_if_blocked(app: AppRuntime, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _goes_on(loop: asyncio.AbstractEventLoop) -> bool:
-    """True if an event loop gives a sign of life, or is closed."""
+    """Report whether an event loop responds or is closed."""
     answered = threading.Event()
     try:
         loop.call_soon_threadsafe(answered.set)
@@ -124,7 +124,7 @@ def _goes_on(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _at_fork(numbers: Iterable[int], in_child: Callable[[], None]) -> None:
-    """Call a function in each forked process before these signals reach it: Python drops those that come earlier."""
+    """Call a function in each forked process before these signals reach it: Python drops earlier ones."""
     own = threading.local()
 
     def block() -> None:
@@ -133,17 +133,17 @@ def _at_fork(numbers: Iterable[int], in_child: Callable[[], None]) -> None:
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
 
-    # Those of a child run in the order of their registration
+    # Hooks of a child run in the order of their registration
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=in_child)
     os.register_at_fork(after_in_child=unblock)
 
 
 @contextlib.contextmanager
 def _hearing(stop: Callable[[], None], app: AppRuntime) -> Iterator[None]:
-    """Call ``stop`` in the event loop at the first SIGTERM or SIGINT; a loop that stands still only delays the end.
+    """Call ``stop`` in the event loop at the first SIGTERM or SIGINT; a blocked loop only delays the end.
 
-    Python runs these handlers in the main thread, also in the middle of a handler that blocks it; those of the event
-    loop would wait for it to go on.
+    Python runs these signal handlers in the main thread, even in the middle of a handler that blocks it. Signal
+    handlers of the event loop would wait for the loop.
     """
     loop, ending = asyncio.get_running_loop(), Ending()
 
@@ -151,14 +151,14 @@ def _hearing(stop: Callable[[], None], app: AppRuntime) -> Iterator[None]:
         first = not ending.asked
         if ending.at_once(number):
             os._exit(128 + number)
-        if first:  # in a thread: the loop may be what is blocked
+        if first:  # In a thread, since the loop may be blocked
             threading.Thread(target=_end_if_blocked, args=(app, loop), name="end", daemon=True).start()
             loop.call_soon_threadsafe(stop)
 
     before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def forked() -> None:
-        # A child of a handler's, as of multiprocessing, would not end, and would hand back the entries of this process
+        # A child that a handler forks, as by multiprocessing, would not end, and would release this process's entries
         for number, handler in before.items():
             if signal.getsignal(number) is heard:
                 signal.signal(number, handler)
@@ -172,7 +172,7 @@ def _hearing(stop: Callable[[], None], app: AppRuntime) -> Iterator[None]:
 
 
 async def _run(app: AppRuntime, lifeline: int | None, ready: Callable[[], None] | None) -> int:
-    """From the first signal handler to the exit code; signals are heard before the first connection is tried."""
+    """Run from the first signal handler to the exit code; signals are handled before the first connection."""
     stopping = asyncio.Event()
     with _hearing(stopping.set, app):
         if lifeline is not None:
@@ -181,14 +181,14 @@ async def _run(app: AppRuntime, lifeline: int | None, ready: Callable[[], None] 
 
 
 def _follow(app: AppRuntime, lifeline: int, stopping: asyncio.Event) -> None:
-    """Stop when the parent is gone, or stops."""
+    """Stop when the parent ends or stops."""
     loop = asyncio.get_running_loop()
     order = select.poll()
     order.register(lifeline, select.POLLIN)
     runs.stopped_alone = lambda: (
         stopping.is_set()
         and spare.spare is not None
-        # A supervisor that was killed leaves no order, only the end of the pipe
+        # A supervisor that was killed sends no order; only the pipe ends
         and not any(events & select.POLLIN for _, events in order.poll(0))
     )
 
@@ -203,7 +203,7 @@ def _follow(app: AppRuntime, lifeline: int, stopping: asyncio.Event) -> None:
 async def _run_until(
     app: AppRuntime, stopping: asyncio.Event, ready: Callable[[], None] | None, *, supervised: bool
 ) -> int:
-    """Start, read until the stop, end in order."""
+    """Start, read until the stop, and end in order; return the exit code."""
     if not app.subscriptions:
         hint = "; `millstream run` runs its pipelines" if app.pipelines else ""
         log.error("the app has no subscribers; register one with @app.subscriber%s", hint)
@@ -225,7 +225,7 @@ async def _run_until(
 
 
 async def _start(app: AppRuntime, stopping: asyncio.Event) -> int | None:
-    """Connect, trying for a while; an exit code if that was the end of it."""
+    """Connect, trying for a while; return an exit code if that failed or the process must stop."""
     try:
         return None if await start_patiently(app.start, app.url, CONNECT_SECONDS, stopping) else EXIT_CLEAN
     except Disconnected as error:
@@ -237,14 +237,14 @@ async def _start(app: AppRuntime, stopping: asyncio.Event) -> int | None:
 
 
 async def _asked(stopping: asyncio.Event) -> None:
-    """Wait until the process is to end: a task of asyncio's own could be cancelled by a handler."""
+    """Wait until the process must end; a handler could cancel a task of asyncio's own."""
     await stopping.wait()
 
 
 async def _until_stopped(app: AppRuntime, stopping: asyncio.Event, *, supervised: bool) -> int:
-    """Wait for the first reason to end (a signal, a failed subscriber, an order), stop, and say which it was.
+    """Wait for the first reason to end (a signal, a failed subscriber, an order), stop, and return the exit code.
 
-    A signal goes before the others: who sends one knows that the process ends, and asks only whether it ended cleanly.
+    A signal takes precedence: its sender knows the reason, and only needs to know whether the process ended cleanly.
     """
     waits = [asyncio.create_task(wait) for wait in (_asked(stopping), app.wait(), app.dismissed())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -260,10 +260,10 @@ async def _until_stopped(app: AppRuntime, stopping: asyncio.Event, *, supervised
     clean = await app.stop()
     code = EXIT_FATAL if fatal is not None else EXIT_CLEAN if clean else EXIT_UNFINISHED
     if not clean:
-        # waiting for a thread, or for a task that goes on though it was cancelled, is what the grace time was for
+        # The grace time was the wait for a thread, or for a task that continues after its cancel
         logging.shutdown()
         os._exit(code)
     if code != EXIT_CLEAN:
         return code
-    # only a supervisor of ours knows what it means; for any other, an end that was asked for is a clean one
+    # Only Millstream's supervisor handles this code; for any other, an ordered end is a clean end
     return EXIT_DISMISSED if dismissed and supervised else EXIT_CLEAN

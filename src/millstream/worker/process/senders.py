@@ -1,11 +1,12 @@
-"""Senders of the signals that no process can catch: SIGKILL and SIGSTOP do not show who sent them.
+"""Senders of SIGKILL and SIGSTOP. No process can catch these signals, and they do not show their sender.
 
 An entry whose handler kills its own process must not run again; an entry whose process an operator killed must. So the
-spare process has the kernel report to its supervisor each such signal that it, or a child of it, sends to the spare.
-That is a seccomp filter with a listener (Linux from 5.5). It sees all ways: Python's, libc's, a ``kill`` program's.
+kernel reports to the supervisor each such signal that the spare process, or a child of it, sends to the spare. That is
+a seccomp filter with a listener (Linux from 5.5). It sees every way: Python, libc, and the program ``kill``.
 
-The kernel itself sends SIGKILL in two cases. At a limit of CPU time: so a process that sets one for itself is reported
-too. And where memory runs out, which the kernel counts. On a machine without these the sender stays unknown.
+The kernel itself sends SIGKILL in two cases. The first is a limit of CPU time, so a process that sets one for itself is
+reported too. The second is a lack of memory, and the kernel counts these kills. On a machine without these features the
+sender stays unknown.
 """
 
 import asyncio
@@ -24,14 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-#: Stops a process, and no code of it can prevent that.
+#: Signals that stop or kill a process, and that it cannot catch.
 _UNCAUGHT = (signal.SIGKILL, signal.SIGSTOP)
 #: RLIMIT_CPU and RLIMIT_RTTIME: at their hard limits the kernel sends SIGKILL.
 _TIMES = (0, 15)
 
 
 class _Machine(NamedTuple):
-    """Numbers of one processor's Linux."""
+    """Linux numbers of one processor architecture."""
 
     audit: int
     seccomp: int
@@ -50,9 +51,9 @@ _MACHINES = {
 }
 
 _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # Instructions of a filter
-_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000  # Its answers
-_NUMBER, _ARCH = 0, 4  # Offsets of its data; the arguments follow
-_LISTENER = 1 << 3 | 1 << 2  # The flags NEW_LISTENER, and SPEC_ALLOW: no slower processor for this
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000  # Results of a filter
+_NUMBER, _ARCH = 0, 4  # Offsets of a filter's data; the arguments follow
+_LISTENER = 1 << 3 | 1 << 2  # The flags NEW_LISTENER, and SPEC_ALLOW, which avoids a slower processor
 _NO_NEW_PRIVS = 38
 _RECEIVE, _ANSWER = 0xC0502100, 0xC0182101
 _CALL = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, address, arguments
@@ -64,7 +65,7 @@ _Instruction = tuple[int, int, int, int]
 
 
 def report_to(listening: int) -> bool:
-    """Report the SIGKILL and SIGSTOP that this process sends to itself, over a socket; False where that fails."""
+    """Report the SIGKILL and SIGSTOP that this process sends to itself, over a socket; return False on failure."""
     machine = _MACHINES.get(platform.machine())
     with socket.socket(fileno=listening) as reports:
         if machine is None or sys.platform != "linux":
@@ -80,7 +81,7 @@ def report_to(listening: int) -> bool:
 
         listener = install()
         if listener < 0 and ctypes.get_errno() == errno.EACCES:
-            # Without the rights of an administrator, a filter is only for processes that gain no rights by a program
+            # Without administrator rights, a filter is only allowed in processes that cannot gain rights by a program
             libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
             listener = install()
         if listener < 0:
@@ -93,7 +94,7 @@ def report_to(listening: int) -> bool:
 
 
 def _filter(machine: _Machine, pid: int) -> list[_Instruction]:
-    """Ask the listener about such calls that name this process, or that do not show whom they name."""
+    """Return a filter that notifies the listener of such calls to this process, or to a target they do not show."""
     itself = (_argument(0), (pid, -pid, 0, -1))
     calls = [
         [(_NUMBER, (machine.kill, machine.tkill, machine.queue)), (_argument(1), _UNCAUGHT), itself],
@@ -111,7 +112,7 @@ def _argument(index: int) -> int:
 
 
 def _block(tests: Sequence[tuple[int, Sequence[int]]]) -> list[_Instruction]:
-    """Notify if each of these words of the call has one of its values; else go on after this block."""
+    """Return instructions that notify if each word of the call has one of its values, and otherwise go on."""
     code: list[_Instruction] = [(_RETURN, 0, 0, _NOTIFY)]
     for offset, values in reversed(tests):
         jumps = [(_IF_EQUAL, len(values) - 1 - at, 0, value & 0xFFFFFFFF) for at, value in enumerate(values)]
@@ -121,7 +122,7 @@ def _block(tests: Sequence[tuple[int, Sequence[int]]]) -> list[_Instruction]:
 
 
 class OwnSignals:
-    """Hears, in the supervisor, of the signals that one process sends to itself."""
+    """Receives, in the supervisor, the signals that one process sends to itself."""
 
     def __init__(self) -> None:
         self._reports, self.theirs = socket.socketpair()
@@ -132,17 +133,20 @@ class OwnSignals:
 
     @property
     def hears(self) -> bool:
-        """True if no such signal of the process's own can stay unknown."""
+        """True if every such signal that the process sends to itself is reported."""
         return self._calls >= 0
 
     def start(self, pid: int, found: Callable[[int], None]) -> None:
-        """Listen to the process of this id, which has our end ``theirs``; SIGKILL also means a limit of time."""
+        """Listen to the process of this id, which has the socket ``theirs``; a CPU limit is reported as SIGKILL."""
         self._pid, self._found = pid, found
         self.theirs.close()
         asyncio.get_running_loop().add_reader(self._reports, self._connect)
 
     def close(self) -> None:
-        """Report no more, since the process has ended. A child that it left has its calls answered until it ends."""
+        """Stop reporting, since the process has ended.
+
+        Calls of a child that it left are still answered until the child ends.
+        """
         self._pid = 0
         if self._reports.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._reports)
@@ -162,7 +166,7 @@ class OwnSignals:
         looked.register(self._calls, select.POLLIN)
         events = dict(looked.poll(0)).get(self._calls, 0)
         if not events & select.POLLIN:
-            if events:  # No process is left that could call
+            if events:  # No process is left that could send a call
                 asyncio.get_running_loop().remove_reader(self._calls)
                 os.close(self._calls)
                 self._calls = -1
@@ -178,7 +182,7 @@ class OwnSignals:
                 fcntl.ioctl(self._calls, _ANSWER, struct.pack("=QqiI", ident, 0, 0, _GO_ON))
 
     def _examine(self, sender: int, number: int, words: Sequence[int]) -> None:
-        """Report a call that meets the process; some may mean another."""
+        """Report a call if its target is the process; the filter also passes calls for other targets."""
         machine = _MACHINES[platform.machine()]
         whom = ctypes.c_int(words[0] & 0xFFFFFFFF).value
         own = sender == self._pid or Path(f"/proc/{self._pid}/task/{sender}").exists()
@@ -198,9 +202,9 @@ class OwnSignals:
 
 
 def oom_kills() -> int:
-    """Number of processes that the kernel has killed since memory ran out; 0 where it does not count them.
+    """Return the number of processes that the kernel killed for lack of memory; 0 if it does not count them.
 
-    Those of our own control group where its count can be read, else those of the machine.
+    The number is that of the own control group if readable, else that of the machine.
     """
     files = []
     with suppress(OSError):
@@ -216,7 +220,7 @@ def oom_kills() -> int:
 
 
 def count(file: Path) -> int:
-    """The number of such kills in a file of the kernel's."""
+    """Return the number of these kills in a file of the kernel."""
     for line in file.read_text().splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill":

@@ -1,4 +1,4 @@
-"""Starting an app although its server is not there yet: tried again, said once in the log, and given up in time."""
+"""Start an app even if its server is not up yet: try again, log that once, and give up after some time."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ from millstream.printable import without_password
 
 log = logger("millstream.worker")
 
-#: Seconds between two tries: short, since a server that starts is there within a second or two, and a try costs little.
+#: Seconds between two tries: short, since a server starts within a second or two, and a try costs little.
 _PAUSE = 0.25
 
 
 async def start_patiently(
     start: Callable[[], Awaitable[None]], url: str, patience: float | None, stopping: asyncio.Event | None = None
 ) -> bool:
-    """Start an app, again and again while its server cannot be reached; False if it was to stop meanwhile."""
+    """Start an app, repeatedly while its server cannot be reached; return False if it was stopped meanwhile."""
     stopping = stopping or asyncio.Event()
     began, said = time.monotonic(), False
     while True:

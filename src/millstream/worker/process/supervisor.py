@@ -1,11 +1,11 @@
-"""Keeping a number of worker processes alive: start, restart after a crash, pass a stop on, wait, report.
+"""Keep a number of worker processes alive: start them, restart them after a crash, stop them, and wait for their end.
 
-Workers are new interpreters, not forks of one that has threads and connections. Each runs in a session of its own, so
-that Ctrl-C reaches it only through us; should we be killed, the end of a pipe tells it to stop.
+Workers are new interpreters, not forks of a process with threads and connections. Each runs in its own session, so
+Ctrl-C reaches it only through the supervisor. If the supervisor is killed, the end of a pipe stops the workers.
 
-An app's pipelines have one process more, which is kept alive in the same way. All of them share it, since a Spark
-driver takes seconds to start and most of a gigabyte of memory. Within one driver, a query that dies is started again by
-itself.
+An app's pipelines have one more process, which is kept alive in the same way. All of them share it, since a Spark
+driver takes seconds to start and most of a gigabyte of memory. Within the driver, a query that fails is restarted
+alone.
 """
 
 import asyncio
@@ -41,17 +41,17 @@ from millstream.worker.settlement.spare import OWN_END, RUNS, STARTS
 
 log = logger("millstream.run")
 
-#: Seconds a worker must live for its end not to count as a quick one, and quick ends in a row after which starting it
-#: again is given up: a mistake that every start meets is better seen once in a log than every half a minute.
+#: Seconds before which a worker's end counts as quick, and number of quick ends in a row after which the supervisor
+#: gives up: a mistake at every start belongs in the log once, not every half a minute.
 _QUICK_SECONDS = 10.0
 _QUICK_LIMIT = 5
 #: Longest seconds between two starts of one worker.
 _BACKOFF_LIMIT = 30.0
-#: The same after an end that an entry was charged for: the other groups wait for the worker.
+#: Longest seconds after an end that was charged to an entry, since the other groups wait for the worker.
 _CHARGED_LIMIT = 4.0
-#: The same for the spare after a kill by an unknown sender: its entry may be the cause, and holds up no worker.
+#: Longest seconds for the spare after a kill by an unknown sender: its entry may be the cause, and delays no worker.
 _SPARE_LIMIT = 15.0
-#: Seconds by which a look at the workers may be late; beyond that this process or the machine slept.
+#: Seconds by which a check of the workers may be late; beyond that, this process or the machine slept.
 _SLEPT = 0.5
 _DRIVER = 0  # The slot of the process that runs the pipelines; workers are numbered from 1
 
@@ -59,7 +59,7 @@ _DRIVER = 0  # The slot of the process that runs the pipelines; workers are numb
 _SPARE = -1
 
 _NAMES = {_DRIVER: "the process of the pipelines", _SPARE: "the spare process"}
-# The consequence where such a process cannot be started.
+# The consequence if such a process cannot be started.
 _BESIDE = {
     _DRIVER: "the subscribers continue without the pipelines",
     _SPARE: "the workers go on, and run its entries themselves",
@@ -75,13 +75,13 @@ class Supervisor:
 
     target: str  # ``module:app``
     workers: int  # Number of workers, numbered from 1
-    grace: float | None = None  # Seconds running handlers get at a stop; None leaves it to the app
+    grace: float | None = None  # Seconds for running handlers at a stop; None takes the app's
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))  # For the workers
-    # A folder; when a Python file in it changes, the workers are started again. For development.
+    # A folder; if a Python file in it changes, the workers are restarted. For development.
     watched: str | None = None
     driver: str | None = None  # Module of the process that runs the app's pipelines, if it has some
-    kill_after: float | None = None  # Seconds after which a worker that stands still is killed; None never
-    spare: bool = True  # Run entries that may have ended a process in one of their own; not while files are watched
+    kill_after: float | None = None  # Seconds after which a blocked worker is killed; None never kills
+    spare: bool = True  # Run entries that may have ended a process in a spare process; not while files are watched
     _spare: asyncio.Task[None] | None = field(default=None, init=False)
     _edition: int = field(default=0, init=False)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
@@ -93,16 +93,16 @@ class Supervisor:
     _reading: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
     _lifeline: int = field(default=-1, init=False)
-    _announced: int = field(default=-1, init=False)  # Its other end
+    _announced: int = field(default=-1, init=False)  # The writing end of the lifeline
     _spares: int = field(default=0, init=False)  # Spares that were started
-    _ends: int = field(default=-1, init=False)  # File with a byte for each of them, for the workers
-    _ooms: int = field(default_factory=oom_kills, init=False)  # Kills by the kernel for memory that are explained
+    _ends: int = field(default=-1, init=False)  # File with a byte for each spare, for the workers
+    _ooms: int = field(default_factory=oom_kills, init=False)  # Kills by the kernel for memory with a known victim
     _spare_name: str = field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}-spare", init=False
     )
 
     async def run(self) -> int:
-        """Run until the stop; 0 when every worker stopped cleanly."""
+        """Run until the stop; return 0 if every worker stopped cleanly."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -111,9 +111,9 @@ class Supervisor:
             self._ends = os.dup(ends.fileno())
         watcher = asyncio.create_task(self._watch())
         listener = asyncio.create_task(self._listen())
-        await asyncio.sleep(0)  # it watches from before the first worker reads its files
+        await asyncio.sleep(0)  # It watches before the first worker reads its files
         try:
-            # the first alone: a mistake in the app or its URL is then reported once, not once per worker
+            # The first worker alone, so that a mistake in the app or its URL is reported once
             first, said = await self._first()
             if not said:
                 return self._code
@@ -133,7 +133,7 @@ class Supervisor:
         return self._code
 
     def _slots(self, first: asyncio.subprocess.Process, said: set[bytes]) -> "list[asyncio.Task[None]]":
-        """A task for each process there is to be, by what the first one said of the app."""
+        """Start a task for each process to keep, by the first process's report about the app."""
         started: dict[int, asyncio.subprocess.Process | None] = {}
         if READY in said:
             started = {1: first} | dict.fromkeys(range(2, self.workers + 1))
@@ -166,7 +166,7 @@ class Supervisor:
     async def _listen(self) -> None:
         """Kill workers that report nothing for too long.
 
-        Only ticks in which this process ran itself count: a machine that slept or was busy is not a worker's fault.
+        Only ticks in which this process itself ran count: a machine that slept or was busy is not a worker's fault.
         """
         if self.kill_after is None:
             return
@@ -175,7 +175,7 @@ class Supervisor:
             before = loop.time()
             await asyncio.sleep(tick(limit))
             ran = loop.time() - before
-            if ran > tick(limit) + _SLEPT:  # the workers slept too: each first gets its time to report
+            if ran > tick(limit) + _SLEPT:  # The workers slept too: each gets time to report first
                 for voice in self._voices.values():
                     voice.silent = min(voice.silent, 0.0)
                 continue
@@ -202,7 +202,7 @@ class Supervisor:
                     voice.send(URGE)
 
     async def _spawn(self, slot: int) -> asyncio.subprocess.Process:
-        """Start one worker, and hear what it reports."""
+        """Start one process and read its reports."""
         ready, theirs = os.pipe()
         senders = OwnSignals() if slot == _SPARE else None
         given = (self._lifeline, theirs, self._ends, *(() if senders is None else (senders.theirs.fileno(),)))
@@ -210,7 +210,7 @@ class Supervisor:
         if self.spare and self.watched is None:
             environment |= {"MILLSTREAM_SPARE": self._spare_name, "MILLSTREAM_SPARE_ENDS": str(self._ends)}
         if slot == _DRIVER:
-            # The port after the workers'; no worker's number, or its health port would be moved by it once more.
+            # The port after the workers'; no worker number, which would shift the health port again.
             host, colon, port = self.environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
             if colon:
                 environment["MILLSTREAM_HEALTH"] = f"{host}:{int(port) + self._reading}"
@@ -238,16 +238,16 @@ class Supervisor:
                 start_new_session=True,
             )
         finally:
-            os.close(theirs)  # ours would keep the pipe open, and the end of a worker could not be read from it
+            os.close(theirs)  # An open copy here would hide the end of the worker
         if slot in self._voices:
             self._voices[slot].close()
         self._processes[slot], self._voices[slot] = process, Voice(process, ready, self._call_spare, senders)
-        if self._stopping.is_set():  # the signal came while it was being started
+        if self._stopping.is_set():  # The signal came during the start
             process.terminate()
         return process
 
     async def _first(self) -> tuple[asyncio.subprocess.Process, set[bytes]]:
-        """The first worker and its report; another worker where a file changed while it started."""
+        """Return the first worker and its report; start another if a file changed meanwhile."""
         while True:
             edition, code = self._edition, self._code
             process = await self._spawn(1)
@@ -257,7 +257,7 @@ class Supervisor:
             self._code = code
 
     async def _came_up(self, process: asyncio.subprocess.Process) -> set[bytes]:
-        """The first worker's report when it reads; nothing if the worker is gone, or we are to stop."""
+        """Return the first worker's report once it reads; empty if the worker ended or the supervisor must stop."""
         voice = self._voices[1]
         waits = [asyncio.create_task(wait) for wait in (voice.spoke.wait(), self._stopping.wait(), process.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -270,16 +270,16 @@ class Supervisor:
             self._code = _at_start(await process.wait())
             return set()
         await self._stop([ended := asyncio.create_task(process.wait())])
-        voice.kill()  # what it may have started
+        voice.kill()  # Also processes that it may have started
         self._code = self._code or _at_stop(ended.result())
         return set()
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
-        """Keep one worker running until the stop; then wait for its end.
+        """Keep one process running until the stop, then wait for its end.
 
-        Its exit code gives the meaning of its end: dismissed, so it is not wanted any more; or a mistake in the
-        configuration, which a restart repeats. Anything else is a crash. A server that cannot be reached is not a
-        mistake and is tried for ever.
+        Its exit code shows the reason of its end. A dismissed process is not restarted, nor is one with a mistake in
+        the configuration, since a restart repeats it. Any other end is a crash. A server that cannot be reached is not
+        a mistake and is tried without end.
         """
         quick = ends = 0
         while True:
@@ -290,7 +290,7 @@ class Supervisor:
             process = None
             if self._stopping.is_set():
                 if _at_stop(code):
-                    self._voices[slot].kill()  # it could not end what it had started
+                    self._voices[slot].kill()  # It could not end the processes that it started
                     log.error("%s ended with %s", _who(slot), _word(code))
                     self._code = self._code or _at_stop(code)
                 return
@@ -309,8 +309,8 @@ class Supervisor:
             unknown = foreign and not starved
             if slot == _SPARE:
                 self._note(b"" if unknown else OWN_END)
-            # A crash while it runs entries uses up the tries of an entry: however many such ends there are, they are
-            # progress. A mistake of every start, or of a subscriber that cannot go on, is none.
+            # A crash while it runs entries uses up the tries of an entry, so any number of such ends is
+            # progress. A mistake at every start, or of a subscriber that cannot continue, is not.
             charged = blocked or voice.alone or (READY in voice.said and voice.end != EXIT_FATAL)
             early = time.monotonic() - started < _QUICK_SECONDS
             quick, ends = (quick + 1 if early and not charged else 0), (ends + 1 if early else 0)
@@ -318,10 +318,10 @@ class Supervisor:
                 self._give_up(slot, code)
                 return
             if slot > _DRIVER:
-                self._call_spare()  # it is up by the time that the entries may be claimed
+                self._call_spare()  # It has started when the entries may be claimed
             longest = _SPARE_LIMIT if slot == _SPARE and unknown else _CHARGED_LIMIT if charged else _BACKOFF_LIMIT
             pause = min(0.5 * 2.0 ** max(ends - 1, 0), longest)
-            stopped = voice.stopped and code == -signal.SIGKILL  # A process that went on may end by itself
+            stopped = voice.stopped and code == -signal.SIGKILL  # A process that was continued may end by itself
             still = "its event loop was blocked" if blocked else "it was stopped" if stopped else ""
             why = f"was killed, since {still}" if still else f"ended with {_word(code)}"
             why += ", as memory had run out" * starved + " from an unknown sender" * unknown
@@ -331,18 +331,18 @@ class Supervisor:
                 return
 
     def _note(self, word: bytes) -> None:
-        """Have the workers know of the last spare."""
+        """Write a note on the last spare for the workers."""
         os.pwrite(self._ends, word or b"\0", (self._spares - 1) % STARTS)
 
     def _memory_ran_out(self) -> bool:
-        """True if the kernel has killed a process for its memory, and no end before this one explains that."""
+        """Report whether the kernel killed a process for its memory and no earlier end explains that kill."""
         if oom_kills() <= self._ooms:
             return False
         self._ooms += 1
         return True
 
     async def _watch(self) -> None:
-        """Start the workers again whenever a Python file has changed."""
+        """Restart the workers whenever a Python file has changed."""
         if self.watched is None:
             return
         from watchfiles import PythonFilter, awatch  # noqa: PLC0415 - only development needs it
@@ -359,20 +359,20 @@ class Supervisor:
                 asyncio.get_running_loop().call_later(wait, self._kill_late, slot, voice)
 
     def _kill_late(self, slot: int, voice: Voice) -> None:
-        """Kill a worker that a change should have ended."""
+        """Kill a worker that did not end in time after a change."""
         if voice.runs and not self._stopping.is_set():
             log.warning("%s did not stop in time; killing it", _who(slot))
             voice.kill()
 
     async def _next_edition(self, slot: int, edition: int, code: int) -> None:
-        """A worker has ended while files are watched: go on at once if one has changed, else wait until one does."""
+        """Wait until a watched file has changed since the worker started; at once if one has."""
         if self._edition == edition:
             log.warning("%s ended with %s; waiting for a file to change", _who(slot), _word(code))
         async with self._changed:
             await self._changed.wait_for(lambda: self._edition != edition or self._stopping.is_set())
 
     def _dismiss(self, slot: int) -> None:
-        """A process ended because it was ordered to, or has no more to do; the last one ends us too."""
+        """Note the end of a process that was ordered to end or has no work; after the last, stop the supervisor."""
         log.info("%s ended normally and is not restarted%s", _who(slot), _UNTIL * (slot == _SPARE))
         if slot == _SPARE:
             self._note(b"")
@@ -381,7 +381,7 @@ class Supervisor:
             self._stopping.set()
 
     def _give_up(self, slot: int, code: int) -> None:
-        """Starting it again cannot help: that is the end, except that subscribers go on without the pipelines."""
+        """Do not restart a process that cannot start, and stop; subscribers continue without pipelines or spare."""
         if slot != _SPARE:
             self._code = self._code or code
         self._kept.discard(slot)
@@ -392,10 +392,10 @@ class Supervisor:
         self._stopping.set()
 
     async def _stop(self, ends: "Sequence[asyncio.Task[Any]]") -> None:
-        """Pass the stop on and wait for every process; what has not ended in time is killed."""
+        """Stop every process and wait for its end; kill those that do not end in time."""
         async with self._changed:
             self._changed.notify_all()
-        # Before the signal: a worker that is stopped without this ends by a signal of another
+        # Before the signal: a worker without this line was stopped by another sender
         os.write(self._announced, STOP)
         for voice in self._voices.values():
             voice.ask_to_end()
@@ -413,20 +413,26 @@ class Supervisor:
 
 
 def _at_start(code: int) -> int:
-    """Our exit code when the first worker has ended before it read; one that a signal ended has no code of its own."""
+    """Return the supervisor's exit code after the first worker ended before it read.
+
+    An end by a signal has no code of its own.
+    """
     return code if code > 0 else EXIT_FATAL
 
 
 def _at_stop(code: int) -> int:
-    """The same at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
+    """Return the supervisor's exit code for a worker's end at a stop.
+
+    A worker that SIGTERM met before it could listen held no entries: it ended cleanly.
+    """
     return 0 if code in (0, -signal.SIGTERM, EXIT_DISMISSED) else _at_start(code)
 
 
 def _who(slot: int) -> str:
-    """The name of a slot's process in a log line."""
+    """Return the name of a slot's process for a log line."""
     return _NAMES.get(slot, f"worker {slot}")
 
 
 def _word(code: int) -> str:
-    """The end of a process, in words: subprocess shows the signal that killed one as a negative code."""
+    """Return the end of a process as text; subprocess shows a signal as a negative code."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,7 +1,7 @@
-"""Reports of a worker process to its supervisor over a pipe: that it reads, and then, every second, that it runs.
+"""Reports of a worker process to its supervisor over a pipe: first that it reads, then every second that it runs.
 
-The reports come from the watchdog's thread, not from the event loop: a loop that stands still is for that thread to
-deal with, see :mod:`millstream.worker.registry.watchdog`. No reports at all mean that no Python code can run there.
+The reports come from the watchdog's thread, not from the event loop: that thread handles a blocked loop, see
+:mod:`millstream.worker.registry.watchdog`. If no report comes, no Python code can run in the process.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from millstream.worker.process.run import ALONE, BESIDE, END, GRACE, KILL_AFTER,
 from millstream.worker.process.senders import OwnSignals
 from millstream.worker.registry.watchdog import DEBUGGED, ENDING, KILLING
 
-#: Ticks without a report after which the process is asked to let its watchdog run.
+#: Ticks without a report after which a signal makes the process run its watchdog.
 _MISSED = 2
-#: Seconds of grace as long as no process has reported the app's: it may be importing that.
+#: Grace time in seconds until a process reports the app's, which it may still be importing.
 _GRACE = 30.0
 #: Longest seconds between two looks.
 _TICK = 1.0
 
 
 class Voice:
-    """The reports of one process."""
+    """The reports of one process, and the signals sent to it."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Voice:
         self._watched = False
         self._debugged = False
         self._warned = False
-        self.said: set[bytes] = set()  # Which of ``READY`` and ``PIPELINES`` came
-        self.spoke = asyncio.Event()  # Set when the first of them has come, and when none will come
-        self.grace: float | None = None  # Seconds of the app's grace; None as long as the process has not reported it
-        self.killed = False  # Its event loop stood still for too long, and it ends itself
-        self.own = False  # Its own code, or we, ended it: not a kill from outside
+        self.said: set[bytes] = set()  # Received lines among ``READY`` and ``PIPELINES``
+        self.spoke = asyncio.Event()  # Set when the first of them was received, or when none will come
+        self.grace: float | None = None  # Grace time of the app in seconds; None until the process reports it
+        self.killed = False  # Its event loop was blocked for too long, and it kills itself
+        self.own = False  # Its own code, or the supervisor, ended it: not a kill from outside
         self.end: int | None = None  # The exit code with which it ends in order
         self.alone = False  # It runs an entry alone that is charged for its end
-        self.silent = 0.0  # Seconds without a report, as far as we could run
+        self.silent = 0.0  # Seconds without a report in which the supervisor itself ran
         self.stopped = False  # SIGSTOP, and no debugger, keeps it from running
         self._stops_itself = False
         self._noted = False
@@ -58,7 +58,7 @@ class Voice:
         asyncio.get_running_loop().add_reader(reports, self._read)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop reading the reports."""
         if self._senders is not None:
             self._senders.close()
         self._hang_up()
@@ -75,7 +75,7 @@ class Voice:
         self._stops_itself = self._stops_itself or number == signal.SIGSTOP
 
     def hear_rest(self) -> None:
-        """Hear what it reported right before its end."""
+        """Read the last reports of a process that has ended."""
         while self._reports >= 0 and select.select([self._reports], [], [], 0)[0]:
             self._read()
 
@@ -116,7 +116,7 @@ class Voice:
                 self.silent = -KILL_AFTER - (grace_of([self]) if line == ENDING else 0.0)
 
     def listen(self, ran: float, limit: float) -> str | None:
-        """Take note of a tick without a report; what is to be done: None, ``"urge"``, ``"warn"`` or ``"kill"``.
+        """Count a tick without a report; return the action: None, ``"urge"``, ``"warn"`` or ``"kill"``.
 
         Time in which a debugger stops the process does not count as silence.
         """
@@ -134,7 +134,7 @@ class Voice:
         return "urge" if self.silent >= _MISSED * tick(limit) else None
 
     def _state(self) -> tuple[str, str]:
-        """Its state, and the id of the process that traces it, as far as the machine reports it (Linux does)."""
+        """Return the state of the process and the id of its tracer, if the machine reports them (Linux does)."""
         with suppress(OSError):
             lines = Path(f"/proc/{self._process.pid}/status").read_text(errors="replace").splitlines()
             found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -142,8 +142,8 @@ class Voice:
         return "", "0"
 
     def kill(self) -> None:
-        """Kill it, and what it has started: it leads a group of its own. After its own end this is about the rest."""
-        # A stop whose sender is unknown counts as its own, so that no entry stops one process after another
+        """Kill the process and those it started, as a process group; after its own end, kill only the others."""
+        # A stop by an unknown sender counts as its own, so that no entry stops one process after another
         foreign = self.stopped and self._senders is not None and self._senders.hears and not self._stops_itself
         self.own = self.own or not foreign
         with suppress(ProcessLookupError, PermissionError):
@@ -151,27 +151,27 @@ class Voice:
 
     @property
     def runs(self) -> bool:
-        """True until it has ended."""
+        """True until the process has ended."""
         return self._process.returncode is None
 
     def ask_to_end(self) -> None:
-        """Send it SIGTERM, once: a second one would end it at once, in the middle of its handlers."""
+        """Send SIGTERM, once: a second one would end the process at once, in the middle of its handlers."""
         if not self._noted:
             self._noted = True
             self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal to the process, unless it has ended."""
         if self.runs:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
 
 def grace_of(voices: Iterable[Voice]) -> float:
-    """The grace of the app that all of these run, as one of them reported it: others may still import the app."""
+    """Return the grace time of the app that these processes run, as any of them reported it."""
     return max((voice.grace for voice in voices if voice.grace is not None), default=_GRACE)
 
 
 def tick(limit: float) -> float:
-    """Seconds between two looks at processes that are killed after ``limit`` seconds."""
+    """Return the seconds between two looks at processes that are killed after ``limit`` seconds."""
     return min(limit / 8, _TICK)

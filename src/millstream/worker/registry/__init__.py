@@ -1,6 +1,7 @@
-"""The registry of workers: its keys in the server, heartbeats, pauses and orders, consumers that are gone.
+"""The registry of workers: its keys on the server, heartbeats, pauses and orders, and removal of dead consumers.
 
-Read ``protocol`` first: the keys, and what both sides do with them. ``heartbeat`` is the worker's side, ``watchdog``
-beats in its place while the event loop stands still, ``reaper`` removes consumers of dead processes. ``facts`` checks
-records that are read back, and ``lookup`` names what is there when a user asks for a stream or group that is not.
+Read ``protocol`` first: the keys, and their use by workers and by people. ``heartbeat`` is the worker's side.
+``watchdog`` sends heartbeats in its place while the event loop is blocked. ``reaper`` removes consumers of dead
+processes. ``facts`` checks records that are read back. ``lookup`` lists existing names when a user names a stream or
+group that does not exist.
 """

@@ -1,4 +1,4 @@
-"""A worker's record in the registry, read back and checked: anybody may have written it. Pure."""
+"""Check a worker's record that was read from the registry, since any client may have written it. Pure."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from millstream.client.jsontext import parse_record
 from millstream.texts import can_be_name
 
 _TEXT, _COUNT = (str,), (int,)
-#: Whole numbers go so far, as the server's own do: what is beyond cannot be reckoned with as a time.
+#: Whole numbers have this limit, like the server's: a larger number cannot be used as a time.
 _HIGHEST = 2**63
 _MAYBE_TEXT = (str, type(None))
 _WORKER: dict[str, tuple[type, ...]] = {
@@ -42,9 +42,9 @@ _ERROR: dict[str, tuple[type, ...]] = {"error": _TEXT, "at_ms": _COUNT, "entry":
 
 
 def parse(worker: str, record: bytes) -> dict[str, Any] | None:
-    """A worker's own record; None when it is not as a worker writes it.
+    """Return a worker's record; None if it does not have the form that workers write.
 
-    Fields that this version does not know are kept: a newer worker may have more to tell.
+    Fields that this version does not support are kept: a newer worker may write more.
     """
     try:
         parsed = parse_record(record)
@@ -71,7 +71,7 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
 
 
 def _fits(value: Any, shape: dict[str, tuple[type, ...]]) -> bool:
-    """True for an object that has these fields, each of one of its types."""
+    """Report whether a value is an object with these fields, each of one of its types."""
     if not isinstance(value, dict):
         return False
     return all(_is_one_of(value.get(name, ...), kinds) for name, kinds in shape.items())

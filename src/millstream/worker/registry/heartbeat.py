@@ -1,8 +1,8 @@
-"""The heartbeat of a worker process: every few seconds it writes to the registry what it does, and reads its orders.
+"""The heartbeat of a worker process: every few seconds it writes its state to the registry and reads its orders.
 
-Nothing here may harm the work: a server that refuses the keys is named once in the log, and then left alone. Running
-jobs and their beginnings are looked up at the beats, which costs the handlers nothing; a job's beginning is known to
-the length of a beat. The keys and their values are in :mod:`millstream.worker.registry.protocol`.
+The heartbeat never harms the work: if a server refuses the keys, that is logged once, and no more beats are sent. Each
+beat looks up the running jobs, so that a run has no overhead. The start of a job is known to the length of a beat. The
+keys and their values are in :mod:`millstream.worker.registry.protocol`.
 """
 
 import asyncio
@@ -60,10 +60,10 @@ class Heartbeat:
         self._line = line
         self._loops = loops
         self._clock = clock
-        self._listed = listed  # False once the registry refused us
+        self._listed = listed  # False once the registry refused this process
         self._reap_after = reap_after
         self._watchdog: Watchdog | None = None
-        self._renewed_ms: int | None = None  # when the index was made to last another day
+        self._renewed_ms: int | None = None  # Time at which the expiry of the index was last extended
         if standstill is not None and Watchdog.is_wanted(blocked_after):
             self._watchdog = Watchdog(
                 url, self.id, after=blocked_after, facts=self._facts_of_blocked, standstill=standstill
@@ -72,21 +72,21 @@ class Heartbeat:
         self._running = [RunningSince() for _ in loops]  # One for each loop, in the same order
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
-        self.scheduled = not listed  # Some stream of the server has schedules, or nothing is known
+        self.scheduled = not listed  # True if some stream on the server has schedules, or if that is unknown
         self.order: Order | None = None
-        #: set when this process was ordered to end; if it was ordered to drain, not before it has nothing in hand
+        #: set when this process was ordered to end; after an order to drain, once it holds no entries
         self.dismissed = asyncio.Event()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """The first beat, before anything is read: a handler that is paused does not start."""
+        """Send the first beat before anything is read, so that a paused handler does not start."""
         if self._listed:
             with contextlib.suppress(Disconnected):
                 await self._beat()
 
     def start(self) -> None:
-        """Go on in the background."""
+        """Start the tasks in the background."""
         if self._watchdog is not None:
             self._watchdog.start()
         if self._listed:
@@ -95,7 +95,7 @@ class Heartbeat:
             self._tasks.append(asyncio.create_task(self._reap(self._reap_after), name="millstream-reaper"))
 
     async def stopping(self) -> None:
-        """Tell that we are about to end."""
+        """Report to the registry that this process is about to end."""
         # Before the beat below, which reports this state
         self._stopping = True
         await cancel_all(self._tasks)
@@ -104,7 +104,7 @@ class Heartbeat:
                 await asyncio.wait_for(self._beat(), 1.0)
 
     async def end(self) -> None:
-        """Leave the registry."""
+        """Remove this process from the registry."""
         if self._watchdog is not None:
             await asyncio.to_thread(self._watchdog.stop)
         if self._listed:
@@ -117,16 +117,16 @@ class Heartbeat:
             if self.order == "drain" and not any(loop.busy for loop in self._loops):
                 self.dismissed.set()
             with contextlib.suppress(Disconnected):
-                # The registry holds our state from before the order
+                # The registry has this process's state from before the order
                 if await self._beat():
-                    await self._beat()  # so that whoever gave the order sees at once that it is obeyed
+                    await self._beat()  # So that the sender of the order sees at once that it is obeyed
             if not self._listed:
                 return
 
     # -- one beat ---------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> bool:
-        """Tell and listen; True when that changed what we do."""
+        """Send one beat and apply the reply; return True if that changed what this process does."""
         now = self._clock.now().wall
         pairs = [(loop.subscription.sub.stream, loop.subscription.group) for loop in self._loops]
         fields = [protocol.order_field(self.id), *(protocol.pause_field(*pair) for pair in pairs)]
@@ -158,7 +158,7 @@ class Heartbeat:
         return changed
 
     def _obey(self, order: Order | None) -> bool:
-        # A stop under way is not to be turned back by a late order
+        # A late order must not revoke a stop under way
         if order == self.order or self._stopping:
             return False
         log.warning("ordered to %s", order or "go on")
@@ -187,7 +187,7 @@ class Heartbeat:
         return None if self._watchdog is None else self._watchdog.blocked
 
     def leave(self) -> None:
-        """Settle the entries before this process ends though its event loop stands still."""
+        """Settle the entries before this process ends with a blocked event loop."""
         if self._watchdog is not None:
             self._watchdog.leave()
 
@@ -199,7 +199,7 @@ class Heartbeat:
         return {"quiet": "quiet", "drain": "draining"}.get(self.order or "", "running")
 
     def facts(self) -> dict[str, Any]:
-        """The registry's facts about this process."""
+        """Return the facts about this process for the registry."""
         now = self._clock.now().wall
         errors = [loop.last_error for loop in self._loops if loop.last_error is not None]
         return {
@@ -218,7 +218,7 @@ class Heartbeat:
         }
 
     def _facts_of_blocked(self) -> dict[str, Any] | None:
-        """The same for the watchdog's thread, while the event loop stands still; None where we are not registered."""
+        """Return the facts for the watchdog's thread, while the event loop is blocked; None if not registered."""
         return self.facts() if self._listed else None
 
     @staticmethod
@@ -249,7 +249,7 @@ class Heartbeat:
     # -- dead consumers ---------------------------------------------------------------------------------------------
 
     async def _reap(self, after: float) -> None:
-        """Remove dead consumers of our groups now and then."""
+        """Remove dead consumers of this app's groups from time to time."""
         chance = self._loops[0].member.chance
         pause = min(max(after / 6, 1.0), 600.0)
         willing = list(self._loops)
@@ -263,12 +263,12 @@ class Heartbeat:
                     except ReapError as error:
                         log.info("dead consumers are not removed: %s", error)
                         if "NOGROUP" not in str(error):
-                            # A right or a script is missing, which does not change by waiting
+                            # A missing right or script does not change by waiting
                             willing.remove(loop)
             await asyncio.sleep(pause * (0.8 + 0.4 * chance.random()))
 
     async def _alive(self) -> list[str]:
-        """Names of the consumers of living workers, ours included; as far as the registry tells."""
+        """Return the names of the consumers of living workers: this process's own, and those in the registry."""
         names = {loop.member.consumer for loop in self._loops}
         if self._listed:
             with contextlib.suppress(protocol.RegistryError):

@@ -1,4 +1,4 @@
-"""True if a stream, a group and a worker that somebody names are there, and what is there instead."""
+"""Check that a stream, a group or a worker that a user names exists; if not, list the existing ones."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -22,7 +22,7 @@ class NotThereError(MillstreamError):
 
 
 async def groups(line: Line, stream: str) -> list[str]:
-    """Names of a stream's groups."""
+    """Return the names of a stream's groups."""
     reply = (await line.near(stream).calls([("XINFO", "GROUPS", stream)]))[0]
     if isinstance(reply, ResponseError):
         if "no such key" in str(reply):
@@ -45,7 +45,7 @@ async def require_group(line: Line, stream: str, group: str, keys: Sequence[str]
 
 
 def pick(known: Sequence[str], wanted: Sequence[str], *, everyone: bool = False) -> list[str]:
-    """Ids of the workers that somebody means: each by its id, or by its beginning where no other begins so."""
+    """Return the ids of the workers that a user names, each by its id or by a unique prefix."""
     if bool(wanted) == everyone:
         raise UsageError("The workers are missing. Give their IDs, or --all.")
     if everyone:

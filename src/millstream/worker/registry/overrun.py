@@ -1,10 +1,10 @@
-"""The end of a process over a plain handler that runs longer than its hard limit: its thread cannot be ended.
+"""End a process when a plain handler runs longer than its hard limit: its thread cannot be ended alone.
 
-Nothing more begins in this process, and other runs get the app's grace time. Then the known outcomes are stored, and
-the entry is charged with a crash of its own, as after a kill for a blocked event loop. The process kills itself, with
-the processes that handlers have started, and its supervisor starts it again.
+No new run begins in this process, and other runs get the app's grace time. Then the known outcomes are stored. The
+entry is charged with a crash of its own, as after a kill for a blocked event loop. The process kills itself, with the
+processes that handlers have started, and its supervisor restarts it.
 
-Without a supervisor nobody would start it again, and the process may be a web application: then the log reports it.
+Without a supervisor the process would not be restarted, and it may be a web application: then it only logs the overrun.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Overrun:
                     )
 
     def end(self, subscription: Subscription, work: Work) -> None:
-        """A run takes longer than its hard limit."""
+        """End this process, or log the overrun without a supervisor, since a run exceeds its hard limit."""
         entries = [work] if isinstance(work, Held) else list(work)
         about = (subscription.hard_limit, self._standstill.names(entries) if entries else subscription.name)
         if not supervised:
@@ -67,7 +67,7 @@ class Overrun:
             self._task = asyncio.create_task(self._end(entries), name="millstream-overrun")
 
     async def stop(self) -> None:
-        """Leave the end to the stop of the app."""
+        """Cancel the task, since the app stops anyway."""
         await cancel_all([self._task])
 
     async def _end(self, entries: Sequence[Held]) -> None:
@@ -77,7 +77,7 @@ class Overrun:
             async with asyncio.timeout(self._grace):
                 while self._others(entries):  # noqa: ASYNC110 - runs have no event for all that ends
                     await asyncio.sleep(_LOOK)
-        # Timeout may have given up the run before, and then it has an outcome
+        # A Timeout may have ended the run before, and then it has an outcome
         late = [one for one in entries if one.state is State.RUNNING]
         try:
             async with asyncio.timeout(PATIENCE):
@@ -87,6 +87,6 @@ class Overrun:
         kill()
 
     def _others(self, entries: Sequence[Held]) -> bool:
-        """True while anything else runs."""
+        """Report whether any other entry runs."""
         every = [one for loop in self._loops for one in loop.entries()]
         return any(one.state is State.RUNNING and one not in entries for one in every)

@@ -1,18 +1,18 @@
-"""The registry of workers: what each process writes about itself, and what it is to do, in a few keys.
+"""The registry of workers: each process's record of itself, and the orders for it, in a few keys.
 
 Any client can read them.
 
 ::
 
-    millstream:worker:<id>   string, JSON: host, pid, version, its present activity; gone soon after the last beat.
+    millstream:worker:<id>   string, JSON: host, pid, version, its present activity; expires soon after the last beat.
     While its event loop is blocked, a thread beats for it: state is ``blocked``, and
                              ``blocked`` has ``since_ms`` and ``where``
-    millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
+    millstream:workers       sorted set: ids by the wall milliseconds of their last beat; expires a day after the last
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
 
-A beat is one SET, one ZADD and one HMGET, and once an hour one PEXPIRE. A worker lives as long as its key; the index
-only finds it. Pauses have no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
+A beat is one SET, one ZADD and one HMGET, and once an hour one PEXPIRE. A worker is alive while its key exists; the
+index only finds it. Pauses do not expire: they hold until a person resumes them, whatever is restarted meanwhile.
 """
 
 import json
@@ -33,14 +33,14 @@ PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
 CONTROL = schedule.CONTROL
 
-#: Seconds between two beats, and milliseconds a worker that beats no more is still shown.
+#: Seconds between two beats, and milliseconds for which a worker without beats is still shown.
 BEAT = 5.0
 TTL_MS = 20_000
 
 #: Milliseconds after which a worker that did not sign off is dropped from the index.
 _FORGET_MS = 86_400_000
 
-#: Milliseconds after which the index is made to last another day; with each beat would be one command more for nothing.
+#: Milliseconds between two extensions of the index's expiry, to save a command in each beat.
 RENEWAL_MS = 3_600_000
 
 Order = Literal["quiet", "drain", "stop"]
@@ -59,24 +59,24 @@ class RegistryError(MillstreamError):
 
 
 def worker_key(worker: str) -> str:
-    """Key under which a worker tells about itself."""
+    """Return the key of a worker's record of itself."""
     return f"{PREFIX}worker:{worker}"
 
 
 def order_field(worker: str) -> str:
-    """Field of :data:`CONTROL` with what a worker is to do."""
+    """Return the field of :data:`CONTROL` with the order for a worker."""
     return f"worker:{worker}"
 
 
 def pause_field(stream: str, group: str) -> str:
-    """Field of :data:`CONTROL` with the pause of a handler."""
+    """Return the field of :data:`CONTROL` with the pause of a handler."""
     return f"pause:{json.dumps([stream, group], separators=(',', ':'))}"
 
 
 def beat(
     worker: str, record: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
 ) -> list[Command]:
-    """The commands of one beat; the last one's reply is the flag of schedules, and ``fields`` of :data:`CONTROL`."""
+    """Return the commands of one beat; the last reply has the flag of schedules and ``fields`` of :data:`CONTROL`."""
     renewal: list[Command] = [("PEXPIRE", INDEX, _FORGET_MS)] if renews else []
     return [
         ("SET", worker_key(worker), json.dumps(record, separators=(",", ":")), "PX", TTL_MS),
@@ -87,23 +87,23 @@ def beat(
 
 
 def sign_off(worker: str) -> list[Command]:
-    """The commands that take a worker out of the registry."""
+    """Return the commands that remove a worker from the registry."""
     return [("DEL", worker_key(worker)), ("ZREM", INDEX, worker), ("HDEL", CONTROL, order_field(worker))]
 
 
 def parse_order(value: bytes | None) -> Order | None:
-    """The order a worker has; None for no order, and for one that this version does not know."""
+    """Return the order of a worker; None for no order, and for an order that this version does not support."""
     text = (value or b"").decode(errors="replace")
     return next((order for order in ORDERS if order == text), None)
 
 
 def pause_record(pause: HandlerPause) -> str:
-    """A pause as its field of :data:`CONTROL` has it."""
+    """Return a pause as text for its field of :data:`CONTROL`."""
     return json.dumps({"reason": pause.reason, "by": pause.by, "at_ms": pause.at_ms})
 
 
 def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | None:
-    """The pause of a handler."""
+    """Return the pause in a field of :data:`CONTROL`; None without one."""
     if value is None:
         return None
     try:
@@ -117,12 +117,12 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | 
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
-    """The record of every living worker, oldest first; records that no worker wrote are passed over."""
+    """Return the record of every living worker, oldest first; records that no worker wrote are skipped."""
     return (await read_workers(line))[0]
 
 
 async def read_workers(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same, and the keys of records that cannot be read: somebody else wrote there."""
+    """Return the records of :func:`workers`, and the keys of records that no worker wrote."""
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     if not ids:
         return [], []
@@ -142,15 +142,15 @@ async def read_workers(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 async def orders(line: Line) -> dict[str, Order]:
-    """Orders that workers have not carried out yet, by the worker's id; those of workers that are gone included."""
+    """Return orders that are not carried out yet, by worker id, including those for workers that are gone."""
     fields = await _control(line)
     left = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
     return {worker: order for worker, order in left.items() if order is not None}
 
 
 async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
-    """The states of workers that were ordered to end."""
-    ordered = await orders(line)  # first: whoever signs off takes its order away as well
+    """Return the states of workers that were ordered to end."""
+    ordered = await orders(line)  # Read first, since a worker that signs off deletes its order
     replies = await line.calls(
         [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]
     )
@@ -164,7 +164,7 @@ async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
 
 
 async def pauses(line: Line) -> list[HandlerPause]:
-    """Every pause there is. A field that names no handler pauses none, and is passed over."""
+    """Return every pause; a field that does not name a handler is skipped."""
     found = []
     for name, value in await _control(line):
         handler = _handler(name.removeprefix("pause:")) if name.startswith("pause:") else None
@@ -175,7 +175,7 @@ async def pauses(line: Line) -> list[HandlerPause]:
 
 
 def _handler(text: str) -> tuple[str, str] | None:
-    """Stream and group in the name of a pause's field."""
+    """Return stream and group from the name of a pause's field; None if it cannot be parsed."""
     try:
         stream, group = parse_record(text)
     except (ValueError, TypeError):
@@ -184,7 +184,7 @@ def _handler(text: str) -> tuple[str, str] | None:
 
 
 async def tidy(line: Line, now_ms: int) -> None:
-    """Drop what workers left behind that are gone: their places in the index and orders they never saw."""
+    """Remove index members and unread orders of workers that are gone."""
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     ids += [worker for worker in await orders(line) if worker not in ids]
     if not ids:

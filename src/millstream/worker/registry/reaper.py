@@ -1,8 +1,8 @@
-"""Consumers of processes that are gone: removed when idle for long and holding nothing, and only then.
+"""Removal of dead consumers: a consumer of a process that is gone is removed once it is long idle and holds no entries.
 
-XGROUP DELCONSUMER drops whatever the consumer has pending. So the look and the removal are one script on the server;
-no WATCH would do, because a change of a group does not break it. If scripts may not be run, nothing is removed. A
-consumer that is removed by mistake loses nothing: the next XREADGROUP makes it again.
+XGROUP DELCONSUMER drops the consumer's pending entries. So one script on the server checks and removes; WATCH would not
+help, because a change of a group does not break it. If scripts are not allowed, nothing is removed. A consumer removed
+by mistake loses nothing: the next XREADGROUP creates it again.
 """
 
 import logging
@@ -17,7 +17,7 @@ from millstream.texts import said
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds without a sign of life after which a consumer is taken for dead.
+#: Idle seconds after which a consumer counts as dead.
 DEFAULT_AFTER = 3600.0
 
 #: Returns the names it removed. KEYS: the stream; ARGV: group, idle milliseconds, names that are alive.
@@ -32,7 +32,7 @@ class ReapError(MillstreamError):
 
 
 async def reap(line: Line, stream: str, group: str, *, idle_ms: int, alive: Iterable[str] = ()) -> list[str]:
-    """Remove a group's consumers that are idle and empty, atomically; their names."""
+    """Remove a group's consumers that are idle and hold no entries, atomically; return their names."""
     reply = (await line.calls([("EVAL", SCRIPT, 1, stream, group, max(idle_ms, 0), *alive)]))[0]
     if isinstance(reply, ResponseError):
         raise ReapError(f"{stream}, group {group}: {said(reply)}")

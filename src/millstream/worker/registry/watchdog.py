@@ -1,16 +1,16 @@
-"""A thread that notices when the event loop stands still: it reports where, beats for it, and keeps its entries.
+"""A thread that detects a blocked event loop: it logs the place, sends heartbeats for the loop, and renews its entries.
 
 A handler that blocks (``time.sleep``, a synchronous client, a long computation in an ``async def``) stops everything in
-its process: no lease is renewed, no order heard, no heartbeat sent. From outside, such a worker would look idle and
-then be gone. So this thread asks the loop for a sign of life. If none comes, it logs the stack of the loop's thread. It
-also keeps the worker in the registry, as blocked, over a connection of its own, and looks after its entries
+its process: lease renewal, orders, heartbeats. From outside, such a worker would look idle and then gone. So this
+thread checks that the loop responds. If it does not, it logs the stack of the loop's thread. It also keeps the worker
+in the registry, as blocked, over its own connection, and looks after its entries
 (:mod:`millstream.worker.subscriber.standstill`). Below ``millstream run`` it ends the process after a while.
 
-Code that holds Python's global lock stops this thread too. So it reports to the supervisor that it runs. A supervisor
-that hears nothing sends ``URGE``. The handler of that signal waits, so that this thread can take a turn: in the middle
-of a long regular expression, for example. If even that does not help, the supervisor kills the process.
+Code that holds Python's global lock stops this thread too. So it reports to the supervisor that it runs. Without
+reports, the supervisor sends ``URGE``. The handler of that signal waits, so that this thread can run: in the middle of
+a long regular expression, for example. If even that does not help, the supervisor kills the process.
 
-Only time counts for which this thread could run. A process that was frozen, or a machine that slept, is not blocked.
+Only time counts in which this thread could run. A process that was frozen, or a machine that slept, is not blocked.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from millstream.worker.subscriber.standstill import Standstill
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds after which a loop that gave no sign of life counts as blocked, unless the app says otherwise.
+#: Seconds after which a loop that does not respond counts as blocked, by default.
 DEFAULT_AFTER = 5.0
-#: Seconds after which ``millstream run`` has a process killed whose loop gave no sign of life, unless told otherwise.
+#: Seconds after which ``millstream run`` kills a process with a blocked loop, by default.
 DEFAULT_KILL_AFTER = 120.0
 
 #: Reports: this thread runs; it runs under a debugger; it stops watching; it kills the process.
@@ -50,9 +50,9 @@ RUNS, DEBUGGED, ENDING, KILLING = b"runs\n", b"debugged\n", b"ending\n", b"killi
 #: Signals of the supervisor: let the watchdog run; write the stacks of all threads. By default both do nothing.
 URGE, STACKS = signal.SIGURG, signal.SIGWINCH
 
-#: Lines of the stack that are shown: its end, where the program stands.
+#: Number of lines of the stack in the log: its end, where the program is.
 _FRAMES = 12
-#: Seconds a beat of ours may take, and what becomes of the entries before a kill.
+#: Maximum seconds for a beat of this thread, and for storing outcomes before a kill.
 PATIENCE = 5.0
 #: Folders of installed packages.
 _LIBRARIES = tuple(f"{path}/" for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -60,10 +60,10 @@ _DEBUGGERS = ("debugpy", "pydevd")
 
 
 class Supervision(NamedTuple):
-    """Demands of ``millstream run`` on one of its processes."""
+    """Settings from ``millstream run`` for one of its processes."""
 
     pid: int  # Id of that process; a copy that it forks is not supervised
-    kill_after: float  # Seconds after which it is to be killed when its event loop stands still
+    kill_after: float  # Seconds after which it is killed if its event loop is blocked
     reports: int  # Descriptor on which its watchdog reports
 
 
@@ -72,15 +72,15 @@ supervision: Supervision | None = None
 
 
 class StoppedLoop(NamedTuple):
-    """A loop that stands still."""
+    """A blocked event loop."""
 
     where: str  # File, line and function
     since: float  # Monotonic seconds
-    kill_after: float | None  # Seconds after which the process is killed for it; None where nobody does
+    kill_after: float | None  # Seconds after which the process is killed for it; None for never
 
 
 class Watchdog:
-    """Watches the event loop that runs now."""
+    """Watches the running event loop."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Watchdog:
         self._half = half
         self._facts = facts
         self._standstill = standstill
-        # the loop renews at a third of the time; of what it leaves us, the first renewal takes not more than a half
+        # The loop renews at a third of the time; the first renewal here comes within half of that again
         self._renew = standstill.min_idle / 3
         self._pause = max(min(self._after / 4, self._renew / 4, 1.0), 0.02)
         self._loop = asyncio.get_running_loop()
@@ -111,25 +111,25 @@ class Watchdog:
         self._traced = sys.gettrace() is not None
         self._answered = threading.Event()  # Set by the loop
         self._stop = threading.Event()  # Set by `stop`
-        self._awake = threading.Event()  # Ends the pause between two questions
+        self._awake = threading.Event()  # Ends the pause between two checks
         self._urged = threading.Event()  # The supervisor sent URGE
         self._turned = threading.Event()  # This thread had its turn, so the signal handler may return
         self._client: Any = None  # Connection to the registry; made when the loop is first blocked
         self._thread = threading.Thread(target=self._run, name="millstream-watchdog", daemon=True)
-        self.blocked: StoppedLoop | None = None  # Line at which the loop is blocked; None while it goes on
+        self.blocked: StoppedLoop | None = None  # Line at which the loop is blocked; None while it runs
 
     @staticmethod
     def is_wanted(after: float | None) -> bool:
-        """True if there is anything to watch for."""
+        """Report whether there is anything to watch for."""
         return after is not None or _supervision() is not None
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         if self._reports is not None:
             signal.signal(URGE, self._take_turn)
-            with contextlib.suppress(OSError, ValueError):  # no standard error, or none that is a file
+            with contextlib.suppress(OSError, ValueError):  # Standard error may be missing, or not a file
                 faulthandler.register(STACKS)
-            self._report(RUNS)  # from here on silence counts, though the thread may never get a turn
+            self._report(RUNS)  # From here on silence counts, even if the thread never runs
         self._thread.start()
 
     def stop(self) -> None:
@@ -140,11 +140,11 @@ class Watchdog:
             self._thread.join(PATIENCE)
 
     def _take_turn(self, _number: int, _frame: object) -> None:
-        """Wait until the thread has had its turn: while this waits, the code that was interrupted keeps no lock."""
+        """Wait until the thread has had its turn: meanwhile, the interrupted code holds no lock."""
         self._turned.clear()
         self._urged.set()
         self._awake.set()
-        # Longer than one turn can take; a thread that died must not block the process for ever
+        # Longer than one turn can take, since a dead thread must not block the process for ever
         self._turned.wait(2 * PATIENCE)
 
     # -- the thread -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Watchdog:
         self._report(ENDING)
 
     def _ask(self) -> bool:
-        """Ask the loop for a sign of life; False when it is gone."""
+        """Schedule a reply in the loop; return False if the loop is closed."""
         self._answered.clear()
         try:
             self._loop.call_soon_threadsafe(self._answered.set)
@@ -170,7 +170,7 @@ class Watchdog:
         return True
 
     def _await_answer(self) -> None:
-        """Wait until the loop answers, and do what is to be done meanwhile."""
+        """Wait until the loop responds; meanwhile warn, renew entries, beat, and in the end kill."""
         since = time.monotonic()
         missed = 0.0
         kept, beaten, warned = since + self._renew / 2, since - protocol.BEAT, False
@@ -181,10 +181,10 @@ class Watchdog:
                 break
             now = time.monotonic()
             if self._urged.is_set():
-                since -= missed  # the supervisor ran meanwhile: it was this process that let nobody run
+                since -= missed  # The supervisor ran meanwhile, so this process blocked its own threads
                 missed = 0.0
             elif now - before > self._pause + max(self._after / 2, self._pause):
-                missed = now - before  # we did not run either: the process was frozen, or the machine asleep
+                missed = now - before  # This thread did not run either: the process was frozen, or the machine slept
                 since += missed
             else:
                 missed = 0.0
@@ -217,7 +217,7 @@ class Watchdog:
                 log.warning("the event loop runs again after %.1f s", time.monotonic() - since)
 
     def _wait(self) -> bool:
-        """Wait for a moment, or for the supervisor's word; True when the loop answered."""
+        """Wait for a moment, or for the supervisor's signal; return True if the loop responded."""
         end = time.monotonic() + self._pause
         while time.monotonic() < end and not self._urged.is_set():
             # Short waits, since URGE cannot set `_answered`
@@ -230,7 +230,7 @@ class Watchdog:
         self._turned.set()
 
     def _frame(self) -> FrameType | None:
-        """The frame of the loop's thread, below a signal's handler of ours."""
+        """Return the frame of the loop's thread, below Millstream's own signal handler."""
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - Python's way to another thread's stack
         # `_take_turn` runs on top of the blocked code in that thread
         while frame is not None and frame.f_code.co_filename in (__file__, threading.__file__):
@@ -238,7 +238,7 @@ class Watchdog:
         return frame
 
     def _report(self, line: bytes) -> None:
-        """Report to the supervisor; one that does not read has more to think about than us."""
+        """Report to the supervisor; a report that cannot be written is dropped."""
         if self._reports is not None:
             if line == RUNS and self._is_debugged():
                 line = DEBUGGED
@@ -246,7 +246,7 @@ class Watchdog:
                 os.write(self._reports, line)
 
     def _is_debugged(self) -> bool:
-        """True under a debugger, where a stopped program must not be killed."""
+        """Report whether a debugger is at work: a program stopped in it must not be killed."""
         if self._traced or any(name in sys.modules for name in _DEBUGGERS):
             return True
         # Newer debuggers use this and set no trace function
@@ -257,14 +257,14 @@ class Watchdog:
         if frame is not None and frame.f_trace is not None:
             return True
         with contextlib.suppress(OSError):
-            # A native debugger, which Python does not know of
+            # A native debugger, which Python cannot see
             return b"TracerPid:\t0\n" not in Path("/proc/self/status").read_bytes()
         return False
 
     # -- what it does -----------------------------------------------------------------------------------------------
 
     def _warn(self, since: float, entries: Sequence[Held]) -> None:
-        """Log that the loop is blocked, and where."""
+        """Log that the loop is blocked, with the place."""
         frame = self._frame()
         if frame is None or self._answered.is_set():
             return
@@ -295,7 +295,7 @@ class Watchdog:
         )
 
     def _keep(self, entries: Sequence[Held], seconds: float) -> None:
-        """Look after the entries; a server that cannot be reached is asked again at the next turn."""
+        """Look after the entries; if the server cannot be reached, the next turn tries again."""
         with contextlib.suppress(MillstreamError, RedisError, OSError, TimeoutError, RuntimeError):
             asyncio.run(self._within(self._standstill.keep(entries, seconds)))
 
@@ -305,9 +305,9 @@ class Watchdog:
             await work
 
     def _kill(self, since: float, entries: Sequence[Held]) -> None:
-        """End this process: nothing in it can be waited for any more."""
+        """End this process, since its loop does not respond."""
         frame = self._frame()
-        # The last look: the loop may have answered while the entries were kept
+        # The last check: the loop may have responded meanwhile
         if self._answered.is_set():
             return
         self._report(KILLING)
@@ -323,7 +323,7 @@ class Watchdog:
         kill()
 
     def leave(self) -> None:
-        """Settle the entries before this process ends for another reason, in any thread but the loop's."""
+        """Settle the entries before this process ends for another reason; call it in any thread but the loop's."""
         self._leave(self._standstill.blocking(self._frame()), alone=False)
 
     def _leave(self, entries: Sequence[Held], *, alone: bool) -> None:
@@ -357,9 +357,9 @@ class Watchdog:
 def kill() -> None:
     """Kill this process."""
     logging.shutdown()
-    # Only a leader of its group: otherwise the signal would meet the supervisor as well
+    # Only as leader of the process group: otherwise the signal would reach the supervisor too
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with what the handler has started, and waits for
+        os.killpg(0, signal.SIGKILL)  # Includes processes that the handler started
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -368,7 +368,7 @@ def _supervision() -> Supervision | None:
 
 
 def _place(frame: FrameType | None) -> str:
-    """The user's own line: neither ours nor that of a library between us and the user's code."""
+    """Return the user's own line: not Millstream's, nor that of a library between both."""
     if frame is None:
         return "an unknown place"
     stack = running_part(frame)
